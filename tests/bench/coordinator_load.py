@@ -20,7 +20,8 @@ from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import ShardLimits, ShardState
 from strandline.core.effects import Append, Effect, OpenLog, ReadCoordinatorLog
 from strandline.core.events import CoordinatorLogRead, Event, MetadataArrived, Registered
-from strandline.core.group_offsets import GroupOffsets, OffsetKey, OffsetValue
+from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.records import OffsetKey, OffsetValue
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
 from strandline.core.node import NodeCore
 from strandline.core.timings import NodeTimings
@@ -29,6 +30,7 @@ from strandline.replica.logs import DirectoryLogs
 from strandline.rpc.coordinator_records import ProtoRecords
 from strandline.runtime.coordinating import leave_to_counts
 from strandline.runtime.log_performers import LogPerformers
+from strandline.runtime.patterns import Re2Patterns
 from strandline.storage.directory import DataDirectory
 from strandline.storage.log import LogSettings
 
@@ -64,7 +66,7 @@ class Node:
     def __init__(self, path: Path) -> None:
         self.logs = DirectoryLogs(DataDirectory.open(path, node_id=ME, cluster_id="c"), LogSettings())
         self._perform = LogPerformers(self.logs, lambda: 0).table
-        parts = Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: GroupOffsets})
+        parts = Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: lambda: GroupMachine(Re2Patterns())})
         self.core = NodeCore(node_id=ME, rules=Rules(), timings=NodeTimings(), coordinators=parts)
         self.reads: deque[ReadCoordinatorLog] = deque()
 

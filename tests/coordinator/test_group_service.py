@@ -164,6 +164,10 @@ async def _until_served(stub: Any) -> pb.OffsetFetchResponse:
         (pb.OffsetFetchRequest(), ErrorCode.INVALID_REQUEST),
         (_fetch("g", "g"), ErrorCode.INVALID_REQUEST),
         (pb.FindCoordinatorRequest(), ErrorCode.INVALID_REQUEST),
+        (pb.OffsetDeleteRequest(group_id="g"), ErrorCode.INVALID_REQUEST),
+        (pb.DeleteGroupsRequest(groups_names=["g", "g"]), ErrorCode.INVALID_REQUEST),
+        (pb.DescribeGroupsRequest(), ErrorCode.INVALID_REQUEST),
+        (pb.ListGroupsRequest(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
         (pb.FindCoordinatorRequest(coordinator_keys=["g"], key_type=1), ErrorCode.INVALID_REQUEST),  # type: ignore[arg-type]
     ],
 )
@@ -175,6 +179,119 @@ async def test_a_malformed_request_is_refused_whole(tmp_path: Path, request_: An
             await getattr(stub, method)(request_, timeout=5)
 
     assert refusal_of(error.value).code is code
+
+
+def _beat(member: str, epoch: int, *, sequence: int, **fields: Any) -> pb.ConsumerGroupHeartbeatRequest:
+    request = pb.ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id=member, member_epoch=epoch, sequence=sequence, client_id="tests", **fields
+    )
+    if epoch == 0:
+        request.rebalance_timeout_ms = 5_000
+        request.subscribed_topic_names.names.append(TOPIC)
+        request.topic_partitions.SetInParent()
+    return request
+
+
+def _holds(*partitions: int) -> Any:
+    return {"topics": [{"topic_id": TOPIC_ID, "partitions": partitions}]}
+
+
+def _assigned(answer: pb.ConsumerGroupHeartbeatResponse) -> list[int]:
+    return [index for topic_ in answer.assignment.topics for index in topic_.partitions]
+
+
+async def _until(stub: Any, beat: Any, wanted: Any) -> pb.ConsumerGroupHeartbeatResponse:
+    """Send the heartbeats that ``beat`` makes, of rising sequence, until the answer is as ``wanted``."""
+    async with asyncio.timeout(20):
+        sequence = 100
+        while True:
+            sequence += 1
+            answer: pb.ConsumerGroupHeartbeatResponse = await stub.ConsumerGroupHeartbeat(beat(sequence), timeout=5)
+            if wanted(answer):
+                return answer
+            await asyncio.sleep(0.02)
+
+
+async def test_members_share_a_topic_and_one_takes_over_from_the_other(tmp_path: Path) -> None:
+    """The first has both partitions, gives one up when a second joins, and has it again when that leaves."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        first = await stub.ConsumerGroupHeartbeat(_beat("m1", 0, sequence=1), timeout=5)
+        assert (first.error_code, first.member_epoch, first.coordinator_epoch) == (0, 1, 0)
+        assert _assigned(first) == [0, 1]
+
+        joined = await stub.ConsumerGroupHeartbeat(_beat("m2", 0, sequence=1), timeout=5)
+        assert joined.error_code == 0
+        asked = await _until(
+            stub,
+            lambda n: _beat("m1", 1, sequence=n, topic_partitions=_holds(0, 1)),
+            lambda a: a.HasField("assignment") and len(_assigned(a)) == 1,
+        )
+        (kept,) = _assigned(asked)
+        moved = await stub.ConsumerGroupHeartbeat(
+            _beat("m1", 1, sequence=900, topic_partitions=_holds(kept)), timeout=5
+        )
+        assert moved.member_epoch == 2
+        got = await _until(
+            stub, lambda n: _beat("m2", joined.member_epoch, sequence=n, topic_partitions=_holds()), _assigned
+        )
+        assert _assigned(got) == [1 - kept]
+
+        described = await stub.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g"]), timeout=5)
+        listed = await stub.ListGroups(pb.ListGroupsRequest(), timeout=5)
+        left = await stub.ConsumerGroupHeartbeat(_beat("m2", -1, sequence=950), timeout=5)
+        again = await _until(stub, lambda n: _beat("m1", 2, sequence=1000 + n), lambda a: len(_assigned(a)) == 2)
+
+    (group,) = described.groups
+    assert [m.member_id for m in group.members] == ["m1", "m2"]
+    assert {m.client_id for m in group.members} == {"tests"}
+    assert {m.client_host for m in group.members} == {"127.0.0.1"}
+    assert sorted(i for m in group.members for t in m.assignment for i in t.partitions) == [0, 1]
+    assert [(g.group_id, g.group_type) for g in listed.groups] == [("g", "Consumer")]
+    assert left.member_epoch == -1
+    assert _assigned(again) == [0, 1]
+
+
+async def test_a_member_commits_for_what_it_has_and_nobody_else_does(tmp_path: Path) -> None:
+    """By its epoch; a commit without a member is refused while there is one; nothing of the group can be deleted."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        joined = await stub.ConsumerGroupHeartbeat(_beat("m1", 0, sequence=1), timeout=5)
+        member = {"member_id": "m1", "generation_id_or_member_epoch": joined.member_epoch}
+        own = _codes(await stub.OffsetCommit(_commit(offsets={0: 1}, **member), timeout=5))
+        nobodys = _codes(await stub.OffsetCommit(_commit(offsets={0: 2}), timeout=5))
+        old = _codes(await stub.OffsetCommit(_commit(offsets={0: 3}, **{**member, "generation_id_or_member_epoch": 9})))
+        deleted = await stub.DeleteGroups(pb.DeleteGroupsRequest(groups_names=["g", "none"]), timeout=5)
+        topics = [{"topic": TOPIC, "partitions": [0]}]
+        offset = await stub.OffsetDelete(pb.OffsetDeleteRequest(group_id="g", topics=topics), timeout=5)
+
+    assert (own, nobodys, old) == ([0], [ErrorCode.UNKNOWN_MEMBER_ID], [ErrorCode.STALE_MEMBER_EPOCH])
+    assert [r.error_code for r in deleted.results] == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert offset.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+async def test_an_empty_group_is_deleted_with_its_offsets(tmp_path: Path) -> None:
+    """OffsetDelete takes one offset, DeleteGroups the rest and the group."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        await stub.OffsetCommit(_commit(offsets={0: 1, 1: 2}), timeout=5)
+        topics = [{"topic": TOPIC, "partitions": [0]}, {"topic": "nowhere", "partitions": [0]}]
+        offset = await stub.OffsetDelete(pb.OffsetDeleteRequest(group_id="g", topics=topics), timeout=5)
+        left = _offsets((await stub.OffsetFetch(_fetch("g"))).groups[0])
+        deleted = await stub.DeleteGroups(pb.DeleteGroupsRequest(groups_names=["g"]), timeout=5)
+        gone = await stub.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g", ""]), timeout=5)
+
+    assert [row.error_code for t in offset.topics for row in t.partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert (left, deleted.results[0].error_code) == ({1: 2}, 0)
+    assert [g.error_code for g in gone.groups] == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID]
+
+
+async def test_a_heartbeat_elsewhere_is_pointed_to_the_coordinator(tmp_path: Path) -> None:
+    """NOT_COORDINATOR in the answer, not as a failed call, with the coordinator's address."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[1]) as stub:
+        answer = await stub.ConsumerGroupHeartbeat(_beat("m1", 0, sequence=1), timeout=5)
+        listed = await stub.ListGroups(pb.ListGroupsRequest(), timeout=5)
+
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+    assert answer.current_coordinator.leader_id == 1
+    assert (len(listed.groups), listed.error_code) == (0, 0)
 
 
 async def test_the_topic_is_asked_for_when_somebody_needs_it(tmp_path: Path) -> None:

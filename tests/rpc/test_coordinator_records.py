@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.coordinator.records import Record
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.group_offsets import OffsetKey, OffsetValue
-from strandline.core.types import LeaderEpoch, Offset
+from strandline.core.groups.records import (
+    AssignedPartition,
+    CurrentKey,
+    CurrentValue,
+    GroupKey,
+    GroupValue,
+    MemberKey,
+    MemberState,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+)
+from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import check_one_batch, stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.coordinator_records import ProtoRecords
@@ -18,15 +35,38 @@ from strandline.v1 import coordinator_record_pb2 as pb
 NUMBERS = st.integers(0, 2**31 - 1)
 LONG = st.integers(0, 2**63 - 1)
 TEXT = st.text(max_size=20)
-VALUES = st.builds(
-    OffsetValue,
-    LONG.map(Offset),
-    st.one_of(st.none(), NUMBERS.map(LeaderEpoch)),
-    TEXT,
-    LONG,
-    LONG,
+MAYBE = st.none() | TEXT
+TPS = st.lists(st.builds(TopicPartition, TEXT, NUMBERS), max_size=5, unique=True).map(lambda tps: tuple(sorted(tps)))
+HELD = TPS.flatmap(
+    lambda tps: st.lists(NUMBERS, min_size=len(tps), max_size=len(tps)).map(
+        lambda epochs: tuple(AssignedPartition(tp, epoch) for tp, epoch in zip(tps, epochs, strict=True))
+    )
 )
-RECORDS = st.builds(Record, st.builds(OffsetKey, TEXT, TEXT, NUMBERS), st.one_of(st.none(), VALUES))
+OFFSETS = st.builds(OffsetValue, LONG.map(Offset), st.none() | NUMBERS.map(LeaderEpoch), TEXT, LONG, LONG)
+SAID = st.builds(
+    MemberValue,
+    session_timeout_ms=NUMBERS,
+    rebalance_timeout_ms=NUMBERS,
+    instance_id=MAYBE,
+    rack_id=MAYBE,
+    client_id=TEXT,
+    client_host=TEXT,
+    topic_names=st.lists(TEXT, max_size=3).map(tuple),
+    topic_regex=MAYBE,
+    assignor=MAYBE,
+)
+CURRENT = st.builds(CurrentValue, NUMBERS, NUMBERS, st.sampled_from(MemberState), HELD, HELD, st.none() | NUMBERS)
+RECORDS = st.one_of(
+    st.builds(Record, key, st.none() | value)
+    for key, value in (
+        (st.builds(OffsetKey, TEXT, TEXT, NUMBERS), OFFSETS),
+        (st.builds(GroupKey, TEXT), st.builds(GroupValue, NUMBERS, LONG, st.none() | LONG)),
+        (st.builds(MemberKey, TEXT, TEXT), SAID),
+        (st.builds(TargetEpochKey, TEXT), st.builds(TargetEpochValue, NUMBERS, TEXT, st.integers(0, 2**56))),
+        (st.builds(TargetKey, TEXT, TEXT), st.builds(TargetValue, NUMBERS, TPS)),
+        (st.builds(CurrentKey, TEXT, TEXT), CURRENT),
+    )
+)
 
 
 @given(st.lists(st.lists(RECORDS, min_size=1, max_size=4), min_size=1, max_size=3))
@@ -64,6 +104,11 @@ def _batch(key: bytes, value: bytes | None) -> bytes:
     return encode_batch([NewRecord(key, value, 1)])
 
 
+def _current(**fields: Any) -> bytes:
+    return pb.CoordinatorRecordValue(current=pb.CurrentRecord(**fields)).SerializeToString()
+
+
+CURRENT_KEY = pb.CoordinatorRecordKey(current=pb.GroupMemberKey(group_id="g")).SerializeToString()
 KEY = pb.CoordinatorRecordKey(committed_offset=pb.CommittedOffsetKey(group_id="g")).SerializeToString()
 
 
@@ -75,8 +120,10 @@ KEY = pb.CoordinatorRecordKey(committed_offset=pb.CommittedOffsetKey(group_id="g
         (_batch(b"", b""), ErrorCode.INVALID_RECORD),
         (_batch(KEY, b""), ErrorCode.INVALID_RECORD),
         (_batch(KEY, None)[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
+        (_batch(CURRENT_KEY, _current(state=9)), ErrorCode.INVALID_RECORD),
+        (_batch(CURRENT_KEY, _current(assigned=[{"partitions": [1], "epochs": []}])), ErrorCode.INVALID_RECORD),
     ],
-    ids=["key", "value", "another kind", "another kind of value", "crc"],
+    ids=["key", "value", "another kind", "another kind of value", "crc", "state", "epochs"],
 )
 def test_what_this_release_cannot_read_is_refused(payload: bytes, code: ErrorCode) -> None:
     """Neither guessed nor left out: state that is folded without it would be another."""

@@ -30,6 +30,9 @@ class ScriptedCore:
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
         return None
 
+    def coordinated(self, topic: str) -> Sequence[TopicPartition]:
+        return ()
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         return None
 

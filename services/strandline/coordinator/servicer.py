@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
+from urllib.parse import unquote
 
 import grpc
 
@@ -17,22 +18,40 @@ from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.events import CoordinatorAsked
 from strandline.core.group_messages import FetchedOffset, OffsetsCommitted, OffsetsFetched
+from strandline.core.groups.membership_messages import (
+    DeleteGroup,
+    DescribeGroup,
+    GroupDeleted,
+    GroupDescribed,
+    GroupsListed,
+    HeartbeatAnswered,
+    ListedGroup,
+    ListGroups,
+    OffsetsDeleted,
+)
 from strandline.core.messages import LeaderHint
 from strandline.core.types import TopicPartition
 from strandline.rpc.addressing import check_cluster
+from strandline.rpc.convert_errors import write_error, write_leader
 from strandline.rpc.convert_groups import (
     GroupFetch,
     add_coordinator,
+    add_described,
     add_group,
     check_group_id,
     commit_response,
+    heartbeat_response,
+    offset_delete_response,
     read_commit,
+    read_heartbeat,
+    read_offset_delete,
     read_offset_fetch,
     refused_commit,
 )
 from strandline.runtime.host import Host
 from strandline.v1 import group_service_pb2 as pb
 from strandline.v1 import group_service_pb2_grpc as pb_grpc
+from strandline.v1 import partition_pb2
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GroupService"].full_name
 MAX_WAIT_MS = 30_000
@@ -42,6 +61,25 @@ _MARGIN_MS = 50
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _Answer = TypeVar("_Answer")
+
+
+class HasCoordinator(Protocol):
+    """A message that names the coordinator beside NOT_COORDINATOR."""
+
+    @property
+    def current_coordinator(self) -> partition_pb2.CurrentLeader:
+        """The coordinator this node knows."""
+        ...
+
+
+class HasCluster(Protocol):
+    """A request that may say which cluster it is for."""
+
+    cluster_id: str
+
+    def HasField(self, field_name: Any) -> bool:
+        """Whether a field is set."""
+        ...
 
 
 class GroupServicer:
@@ -115,6 +153,106 @@ class GroupServicer:
             return error.refusal, self._whereto(group_id, error)
         return answer.partitions, None
 
+    async def ConsumerGroupHeartbeat(
+        self, request: pb.ConsumerGroupHeartbeatRequest, context: Context
+    ) -> pb.ConsumerGroupHeartbeatResponse:
+        """Takes a member's heartbeat."""
+        topics = self._host.topics
+        asked = read_heartbeat(request, topics, _host_of(context.peer()))
+        try:
+            answer = await self._ask(asked.group_id, asked, context, HeartbeatAnswered)
+        except Refused as error:
+            response = pb.ConsumerGroupHeartbeatResponse()
+            write_error(response, error.refusal)
+            self._point(response, asked.group_id, error)
+            return response
+        response = heartbeat_response(answer, topics)
+        if (tp := self._driver.core.coordinator_partition(GROUP_STATE, asked.group_id)) is not None:
+            response.coordinator_epoch = self._hint(tp).leader_epoch
+        return response
+
+    async def OffsetDelete(self, request: pb.OffsetDeleteRequest, context: Context) -> pb.OffsetDeleteResponse:
+        """Deletes offsets."""
+        asked, unresolved = read_offset_delete(request, self._host.topics)
+        if not asked.partitions:
+            return offset_delete_response((), unresolved, self._host.topics)
+        try:
+            answer = await self._ask(asked.group_id, asked, context, OffsetsDeleted)
+        except Refused as error:
+            response = pb.OffsetDeleteResponse()
+            write_error(response, error.refusal)
+            self._point(response, asked.group_id, error)
+            return response
+        return offset_delete_response(answer.partitions, unresolved, self._host.topics)
+
+    async def DeleteGroups(self, request: pb.DeleteGroupsRequest, context: Context) -> pb.DeleteGroupsResponse:
+        """Deletes groups."""
+        names = self._named_once(request, request.groups_names, "groups_names")
+        response = pb.DeleteGroupsResponse()
+        found = await asyncio.gather(
+            *(self._answer_or_error(name, DeleteGroup(group_id=name), context, GroupDeleted) for name in names)
+        )
+        for name, answer in zip(names, found, strict=True):
+            row = response.results.add(group_id=name)
+            if isinstance(answer, Refused):
+                write_error(row, answer.refusal)
+                self._point(row, name, answer)
+        return response
+
+    async def DescribeGroups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
+        """Describes groups."""
+        names = self._named_once(request, request.group_ids, "group_ids")
+        response = pb.DescribeGroupsResponse()
+        found = await asyncio.gather(
+            *(self._answer_or_error(name, DescribeGroup(group_id=name), context, GroupDescribed) for name in names)
+        )
+        for name, answer in zip(names, found, strict=True):
+            if isinstance(answer, Refused):
+                row = response.groups.add(group_id=name)
+                write_error(row, answer.refusal)
+                self._point(row, name, answer)
+            else:
+                add_described(response, answer, self._host.topics)
+        return response
+
+    async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
+        """Lists the groups that this node coordinates."""
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
+        asked = ListGroups(states=tuple(request.states_filter), types=tuple(request.types_filter))
+        response = pb.ListGroupsResponse()
+        listed: list[ListedGroup] = []
+        for tp in self._driver.core.coordinated(GROUP_STATE):
+            try:
+                listed += (await self._ask_at(tp, asked, context, GroupsListed)).groups
+            except Refused as error:
+                write_error(response, error.refusal)
+        for group in sorted(listed):
+            response.groups.add(**group._asdict())
+        return response
+
+    def _named_once(self, request: HasCluster, names: Sequence[str], field: str) -> Sequence[str]:
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
+        if not names or len(set(names)) < len(names):
+            message = f"{field} names {list(names)}; name at least one group, and each once"
+            raise Refused(ErrorCode.INVALID_REQUEST, message, field=field)
+        return names
+
+    async def _answer_or_error(
+        self, group_id: str, request: object, context: Context, answer_type: type[_Answer]
+    ) -> _Answer | Refused:
+        try:
+            if refusal := check_group_id(group_id):
+                raise Refused.of(refusal)
+            return await self._ask(group_id, request, context, answer_type)
+        except Refused as error:
+            return error
+
+    def _point(self, row: HasCoordinator, group_id: str, error: Refused) -> None:
+        """Name the coordinator beside NOT_COORDINATOR."""
+        hint = self._whereto(group_id, error)
+        if hint is not None:
+            write_leader(row.current_coordinator, hint, self._host.topics)
+
     async def _ask(self, group_id: str, request: object, context: Context, answer_type: type[_Answer]) -> _Answer:
         """Ask the coordinator of a group.
 
@@ -124,6 +262,11 @@ class GroupServicer:
         tp = self._driver.core.coordinator_partition(GROUP_STATE, group_id)
         if tp is None:
             raise Refused.of(self.state_topic.want())
+        return await self._ask_at(tp, request, context, answer_type)
+
+    async def _ask_at(
+        self, tp: TopicPartition, request: object, context: Context, answer_type: type[_Answer]
+    ) -> _Answer:
         timeout_ms = _wait_ms(context)
         return await self._driver.ask(
             lambda now, call: CoordinatorAsked(now, call, tp, timeout_ms, request), answer_type
@@ -139,6 +282,12 @@ class GroupServicer:
 def _definite(refusal: Refusal) -> Refusal:
     """A refusal that says nothing of the commit came before anything was written."""
     return refusal if refusal.outcome is not None else Refusal(refusal.code, refusal.message, Outcome.NOT_APPENDED)
+
+
+def _host_of(peer: str) -> str:
+    """The address in gRPC's name of a peer, ``ipv4:127.0.0.1:50123`` for example."""
+    _, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _wait_ms(context: Context) -> int:

@@ -199,6 +199,10 @@ class NodeCore:
         """The partition of an internal topic whose leader coordinates ``key``; None while there is no such topic."""
         return self._coordinators.partition_for(topic, key)
 
+    def coordinated(self, topic: str) -> list[TopicPartition]:
+        """The partitions of an internal topic whose coordinator this node is."""
+        return [tp for tp, shard in self._coordinators.shards.items() if shard.leader.log.topic == topic]
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """One partition as its leader sees it; None if this node does not lead it."""
         leader = self.state.leaders.get(tp)

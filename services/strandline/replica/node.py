@@ -25,7 +25,7 @@ from strandline.core.coordinator.serving import Coordinators
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
 from strandline.core.events import StopRequested, Ticked
-from strandline.core.group_offsets import GroupOffsets
+from strandline.core.groups.machine import GroupMachine
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
 from strandline.core.position_proof import newest_in
@@ -60,7 +60,7 @@ from strandline.rpc.limits import Keepalive
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
-from strandline.runtime.coordinating import Coordinating
+from strandline.runtime.coordinating import Coordinating, leave_to_counts
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
@@ -69,6 +69,7 @@ from strandline.runtime.host import Host
 from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.incarnation import started_ticks
 from strandline.runtime.lookups import Lookups
+from strandline.runtime.patterns import Re2Patterns
 from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.session import Session
@@ -118,6 +119,7 @@ class ReplicaNode:
         self._health_port = HealthPort(f"node-{settings.node_id}", self.health)
         self._seen = Seen(settings)
         self.metrics_address = ""
+        self._patterns = Re2Patterns()
         self._servers: list[grpc.aio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -178,7 +180,7 @@ class ReplicaNode:
             timings=settings.timings(),
             seen=seen,
             observe=Reporting,
-            coordinators=Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: GroupOffsets}),
+            coordinators=Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: self._groups_of_partition}),
         )
         self.driver: Driver[Core] = Driver(
             core,
@@ -232,7 +234,7 @@ class ReplicaNode:
         )
         self.feed = self._feed(seen)
         self._lookups = Lookups(self.logs, self.driver.calls, self.host.unpacking, monotonic_ms, self.driver.fail)
-        coordinating = Coordinating(self.logs, self.driver.step, self.driver.fail, monotonic_ms)
+        coordinating = Coordinating(self.logs, self.driver.step, self.driver.fail, monotonic_ms, loaded=leave_to_counts)
         self._performers = Performers(
             logs=self.logs,
             flusher=self.flusher,
@@ -262,6 +264,9 @@ class ReplicaNode:
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.peers.drop_stale()
+
+    def _groups_of_partition(self) -> GroupMachine:
+        return GroupMachine(self._patterns, self.settings.groups())
 
     def _feed(self, seen: MetadataImage | None) -> MetadataFeed:
         """What subscribers are sent: until the controller's first word, what an earlier life stored (C65)."""

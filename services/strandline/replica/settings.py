@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from strandline.core.groups.settings import GroupSettings
 from strandline.core.messages import Endpoint
 from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, Role, Rules, Truncation
@@ -85,6 +86,19 @@ class ReplicaSettings(ServiceSettings):
     purgatory_max_entries: int = Field(20_000, ge=1, description="produce calls that may wait for their commit")
     purgatory_max_bytes: int = Field(256 << 20, ge=1, description="bytes of batches that may wait")
 
+    group_session_timeout_ms: int = Field(
+        45_000, ge=100, description="silence after which a member of a group is removed that chose no time of its own"
+    )
+    group_min_session_timeout_ms: int = Field(6_000, ge=100, description="the shortest that a member may choose")
+    group_max_session_timeout_ms: int = Field(1_800_000, ge=100, description="the longest that a member may choose")
+    group_heartbeat_interval_ms: int = Field(
+        5_000, ge=20, description="time between two heartbeats of a member; a third of its session if that is shorter"
+    )
+    group_max_size: int = Field(10_000, ge=1, description="members of one group")
+    offsets_retention_ms: int = Field(
+        604_800_000, ge=1_000, description="age after which an offset goes that no member reads on from"
+    )
+
     segment_bytes: int = Field(1 << 30, ge=1, le=(1 << 31) - 1, description="size at which a segment is full")
     low_space_bytes: int = Field(256 << 20, ge=0, description="free space below which produce is refused")
     watch_merge_ms: int = Field(
@@ -125,6 +139,8 @@ class ReplicaSettings(ServiceSettings):
     @model_validator(mode="after")
     def _timings_agree(self) -> ReplicaSettings:
         self.timings()
+        if not self.group_min_session_timeout_ms <= self.group_session_timeout_ms <= self.group_max_session_timeout_ms:
+            raise ValueError("group_session_timeout_ms must be between the shortest and the longest session")
         check_export(self)
         check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         for bound, reported in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
@@ -150,6 +166,17 @@ class ReplicaSettings(ServiceSettings):
             purgatory_max_bytes=self.purgatory_max_bytes,
             sample_min_ms=self.sample_interval_ms if exports(self) else 0,
             sample_max_ms=self.sample_max_interval_ms,
+        )
+
+    def groups(self) -> GroupSettings:
+        """The bounds of the groups that this node coordinates."""
+        return GroupSettings(
+            session_timeout_ms=self.group_session_timeout_ms,
+            min_session_timeout_ms=self.group_min_session_timeout_ms,
+            max_session_timeout_ms=self.group_max_session_timeout_ms,
+            heartbeat_interval_ms=self.group_heartbeat_interval_ms,
+            max_members=self.group_max_size,
+            offsets_retention_ms=self.offsets_retention_ms,
         )
 
     def role_set(self) -> frozenset[Role]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.group_messages import (
@@ -18,11 +18,28 @@ from strandline.core.group_messages import (
     OffsetFetch,
     OffsetToCommit,
 )
+from strandline.core.groups.membership_messages import (
+    ConsumerGroupHeartbeat,
+    DeletedOffset,
+    GroupDescribed,
+    HeartbeatAnswered,
+    OffsetDelete,
+)
 from strandline.core.messages import LeaderHint
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
-from strandline.rpc.addressing import Asked, Topics, Unresolved, by_topic, check_cluster, gather, unresolved_by_topic
+from strandline.rpc.addressing import (
+    Asked,
+    Topics,
+    Unresolved,
+    by_topic,
+    check_cluster,
+    gather,
+    read_forgotten,
+    unresolved_by_topic,
+)
 from strandline.rpc.convert_errors import write_error, write_leader
 from strandline.v1 import group_service_pb2 as pb
+from strandline.v1 import partition_pb2
 
 MAX_GROUP_ID = 249
 """Characters of a group id, as of a topic's name."""
@@ -205,3 +222,123 @@ def add_coordinator(
         return
     row.node_id, row.coordinator_epoch = found.leader, found.leader_epoch
     row.host, row.port = endpoint
+
+
+def read_heartbeat(
+    message: pb.ConsumerGroupHeartbeatRequest, topics: Topics, client_host: str
+) -> ConsumerGroupHeartbeat:
+    """A member's heartbeat. What it holds of topics that are not known here is left out: nobody can hold them.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+
+    def given(name: str) -> Any:
+        return getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
+
+    names, held = given("subscribed_topic_names"), given("topic_partitions")
+    return ConsumerGroupHeartbeat(
+        group_id=message.group_id,
+        member_id=message.member_id,
+        member_epoch=message.member_epoch,
+        instance_id=given("instance_id"),
+        rack_id=given("rack_id"),
+        rebalance_timeout_ms=given("rebalance_timeout_ms"),
+        session_timeout_ms=given("session_timeout_ms"),
+        subscribed_topic_names=None if names is None else tuple(names.names),
+        subscribed_topic_regex=given("subscribed_topic_regex"),
+        server_assignor=given("server_assignor"),
+        topic_partitions=None if held is None else read_forgotten(held.topics, topics),
+        client_id=message.client_id,
+        client_host=client_host,
+        coordinator_epoch=given("coordinator_epoch"),
+        sequence=given("sequence"),
+    )
+
+
+def heartbeat_response(answer: HeartbeatAnswered, topics: Topics) -> pb.ConsumerGroupHeartbeatResponse:
+    """What a member is told."""
+    response = pb.ConsumerGroupHeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        session_timeout_ms=answer.session_timeout_ms,
+        group_epoch=answer.group_epoch,
+    )
+    if answer.assignment is not None:
+        response.assignment.SetInParent()
+        response.assignment.topics.extend(_named(answer.assignment, topics))
+    return response
+
+
+def _named(tps: Iterable[TopicPartition], topics: Topics) -> list[partition_pb2.TopicPartitions]:
+    return [
+        partition_pb2.TopicPartitions(
+            topic=topics.name_of(topic_id), topic_id=topic_id, partitions=[tp.partition for tp in of]
+        )
+        for topic_id, of in by_topic(tps, lambda tp: tp)
+    ]
+
+
+def read_offset_delete(message: pb.OffsetDeleteRequest, topics: Topics) -> tuple[OffsetDelete, tuple[Unresolved, ...]]:
+    """Offsets to delete, and what is answered without the coordinator.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID, INVALID_GROUP_ID, INVALID_REQUEST: no partition is named, or one twice.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    if refusal := check_group_id(message.group_id):
+        raise Refused.of(refusal)
+    named = [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics]
+    asked: Asked[TopicPartition] = gather(named, topics, int, lambda tp, _: tp)
+    if not asked.parts and not asked.unresolved:
+        raise Refused(ErrorCode.INVALID_REQUEST, "topics names no partition; give at least one")
+    return OffsetDelete(group_id=message.group_id, partitions=asked.parts), asked.unresolved
+
+
+def offset_delete_response(
+    deleted: Iterable[DeletedOffset], unresolved: Iterable[Unresolved], topics: Topics
+) -> pb.OffsetDeleteResponse:
+    """What became of them."""
+    response = pb.OffsetDeleteResponse()
+    for topic_id, parts in by_topic(deleted, attrgetter("tp")):
+        topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
+        for part in parts:
+            write_error(topic.partitions.add(partition_index=part.tp.partition), part.refusal)
+    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+        topic = response.topics.add(name=name, topic_id=topic_id)
+        for lost in vain:
+            write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+    return response
+
+
+def add_described(response: pb.DescribeGroupsResponse, found: GroupDescribed, topics: Topics) -> None:
+    """Add one group with its members."""
+    group = response.groups.add(
+        group_id=found.group_id,
+        group_state=found.group_state,
+        group_epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=found.assignor_name,
+    )
+    for member in found.members:
+        said = member.said
+        group.members.add(
+            member_id=member.member_id,
+            instance_id=said.instance_id,
+            rack_id=said.rack_id,
+            member_epoch=member.member_epoch,
+            client_id=said.client_id,
+            client_host=said.client_host,
+            subscribed_topic_names=said.topic_names,
+            subscribed_topic_regex=said.topic_regex,
+            assignment=_named(member.assignment, topics),
+            target_assignment=_named(member.target_assignment, topics),
+            member_state=member.member_state,
+            last_heartbeat_age_ms=member.last_heartbeat_age_ms,
+            last_commit_age_ms=member.last_commit_age_ms,
+            revoking=_named(member.revoking, topics),
+            session_timeout_ms=said.session_timeout_ms,
+            rebalance_timeout_ms=said.rebalance_timeout_ms,
+        )

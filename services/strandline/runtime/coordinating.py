@@ -31,12 +31,20 @@ class Coordinating:
     """``step`` takes the events, ``fail`` the first error, after which the process ends."""
 
     def __init__(
-        self, logs: Logs, step: Callable[[Any], None], fail: Callable[[BaseException], None], clock: Clock
+        self,
+        logs: Logs,
+        step: Callable[[Any], None],
+        fail: Callable[[BaseException], None],
+        clock: Clock,
+        *,
+        loaded: Callable[[], None] = lambda: None,
     ) -> None:
+        """``loaded`` is called behind each piece of a log that was folded."""
         self._logs = logs
         self._step = step
         self._fail = fail
         self._clock = clock
+        self._loaded = loaded
 
     def read_log(self, effect: ReadCoordinatorLog) -> None:
         """Read a piece of a log now, and hand it over when the loop comes round."""
@@ -48,7 +56,7 @@ class Coordinating:
             self._clock(), effect.tp, effect.leader_epoch, effect.start, end, payload, len(payload)
         )
         self._step(event)
-        leave_to_counts()
+        self._loaded()
 
     def compute(self, effect: Compute) -> None:
         """Run ``work`` in a thread."""

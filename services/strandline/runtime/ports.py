@@ -77,6 +77,10 @@ class Core(Steps, Protocol):
         """Which partition of an internal topic coordinates ``key``; None while there is no such topic."""
         ...
 
+    def coordinated(self, topic: str) -> Sequence[TopicPartition]:
+        """The partitions of an internal topic whose coordinator this node is."""
+        ...
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """A led partition as this node sees it."""
         ...

@@ -447,6 +447,10 @@ class _CountedCore:
         """Which partition of an internal topic coordinates ``key``."""
         return self._core.coordinator_partition(topic, key)
 
+    def coordinated(self, topic: str) -> Sequence[TopicPartition]:
+        """The partitions of an internal topic whose coordinator this node is."""
+        return self._core.coordinated(topic)
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """A led partition as this node sees it."""
         return self._core.describe_partition(tp, now_ms)

@@ -7,8 +7,11 @@ absent, which deletes the key.
 Written and read by data nodes alone. Fields are only ever added, so that a log can be read by the next release.
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +23,42 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _GroupMemberState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GroupMemberStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GroupMemberState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GROUP_MEMBER_STATE_UNSPECIFIED: _GroupMemberState.ValueType  # 0
+    """Not written."""
+    GROUP_MEMBER_STATE_STABLE: _GroupMemberState.ValueType  # 1
+    """It has its target."""
+    GROUP_MEMBER_STATE_UNREVOKED: _GroupMemberState.ValueType  # 2
+    """It must give partitions up, and keeps its epoch until it has."""
+    GROUP_MEMBER_STATE_UNRELEASED: _GroupMemberState.ValueType  # 3
+    """It waits for partitions that others still hold."""
+    GROUP_MEMBER_STATE_AWAY: _GroupMemberState.ValueType  # 4
+    """It left for a restart, and keeps its partitions until its session ends."""
+    GROUP_MEMBER_STATE_FENCED: _GroupMemberState.ValueType  # 5
+    """It was removed after its rebalance time-out, and its partitions stay with it until its lease is over."""
+
+class GroupMemberState(_GroupMemberState, metaclass=_GroupMemberStateEnumTypeWrapper):
+    """How far a member has come with its target."""
+
+GROUP_MEMBER_STATE_UNSPECIFIED: GroupMemberState.ValueType  # 0
+"""Not written."""
+GROUP_MEMBER_STATE_STABLE: GroupMemberState.ValueType  # 1
+"""It has its target."""
+GROUP_MEMBER_STATE_UNREVOKED: GroupMemberState.ValueType  # 2
+"""It must give partitions up, and keeps its epoch until it has."""
+GROUP_MEMBER_STATE_UNRELEASED: GroupMemberState.ValueType  # 3
+"""It waits for partitions that others still hold."""
+GROUP_MEMBER_STATE_AWAY: GroupMemberState.ValueType  # 4
+"""It left for a restart, and keeps its partitions until its session ends."""
+GROUP_MEMBER_STATE_FENCED: GroupMemberState.ValueType  # 5
+"""It was removed after its rebalance time-out, and its partitions stay with it until its lease is over."""
+Global___GroupMemberState: _TypeAlias = GroupMemberState  # noqa: Y015
+
 @_typing.final
 class CoordinatorRecordKey(_message.Message):
     """What a record is of."""
@@ -27,20 +66,50 @@ class CoordinatorRecordKey(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    TARGET_EPOCH_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def committed_offset(self) -> Global___CommittedOffsetKey:
         """An offset that a group has committed."""
+
+    @_builtins.property
+    def group(self) -> Global___GroupKey:
+        """A group itself."""
+
+    @_builtins.property
+    def member(self) -> Global___GroupMemberKey:
+        """What a member has said of itself."""
+
+    @_builtins.property
+    def target_epoch(self) -> Global___GroupKey:
+        """For which group epoch targets were computed."""
+
+    @_builtins.property
+    def target(self) -> Global___GroupMemberKey:
+        """What a member is to have."""
+
+    @_builtins.property
+    def current(self) -> Global___GroupMemberKey:
+        """What a member has."""
 
     def __init__(
         self,
         *,
         committed_offset: Global___CommittedOffsetKey | None = ...,
+        group: Global___GroupKey | None = ...,
+        member: Global___GroupMemberKey | None = ...,
+        target_epoch: Global___GroupKey | None = ...,
+        target: Global___GroupMemberKey | None = ...,
+        current: Global___GroupMemberKey | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "current", b"current", "group", b"group", "key", b"key", "member", b"member", "target", b"target", "target_epoch", b"target_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "key", b"key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "current", b"current", "group", b"group", "key", b"key", "member", b"member", "target", b"target", "target_epoch", b"target_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_key: _TypeAlias = _typing.Literal["committed_offset"]  # noqa: Y015
+    _WhichOneofReturnType_key: _TypeAlias = _typing.Literal["committed_offset", "group", "member", "target_epoch", "target", "current"]  # noqa: Y015
     _WhichOneofArgType_key: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_key) -> _WhichOneofReturnType_key | None: ...
 
@@ -53,20 +122,50 @@ class CoordinatorRecordValue(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMITTED_OFFSET_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    TARGET_EPOCH_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def committed_offset(self) -> Global___CommittedOffset:
         """An offset that a group has committed."""
+
+    @_builtins.property
+    def group(self) -> Global___GroupRecord:
+        """A group itself."""
+
+    @_builtins.property
+    def member(self) -> Global___GroupMemberRecord:
+        """What a member has said of itself."""
+
+    @_builtins.property
+    def target_epoch(self) -> Global___TargetEpochRecord:
+        """For which group epoch targets were computed."""
+
+    @_builtins.property
+    def target(self) -> Global___TargetRecord:
+        """What a member is to have."""
+
+    @_builtins.property
+    def current(self) -> Global___CurrentRecord:
+        """What a member has."""
 
     def __init__(
         self,
         *,
         committed_offset: Global___CommittedOffset | None = ...,
+        group: Global___GroupRecord | None = ...,
+        member: Global___GroupMemberRecord | None = ...,
+        target_epoch: Global___TargetEpochRecord | None = ...,
+        target: Global___TargetRecord | None = ...,
+        current: Global___CurrentRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "current", b"current", "group", b"group", "member", b"member", "target", b"target", "target_epoch", b"target_epoch", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_offset", b"committed_offset", "current", b"current", "group", b"group", "member", b"member", "target", b"target", "target_epoch", b"target_epoch", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["committed_offset"]  # noqa: Y015
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["committed_offset", "group", "member", "target_epoch", "target", "current"]  # noqa: Y015
     _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
 
@@ -141,3 +240,322 @@ class CommittedOffset(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___CommittedOffset: _TypeAlias = CommittedOffset  # noqa: Y015
+
+@_typing.final
+class GroupKey(_message.Message):
+    """A group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """Its id."""
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupKey: _TypeAlias = GroupKey  # noqa: Y015
+
+@_typing.final
+class GroupMemberKey(_message.Message):
+    """A member of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The group."""
+    member_id: _builtins.str
+    """The member's id."""
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member_id", b"member_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupMemberKey: _TypeAlias = GroupMemberKey  # noqa: Y015
+
+@_typing.final
+class GroupRecord(_message.Message):
+    """What is of no single member."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    EMPTY_SINCE_MS_FIELD_NUMBER: _builtins.int
+    group_epoch: _builtins.int
+    """Rises whenever members, subscriptions or topics change."""
+    order: _builtins.int
+    """No deleted offset had a higher order."""
+    empty_since_ms: _builtins.int
+    """When the last member went, in ms since the Unix epoch; absent while there are members."""
+    def __init__(
+        self,
+        *,
+        group_epoch: _builtins.int = ...,
+        order: _builtins.int = ...,
+        empty_since_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_empty_since_ms", b"_empty_since_ms", "empty_since_ms", b"empty_since_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_empty_since_ms", b"_empty_since_ms", "empty_since_ms", b"empty_since_ms", "group_epoch", b"group_epoch", "order", b"order"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__empty_since_ms: _TypeAlias = _typing.Literal["empty_since_ms"]  # noqa: Y015
+    _WhichOneofArgType__empty_since_ms: _TypeAlias = _typing.Literal["_empty_since_ms", b"_empty_since_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__empty_since_ms) -> _WhichOneofReturnType__empty_since_ms | None: ...
+
+Global___GroupRecord: _TypeAlias = GroupRecord  # noqa: Y015
+
+@_typing.final
+class GroupMemberRecord(_message.Message):
+    """The newest of each field that a member sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    TOPIC_NAMES_FIELD_NUMBER: _builtins.int
+    TOPIC_REGEX_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    session_timeout_ms: _builtins.int
+    """Milliseconds without a heartbeat after which it is removed."""
+    rebalance_timeout_ms: _builtins.int
+    """Milliseconds it may take to give up a partition."""
+    instance_id: _builtins.str
+    """Its own name, kept over its restarts."""
+    rack_id: _builtins.str
+    """The rack it runs in."""
+    client_id: _builtins.str
+    """How its user calls it."""
+    client_host: _builtins.str
+    """Where its heartbeats come from."""
+    topic_regex: _builtins.str
+    """The pattern it subscribed to."""
+    assignor: _builtins.str
+    """The assignor it asked for."""
+    @_builtins.property
+    def topic_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the topics it subscribed to."""
+
+    def __init__(
+        self,
+        *,
+        session_timeout_ms: _builtins.int = ...,
+        rebalance_timeout_ms: _builtins.int = ...,
+        instance_id: _builtins.str | None = ...,
+        rack_id: _builtins.str | None = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        topic_names: _abc.Iterable[_builtins.str] | None = ...,
+        topic_regex: _builtins.str | None = ...,
+        assignor: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assignor", b"_assignor", "_instance_id", b"_instance_id", "_rack_id", b"_rack_id", "_topic_regex", b"_topic_regex", "assignor", b"assignor", "instance_id", b"instance_id", "rack_id", b"rack_id", "topic_regex", b"topic_regex"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assignor", b"_assignor", "_instance_id", b"_instance_id", "_rack_id", b"_rack_id", "_topic_regex", b"_topic_regex", "assignor", b"assignor", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topic_names", b"topic_names", "topic_regex", b"topic_regex"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__assignor: _TypeAlias = _typing.Literal["assignor"]  # noqa: Y015
+    _WhichOneofArgType__assignor: _TypeAlias = _typing.Literal["_assignor", b"_assignor"]  # noqa: Y015
+    _WhichOneofReturnType__instance_id: _TypeAlias = _typing.Literal["instance_id"]  # noqa: Y015
+    _WhichOneofArgType__instance_id: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id"]  # noqa: Y015
+    _WhichOneofReturnType__rack_id: _TypeAlias = _typing.Literal["rack_id"]  # noqa: Y015
+    _WhichOneofArgType__rack_id: _TypeAlias = _typing.Literal["_rack_id", b"_rack_id"]  # noqa: Y015
+    _WhichOneofReturnType__topic_regex: _TypeAlias = _typing.Literal["topic_regex"]  # noqa: Y015
+    _WhichOneofArgType__topic_regex: _TypeAlias = _typing.Literal["_topic_regex", b"_topic_regex"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__assignor) -> _WhichOneofReturnType__assignor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance_id) -> _WhichOneofReturnType__instance_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack_id) -> _WhichOneofReturnType__rack_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__topic_regex) -> _WhichOneofReturnType__topic_regex | None: ...
+
+Global___GroupMemberRecord: _TypeAlias = GroupMemberRecord  # noqa: Y015
+
+@_typing.final
+class TargetEpochRecord(_message.Message):
+    """The newest target that is complete in the log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    TOPICS_DIGEST_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The group epoch it was computed for."""
+    assignor: _builtins.str
+    """The assignor that computed it."""
+    topics_digest: _builtins.int
+    """Digest of the topics it was computed for."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        assignor: _builtins.str = ...,
+        topics_digest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "epoch", b"epoch", "topics_digest", b"topics_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetEpochRecord: _TypeAlias = TargetEpochRecord  # noqa: Y015
+
+@_typing.final
+class TargetRecord(_message.Message):
+    """What a member is to have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Counts once the group's target epoch is at least this."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TargetTopic]:
+        """The partitions, by topic."""
+
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        topics: _abc.Iterable[Global___TargetTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetRecord: _TypeAlias = TargetRecord  # noqa: Y015
+
+@_typing.final
+class TargetTopic(_message.Message):
+    """Partitions of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Id of the topic."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indexes, sorted."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetTopic: _TypeAlias = TargetTopic  # noqa: Y015
+
+@_typing.final
+class CurrentRecord(_message.Message):
+    """Where a member stands between what it had and its target."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    PREVIOUS_EPOCH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    REVOKING_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    member_epoch: _builtins.int
+    """Its epoch."""
+    previous_epoch: _builtins.int
+    """The epoch before."""
+    state: Global___GroupMemberState.ValueType
+    """How far it has come."""
+    lease_ms: _builtins.int
+    """Of a fenced member: milliseconds for which its lease may still run."""
+    @_builtins.property
+    def assigned(self) -> _containers.RepeatedCompositeFieldContainer[Global___AssignedTopic]:
+        """What it reads."""
+
+    @_builtins.property
+    def revoking(self) -> _containers.RepeatedCompositeFieldContainer[Global___AssignedTopic]:
+        """What it still holds and was asked to give up."""
+
+    def __init__(
+        self,
+        *,
+        member_epoch: _builtins.int = ...,
+        previous_epoch: _builtins.int = ...,
+        state: Global___GroupMemberState.ValueType = ...,
+        assigned: _abc.Iterable[Global___AssignedTopic] | None = ...,
+        revoking: _abc.Iterable[Global___AssignedTopic] | None = ...,
+        lease_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_ms", b"_lease_ms", "lease_ms", b"lease_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_ms", b"_lease_ms", "assigned", b"assigned", "lease_ms", b"lease_ms", "member_epoch", b"member_epoch", "previous_epoch", b"previous_epoch", "revoking", b"revoking", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lease_ms: _TypeAlias = _typing.Literal["lease_ms"]  # noqa: Y015
+    _WhichOneofArgType__lease_ms: _TypeAlias = _typing.Literal["_lease_ms", b"_lease_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_ms) -> _WhichOneofReturnType__lease_ms | None: ...
+
+Global___CurrentRecord: _TypeAlias = CurrentRecord  # noqa: Y015
+
+@_typing.final
+class AssignedTopic(_message.Message):
+    """Partitions of one topic, with the member epochs in which they were given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.str
+    """Id of the topic."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indexes, sorted."""
+
+    @_builtins.property
+    def epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each of them, the epoch."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        epochs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AssignedTopic: _TypeAlias = AssignedTopic  # noqa: Y015

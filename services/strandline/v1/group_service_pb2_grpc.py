@@ -41,6 +41,11 @@ class GroupServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_group__service__pb2.FindCoordinatorRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_group__service__pb2.FindCoordinatorResponse.FromString,
                 _registered_method=True)
+        self.ConsumerGroupHeartbeat = channel.unary_unary(
+                '/strandline.v1.GroupService/ConsumerGroupHeartbeat',
+                request_serializer=strandline_dot_v1_dot_group__service__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_group__service__pb2.ConsumerGroupHeartbeatResponse.FromString,
+                _registered_method=True)
         self.OffsetCommit = channel.unary_unary(
                 '/strandline.v1.GroupService/OffsetCommit',
                 request_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetCommitRequest.SerializeToString,
@@ -51,6 +56,26 @@ class GroupServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetFetchRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_group__service__pb2.OffsetFetchResponse.FromString,
                 _registered_method=True)
+        self.OffsetDelete = channel.unary_unary(
+                '/strandline.v1.GroupService/OffsetDelete',
+                request_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetDeleteRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_group__service__pb2.OffsetDeleteResponse.FromString,
+                _registered_method=True)
+        self.DeleteGroups = channel.unary_unary(
+                '/strandline.v1.GroupService/DeleteGroups',
+                request_serializer=strandline_dot_v1_dot_group__service__pb2.DeleteGroupsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_group__service__pb2.DeleteGroupsResponse.FromString,
+                _registered_method=True)
+        self.ListGroups = channel.unary_unary(
+                '/strandline.v1.GroupService/ListGroups',
+                request_serializer=strandline_dot_v1_dot_group__service__pb2.ListGroupsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_group__service__pb2.ListGroupsResponse.FromString,
+                _registered_method=True)
+        self.DescribeGroups = channel.unary_unary(
+                '/strandline.v1.GroupService/DescribeGroups',
+                request_serializer=strandline_dot_v1_dot_group__service__pb2.DescribeGroupsRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_group__service__pb2.DescribeGroupsResponse.FromString,
+                _registered_method=True)
 
 
 class GroupServiceServicer(object):
@@ -60,6 +85,13 @@ class GroupServiceServicer(object):
 
     def FindCoordinator(self, request, context):
         """Names the coordinators of groups. Any data node answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConsumerGroupHeartbeat(self, request, context):
+        """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and is told what it reads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,6 +111,34 @@ class GroupServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OffsetDelete(self, request, context):
+        """Deletes committed offsets of one group.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteGroups(self, request, context):
+        """Deletes groups that have no members.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGroups(self, request, context):
+        """Lists the groups that this node coordinates; the cluster's are those of all nodes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeGroups(self, request, context):
+        """Describes groups and their members (Kafka's ConsumerGroupDescribe).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -86,6 +146,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.FindCoordinator,
                     request_deserializer=strandline_dot_v1_dot_group__service__pb2.FindCoordinatorRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_group__service__pb2.FindCoordinatorResponse.SerializeToString,
+            ),
+            'ConsumerGroupHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConsumerGroupHeartbeat,
+                    request_deserializer=strandline_dot_v1_dot_group__service__pb2.ConsumerGroupHeartbeatRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_group__service__pb2.ConsumerGroupHeartbeatResponse.SerializeToString,
             ),
             'OffsetCommit': grpc.unary_unary_rpc_method_handler(
                     servicer.OffsetCommit,
@@ -96,6 +161,26 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.OffsetFetch,
                     request_deserializer=strandline_dot_v1_dot_group__service__pb2.OffsetFetchRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetFetchResponse.SerializeToString,
+            ),
+            'OffsetDelete': grpc.unary_unary_rpc_method_handler(
+                    servicer.OffsetDelete,
+                    request_deserializer=strandline_dot_v1_dot_group__service__pb2.OffsetDeleteRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetDeleteResponse.SerializeToString,
+            ),
+            'DeleteGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroups,
+                    request_deserializer=strandline_dot_v1_dot_group__service__pb2.DeleteGroupsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_group__service__pb2.DeleteGroupsResponse.SerializeToString,
+            ),
+            'ListGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroups,
+                    request_deserializer=strandline_dot_v1_dot_group__service__pb2.ListGroupsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_group__service__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'DescribeGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroups,
+                    request_deserializer=strandline_dot_v1_dot_group__service__pb2.DescribeGroupsRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_group__service__pb2.DescribeGroupsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -127,6 +212,33 @@ class GroupService(object):
             '/strandline.v1.GroupService/FindCoordinator',
             strandline_dot_v1_dot_group__service__pb2.FindCoordinatorRequest.SerializeToString,
             strandline_dot_v1_dot_group__service__pb2.FindCoordinatorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConsumerGroupHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.GroupService/ConsumerGroupHeartbeat',
+            strandline_dot_v1_dot_group__service__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+            strandline_dot_v1_dot_group__service__pb2.ConsumerGroupHeartbeatResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -181,6 +293,114 @@ class GroupService(object):
             '/strandline.v1.GroupService/OffsetFetch',
             strandline_dot_v1_dot_group__service__pb2.OffsetFetchRequest.SerializeToString,
             strandline_dot_v1_dot_group__service__pb2.OffsetFetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OffsetDelete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.GroupService/OffsetDelete',
+            strandline_dot_v1_dot_group__service__pb2.OffsetDeleteRequest.SerializeToString,
+            strandline_dot_v1_dot_group__service__pb2.OffsetDeleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.GroupService/DeleteGroups',
+            strandline_dot_v1_dot_group__service__pb2.DeleteGroupsRequest.SerializeToString,
+            strandline_dot_v1_dot_group__service__pb2.DeleteGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.GroupService/ListGroups',
+            strandline_dot_v1_dot_group__service__pb2.ListGroupsRequest.SerializeToString,
+            strandline_dot_v1_dot_group__service__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.GroupService/DescribeGroups',
+            strandline_dot_v1_dot_group__service__pb2.DescribeGroupsRequest.SerializeToString,
+            strandline_dot_v1_dot_group__service__pb2.DescribeGroupsResponse.FromString,
             options,
             channel_credentials,
             insecure,
