@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 # Like the command line (`strandline.cli.__main__`), before anything here loads gRPC: tests that serve come before tests
@@ -13,6 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _CLUSTER = Path(__file__).parent / "cluster"
+
+# Commands take nothing from the profiles of the person who tests.
+_NO_PROFILES = tempfile.TemporaryDirectory(prefix="strandline-config-")
+os.environ["XDG_CONFIG_HOME"] = _NO_PROFILES.name
+os.environ.pop("STRANDLINE_PROFILE", None)
 
 # Wall-clock limits of single examples say more about the machine than about the code; pytest-timeout catches
 # what hangs. A failure prints the blob that repeats it.

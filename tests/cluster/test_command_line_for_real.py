@@ -175,6 +175,35 @@ def test_a_topic_grows_and_its_settings_are_shown(cluster: LocalCluster) -> None
     ]
 
 
+def test_figures_of_a_run_agree_with_each_other(cluster: LocalCluster) -> None:
+    """Counts are exact, percentiles ordered, rates those of counts and time; without records there are no figures."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "loaded", "-p", "2", *at)
+    runs = [
+        document("perf", "produce", "loaded", "--records", "3000", "--size", "50", "--warm-up", "200", *at),
+        document("perf", "consume", "loaded", "--records", "3000", "--warm-up", "200", *at),
+        document("perf", "end-to-end", "loaded", "--records", "300", "--size", "50", "--rate", "500", *at),
+    ]
+    short = strandline("perf", "consume", "loaded", "--records", "5000", *at)
+    ends = document("topic", "offsets", "loaded", *at)
+    late = strandline("perf", "produce", "loaded", "--rate", "1", "--records", "60", "--deadline", "1s", *at)
+
+    for run in runs:
+        assert isinstance(run, dict)
+        assert run["bytes"] == run["records"] * 50
+        assert run["records_per_s"] == pytest.approx(run["records"] / run["elapsed_s"], rel=1e-3)
+        times = list(run["latency_ms"].values())
+        assert times == sorted(times) and times[0] > 0 and times[-1] <= run["elapsed_s"] * 1e3 + 1
+        assert (run["nodes"], run["partitions"], run["replicas"]) == ([1, 2, 3], 2, 3)
+        assert {"client_version", "feature_level", "settings"} <= run.keys()
+    assert [(run["records"], run["warm_up_records"]) for run in runs] == [(3000, 200), (3000, 200), (300, 30)]
+    assert [run["latencies"] for run in runs[::2]] == [3000, 300]
+    assert runs[2]["elapsed_s"] > 0.5
+    assert isinstance(ends, list) and sum(row["records"] for row in ends) == 3530
+    assert (short.returncode, "loaded has 3,530 records" in short.stderr, short.stdout) == (1, True, "")
+    assert (late.returncode, "not done within 1s" in late.stderr, late.stdout) == (1, True, "")
+
+
 def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) -> None:
     """`topic elect` succeeds where no election is needed, and an unclean one moves no existing leader."""
     at = ["--bootstrap", cluster.bootstrap]

@@ -26,7 +26,7 @@ _FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
 
 def show_answers(answers: Sequence[Answer], form: Shown) -> None:
     """Print the rows of statistics."""
-    if form in (Shown.JSON, Shown.YAML):
+    if form not in (Shown.TABLE, Shown.WIDE):
         print_document([_document(row) for _, rows in answers for row in rows], Format(form.value))
         return
     for number, (statistic, rows) in enumerate(answers):
@@ -53,7 +53,7 @@ def show_list(statistics: Sequence[Statistic], form: Shown) -> None:
         }
         for one in statistics
     ]
-    if form in (Shown.JSON, Shown.YAML):
+    if form not in (Shown.TABLE, Shown.WIDE):
         print_document(rows, Format(form.value))
     elif form is Shown.TABLE:
         show(rows, [Column(name, name) for name in ("stat", "name", "title")], Format.TABLE)

@@ -130,7 +130,7 @@ def now_us() -> int:
 
 
 def _show(rows: Sequence[dict[str, Any]], form: Shown) -> None:
-    if form in (Shown.JSON, Shown.YAML):
+    if form not in (Shown.TABLE, Shown.WIDE):
         print_document(list(rows), Format(form.value))
         return
     names = ["cluster", "hour", "state", "coverage", *_NUMBERS]

@@ -59,10 +59,12 @@ class Shown(StrEnum):
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+    CSV = "csv"
 
 
 ShownAs = Annotated[
-    Shown, typer.Option("--output", "-o", help="Table for people, wide with every column, json or yaml for programs.")
+    Shown,
+    typer.Option("--output", "-o", help="Table for people, wide with every column; json, yaml or csv for programs."),
 ]
 
 

@@ -22,7 +22,9 @@ from strandline.cli import (
     export,
     log,
     node,
+    perf,
     produce,
+    profile,
     rebalances,
     reigns,
     roles,
@@ -36,8 +38,8 @@ from strandline.cli.demo import command as demo
 from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
-    "topic produce consume cluster node log up demo console export analytics scenario sim controller replica settings "
-    "certs completion"
+    "topic produce consume perf cluster node log profile up demo console export analytics scenario sim controller "
+    "replica settings certs completion"
 )
 
 
@@ -67,9 +69,11 @@ app = typer.Typer(
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.add_typer(perf.app, name="perf")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
 app.add_typer(log.app, name="log")
+app.add_typer(profile.app, name="profile")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("console", context_settings=roles.PASS_FLAGS)(console.console)

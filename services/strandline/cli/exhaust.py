@@ -26,7 +26,7 @@ COLUMNS = (
     Column("rate", "states/s", number=True),
 )
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="table, json or yaml.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="table, json, yaml or csv.")]
 
 
 def exhaust(

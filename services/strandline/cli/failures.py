@@ -20,7 +20,9 @@ EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 2
 
 NEWLINE_AND_TAB = "\n\t"
-_REACH = "check --bootstrap (or STRANDLINE_BOOTSTRAP), that the cluster runs, and whether it wants --tls-cert"
+_REACH = (
+    "check --bootstrap (STRANDLINE_BOOTSTRAP, or the profile), that the cluster runs, and whether it wants --tls-cert"
+)
 
 
 class CommandFailed(Exception):

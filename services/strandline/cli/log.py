@@ -184,7 +184,11 @@ def verify(
     bootstrap: Annotated[
         str | None,
         typer.Option(
-            "--bootstrap", envvar="STRANDLINE_BOOTSTRAP", metavar="HOST:PORT[,...]", help="Query a running cluster."
+            "--bootstrap",
+            "-b",
+            envvar="STRANDLINE_BOOTSTRAP",
+            metavar="HOST:PORT[,...]",
+            help="Query a running cluster.",
         ),
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,

@@ -1,6 +1,7 @@
 """The options that many commands share, declared once so that they read and behave the same everywhere.
 
-Invariant: `--bootstrap` wins over STRANDLINE_BOOTSTRAP; without both a command ends with exit code 2.
+Invariant: `--bootstrap` counts before STRANDLINE_BOOTSTRAP, and that before a profile; without any of them a command
+ends with exit code 2.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from strandline.cli.output import Format
 
 _BOOTSTRAP = typer.Option(
     "--bootstrap",
+    "-b",
     envvar="STRANDLINE_BOOTSTRAP",
     metavar="HOST:PORT[,...]",
-    help="Addresses of the cluster's controller, separated by commas.",
+    help="Addresses of any processes of the cluster, separated by commas.",
 )
 
 Bootstrap = Annotated[str, _BOOTSTRAP]
@@ -23,7 +25,7 @@ Bootstrap = Annotated[str, _BOOTSTRAP]
 # For a command of which one form asks no cluster; its other forms refuse an empty one.
 MaybeBootstrap = Annotated[str, _BOOTSTRAP]
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people, json or yaml for programs.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people; json, yaml or csv for programs.")]
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 

@@ -1,10 +1,11 @@
-"""How an answer is shown: as a table for people, as json or yaml for programs.
+"""How an answer is shown: as a table for people, as json, yaml or csv for programs.
 
-Invariant: the three forms carry the same rows; a program's form has every field, a person's only the columns.
+Invariant: all forms carry the same rows; a program's form has every field, a person's only the columns.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+    CSV = "csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,46 @@ def show_one(row: Row, form: Format, sentence: str) -> None:
 
 
 def print_document(document: Any, form: Format) -> None:
-    """Prints a json or yaml document of plain values."""
+    """Prints a document of plain values as json, yaml or csv."""
     if form is Format.JSON:
         print(json.dumps(document, indent=2, default=str))
+        return
+    if form is Format.CSV:
+        _print_csv(document if isinstance(document, list) else [document])
         return
     import yaml
 
     print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
+
+
+def _print_csv(documents: Sequence[Row]) -> None:
+    """A row for each document, with the fields of all of them in order; nothing for none."""
+    rows = [flat_row(document) for document in documents]
+    if not rows:
+        return
+    fields = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+def flat_row(document: Row, prefix: str = "") -> dict[str, Any]:
+    """A document as cells: inner fields as `outer.inner`, lists with commas, documents in lists as json."""
+    row: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping) and value:
+            row |= flat_row(value, f"{prefix}{name}.")
+        elif isinstance(value, Mapping) or (
+            isinstance(value, list | tuple) and any(isinstance(e, Mapping) for e in value)
+        ):
+            row[prefix + name] = json.dumps(value, default=str)
+        elif isinstance(value, list | tuple):
+            row[prefix + name] = ",".join(str(entry) for entry in value)
+        elif isinstance(value, bool):
+            row[prefix + name] = str(value).lower()
+        else:
+            row[prefix + name] = "" if value is None else value
+    return row
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> Table:

@@ -1,4 +1,4 @@
-"""Gives a command that talks to a cluster the three options of TLS, and its clients what they say.
+"""Gives a command that talks to a cluster `--profile` and the three options of TLS, and its clients what they say.
 
 Invariant: every command with `--bootstrap` has `--tls-cert`, `--tls-key` and `--tls-ca`, with the variables that the
 services read too; without any of them it speaks plain.
@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from typing import Annotated, Any, TypedDict, TypeVar
 
 import typer
+
+from strandline.cli.profile_option import Profile, report_overridden
 
 
 class TlsOptions(TypedDict):
@@ -52,15 +54,29 @@ def tls_options() -> TlsOptions:
 
 
 def over_tls(command: _Command) -> _Command:
-    """The command with three more options; whatever it opens by `tls_options` uses them."""
+    """The command with four more options; whatever it opens by `tls_options` uses those of TLS."""
     own = inspect.signature(command, eval_str=True)
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=annotation)
         for name, annotation in (("tls_cert", TlsCert), ("tls_key", TlsKey), ("tls_ca", TlsCa))
     ]
+    extra += [
+        inspect.Parameter("profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Profile),
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context),
+    ]
 
     @functools.wraps(command)
-    def with_tls(*, tls_cert: str = "", tls_key: str = "", tls_ca: str = "", **given: Any) -> Any:
+    def with_tls(
+        *,
+        tls_cert: str = "",
+        tls_key: str = "",
+        tls_ca: str = "",
+        profile: str | None = None,
+        context: typer.Context | None = None,
+        **given: Any,
+    ) -> Any:
+        if context is not None:
+            report_overridden(context)
         token = _given.set(TlsOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca))
         try:
             return command(**given)

@@ -16,7 +16,7 @@ OF_OTHERS = frozenset(
     PREFIX + name
     for name in (
         # Of commands with --bootstrap and of the analytics.
-        "BOOTSTRAP ANALYTICS_MEMORY "
+        "BOOTSTRAP PROFILE ANALYTICS_MEMORY "
         # Of data nodes and the controller.
         "ADVERTISE AUTO_LEADER_REBALANCE_ENABLE BIND CONTROLLERS CONTROLLER_ID DATA_DIR DEFAULT_PARTITIONS "
         "DEFAULT_REPLICATION_FACTOR DURABILITY ETCD_CA ETCD_CERT ETCD_ENDPOINTS ETCD_KEY ETCD_PASSWORD_FILE "

@@ -1,0 +1,360 @@
+"""`strandline perf ...`: what a cluster does under a bounded load of one client, from this machine.
+
+Invariant: the counts are exact, and a run that lost a record or did not end in time prints no figures. For figures to
+compare clusters by, see docs/BENCHMARKS.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.consume import Isolation
+from strandline.cli.durations import Duration, duration_option, read_duration
+from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.options import Bootstrap, Output, Topic, addresses
+from strandline.cli.output import Format, console
+from strandline.cli.over_tls import over_tls, tls_options
+from strandline.cli.perf_figures import Measured, document_of, show_run
+from strandline.cli.perf_load import STAMP_BYTES, Load, warm_up_of
+from strandline.cli.produce import AcksName, CompressionName
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from strandline.client import Consumer, Producer
+
+app = typer.Typer(help="Measure producing, consuming, and both together.", no_args_is_help=True)
+
+MOST_RECORDS = 10_000_000
+"""A latency is kept of each."""
+
+_LOOK_EVERY_S = 0.1
+
+Records = Annotated[
+    int, typer.Option("--records", "-n", min=1, max=MOST_RECORDS, help="Records that count, after the warm-up.")
+]
+Size = Annotated[int, typer.Option("--size", min=1, max=1 << 20, help="Bytes of each value.")]
+Rate = Annotated[
+    float | None, typer.Option("--rate", min=0.001, help="Records per second; default: as many as are taken.")
+]
+WarmUp = Annotated[
+    int | None,
+    typer.Option("--warm-up", min=0, max=MOST_RECORDS, help="Records before; default: a tenth, at most 10,000."),
+]
+Deadline = Annotated[Duration, duration_option("--deadline", help="The longest time of the run.", least="1s")]
+Acks = Annotated[AcksName, typer.Option(help="Wait for no replica, the leader, or all in-sync replicas.")]
+Compression = Annotated[CompressionName, typer.Option(help="Codec of the batches.")]
+Linger = Annotated[Duration, duration_option("--linger", help="How long a batch waits for more records.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+_LINGER = read_duration("5ms")
+_DEADLINE = read_duration("10m")
+
+
+@app.callback()
+def perf() -> None:
+    """Measure producing, consuming, and both together."""
+
+
+@app.command()
+@over_tls
+def produce(
+    topic: Topic,
+    bootstrap: Bootstrap,
+    records: Records = 100_000,
+    size: Size = 100,
+    rate: Rate = None,
+    warm_up: WarmUp = None,
+    acks: Acks = AcksName.ALL,
+    compression: Compression = CompressionName.NONE,
+    linger: Linger = _LINGER,
+    deadline: Deadline = _DEADLINE,
+    output: Output = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Send records to a topic; a latency ends with the acknowledgement.
+
+    The records stay in the topic. A record counts from when --rate made it due, or from when it was handed over.
+    """
+    load = Load(topic, 0, size, rate)
+    settings = _settings_of_producer(acks, compression, linger)
+    warm = warm_up_of(warm_up, records)
+
+    async def run(progress: Progress) -> Measured:
+        async with _producer(bootstrap, settings, topic) as producer:
+            return await measure_producing(load, producer, records, warm, _counter(progress))
+
+    _perform(
+        bootstrap, "produce", topic, run, settings | {"rate": rate, "size": size}, records, deadline, output, quiet
+    )
+
+
+@app.command()
+@over_tls
+def consume(
+    topic: Topic,
+    bootstrap: Bootstrap,
+    records: Records = 100_000,
+    warm_up: WarmUp = None,
+    from_follower: Annotated[
+        bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
+    ] = False,
+    isolation: Annotated[
+        Isolation, typer.Option(help="Only records of committed transactions, or all.")
+    ] = Isolation.READ_COMMITTED,
+    deadline: Deadline = _DEADLINE,
+    output: Output = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Read a topic from its beginning; a latency is how long a fetch was waited for."""
+    from_where = "follower" if from_follower else "leader"
+    settings = {"read_from": from_where, "isolation": isolation.value}
+
+    async def run(progress: Progress) -> Measured:
+        async with _consumer(bootstrap, settings, topic, start="beginning", stop_at_end=True) as consumer:
+            return await measure_consuming(consumer, topic, records, warm_up_of(warm_up, records), _counter(progress))
+
+    _perform(bootstrap, "consume", topic, run, settings, records, deadline, output, quiet)
+
+
+@app.command("end-to-end")
+@over_tls
+def end_to_end(
+    topic: Topic,
+    bootstrap: Bootstrap,
+    records: Records = 10_000,
+    size: Annotated[int, typer.Option("--size", min=STAMP_BYTES, max=1 << 20, help="Bytes of each value.")] = 100,
+    rate: Annotated[float, typer.Option("--rate", min=0.001, help="Records per second.")] = 1_000.0,
+    warm_up: WarmUp = None,
+    acks: Acks = AcksName.ALL,
+    compression: Compression = CompressionName.NONE,
+    linger: Linger = read_duration("0ms"),
+    deadline: Deadline = _DEADLINE,
+    output: Output = Format.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Send records and read them back; a latency ends when the consumer has the record.
+
+    Both clients run in this process, so that one clock measures. A record counts from when --rate made it due.
+    """
+    load = Load(topic, 0, size, rate)
+    settings = _settings_of_producer(acks, compression, linger)
+    warm = warm_up_of(warm_up, records)
+
+    async def run(progress: Progress) -> Measured:
+        reading = {"read_from": "leader", "isolation": Isolation.READ_COMMITTED.value}
+        async with (
+            _consumer(bootstrap, reading, topic, start="end") as consumer,
+            _producer(bootstrap, settings, topic) as producer,
+        ):
+            return await measure_both(load, producer, consumer, records, warm, _counter(progress))
+
+    _perform(
+        bootstrap, "end-to-end", topic, run, settings | {"rate": rate, "size": size}, records, deadline, output, quiet
+    )
+
+
+async def measure_producing(
+    load: Load, producer: Producer, records: int, warm_up: int, count: Callable[[int], None]
+) -> Measured:
+    """Sends the warm-up, waits for its end, then the records that count."""
+    load.records = warm_up
+    await load.send(producer, lambda number: None)
+    measured = Measured(of="acknowledgement", warm_up_records=warm_up)
+
+    def done(number: int) -> None:
+        measured.latencies_s.append(time.monotonic() - load.due_s[number])
+        measured.records += 1
+        count(measured.records)
+
+    load.records = warm_up + records
+    began_s = time.monotonic()
+    await load.send(producer, done)
+    measured.elapsed_s = time.monotonic() - began_s
+    measured.size_bytes = measured.records * load.size_bytes
+    return measured
+
+
+async def measure_consuming(
+    consumer: Consumer, topic: str, records: int, warm_up: int, count: Callable[[int], None]
+) -> Measured:
+    """Reads the warm-up and the records that count; time begins with the fetch that brings the first of these.
+
+    Raises:
+        CommandFailed: the topic has fewer records.
+    """
+    measured = Measured(of="a fetch", warm_up_records=warm_up)
+    seen, began_s = 0, time.monotonic()
+    while seen < warm_up + records:
+        if consumer.is_finished:
+            raise CommandFailed(
+                f"{topic} has {seen:,} records, fewer than {warm_up:,} of the warm-up and {records:,} that count; "
+                f"give --records and --warm-up, or add some with `strandline perf produce {topic}`"
+            )
+        asked_s = time.monotonic()
+        if seen <= warm_up:
+            began_s = asked_s
+        fetched = await consumer.fetch_batches()
+        got_s = time.monotonic()
+        chunk = [record for part in fetched for record in part.records]
+        counted = chunk[max(0, warm_up - seen) : warm_up + records - seen]
+        seen += len(chunk)
+        measured.records += len(counted)
+        measured.size_bytes += sum(len(record.key or b"") + len(record.value or b"") for record in counted)
+        if counted:
+            measured.latencies_s.append(got_s - asked_s)
+            measured.elapsed_s = got_s - began_s
+            count(measured.records)
+    return measured
+
+
+async def measure_both(
+    load: Load, producer: Producer, consumer: Consumer, records: int, warm_up: int, count: Callable[[int], None]
+) -> Measured:
+    """Sends and reads at once; ends when everything sent was read.
+
+    Raises:
+        CommandFailed: a record was given up, or read twice.
+    """
+    measured = Measured(of="a record from sending to reading", warm_up_records=warm_up)
+    load.records = warm_up + records
+    is_read = bytearray(load.records)
+
+    async def read() -> None:
+        left = load.records
+        while left:
+            for fetched in await consumer.fetch_batches():
+                now_s = time.monotonic()
+                for record in fetched.records:
+                    number = load.number_of(record.value)
+                    if number is None:
+                        continue
+                    if is_read[number]:
+                        raise CommandFailed(f"record {number:,} was read twice, now at offset {record.offset:,}")
+                    is_read[number], left = 1, left - 1
+                    if number >= warm_up:
+                        measured.latencies_s.append(now_s - load.due_s[number])
+                        measured.records += 1
+                        measured.elapsed_s = now_s - load.due_s[warm_up]
+            count(measured.records)
+
+    try:
+        async with asyncio.TaskGroup() as both:
+            both.create_task(read())
+            both.create_task(load.send(producer, lambda number: None))
+    except* CommandFailed as failed:
+        raise failed.exceptions[0] from None
+    measured.size_bytes = measured.records * load.size_bytes
+    return measured
+
+
+def _settings_of_producer(acks: AcksName, compression: CompressionName, linger: Duration) -> dict[str, Any]:
+    return {
+        "acks": acks.value,
+        "compression": compression.value,
+        "idempotent": acks is AcksName.ALL,
+        "linger_ms": linger.ms,
+    }
+
+
+@asynccontextmanager
+async def _producer(bootstrap: str, settings: dict[str, Any], topic: str) -> AsyncIterator[Producer]:
+    from strandline.cli.connect import known_topic
+    from strandline.client import Producer
+
+    async with Producer(addresses(bootstrap), **tls_options(), **settings) as producer:
+        async with known_topic(topic):
+            await producer.ready(topic)
+        yield producer
+
+
+@asynccontextmanager
+async def _consumer(
+    bootstrap: str, settings: dict[str, Any], topic: str, *, start: Any, stop_at_end: bool = False
+) -> AsyncIterator[Consumer]:
+    """A consumer that knows where it begins in every partition."""
+    from strandline.cli.connect import known_topic
+    from strandline.client import Consumer
+
+    async with Consumer(addresses(bootstrap), stop_at_end=stop_at_end, **tls_options(), **settings) as consumer:
+        async with known_topic(topic):
+            partitions = await consumer.assign([topic], start=start)
+        while start == "end" and any(consumer.position(*partition) is None for partition in partitions):
+            await asyncio.sleep(_LOOK_EVERY_S)
+        yield consumer
+
+
+def _perform(
+    bootstrap: str,
+    kind: str,
+    topic: str,
+    run: Callable[[Progress], Any],
+    settings: dict[str, Any],
+    records: int,
+    deadline: Duration,
+    form: Format,
+    quiet: bool,
+) -> None:
+    """Runs within the deadline, below a progress bar, and shows the figures with what they were obtained with."""
+
+    async def bounded() -> dict[str, Any]:
+        cluster = await _cluster(bootstrap, topic)
+        with _progress(kind, records, quiet) as progress:
+            try:
+                async with asyncio.timeout(deadline.s):
+                    measured = await run(progress)
+            except TimeoutError:
+                done = int(progress.tasks[0].completed)
+                raise CommandFailed(f"not done within {deadline}: {done:,} of {records:,} records") from None
+        return {"test": kind, "topic": topic, **document_of(measured), "settings": settings, **cluster}
+
+    show_run(perform(bounded()), form)
+
+
+async def _cluster(bootstrap: str, topic: str) -> dict[str, Any]:
+    """What the figures depend on besides the settings."""
+    from strandline import __version__
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        image = await admin.metadata()
+    described = next((known for known in image.topics if known.name == topic), None)
+    partitions = described.partitions if described else ()
+    return {
+        "partitions": len(partitions),
+        "replicas": max((len(partition.replicas) for partition in partitions), default=0),
+        "nodes": sorted(node.node_id for node in image.nodes if not node.fenced),
+        "cluster_id": image.cluster_id,
+        "feature_level": image.feature_level,
+        "client_version": __version__,
+    }
+
+
+def _progress(kind: str, records: int, quiet: bool) -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    target = console(stderr=True)
+    columns = [TextColumn("{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn()]
+    progress = Progress(*columns, console=target, disable=quiet or not target.is_terminal, transient=True)
+    progress.add_task(kind, total=records)
+    return progress
+
+
+def _counter(progress: Progress) -> Callable[[int], None]:
+    """Moves the bar, at most every tenth of a second: a run has millions of records."""
+    (task_id,) = progress.task_ids
+    shown_s = 0.0
+
+    def count(records: int) -> None:
+        nonlocal shown_s
+        if (now_s := time.monotonic()) > shown_s + _LOOK_EVERY_S:
+            progress.update(task_id, completed=records)
+            shown_s = now_s
+
+    return count

@@ -1,0 +1,186 @@
+"""What `strandline perf` counts, on clients that do nothing but count."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.cli.failures import CommandFailed
+from strandline.cli.perf import measure_both, measure_consuming, measure_producing
+from strandline.cli.perf_figures import PERCENTILES, Measured, document_of, percentiles_ms
+from strandline.cli.perf_load import STAMP_BYTES, Load, warm_up_of
+from strandline.client import ErrorCode, Outcome, Record, Refusal, SendFailed
+from strandline.core.types import Offset
+
+
+class CountingProducer:
+    """Acknowledges at every flush what it was sent; gives up the record ``lost``; hands values to ``log``."""
+
+    def __init__(self, lost: int | None = None) -> None:
+        self.lost = lost
+        self.log: list[bytes] = []
+        self.waiting: list[tuple[int, Callable[..., None]]] = []
+
+    async def send(self, topic: str, value: bytes, *, on_done: Callable[..., None]) -> None:
+        """Takes a record; every tenth ends what was taken."""
+        self.log.append(value)
+        self.waiting.append((len(self.log) - 1, on_done))
+        if len(self.log) % 10 == 0:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Ends what was taken."""
+        for number, on_done in self.waiting:
+            refusal = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "two of three are away", Outcome.NOT_APPENDED)
+            on_done(*((None, SendFailed("t", 0, refusal, 1)) if number == self.lost else (object(), None)))
+        self.waiting.clear()
+
+
+class ListConsumer:
+    """Gives the values of a list, ``step`` at a time, and is finished at its end if it is to end."""
+
+    def __init__(self, log: list[bytes], step: int, *, ends: bool) -> None:
+        self.log, self.step, self.ends, self.at = log, step, ends, 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything was given."""
+        return self.ends and self.at == len(self.log)
+
+    async def fetch_batches(self) -> list[SimpleNamespace]:
+        """The next records; none while there are none."""
+        await asyncio.sleep(0)
+        values = self.log[self.at : self.at + self.step]
+        records = [Record(Offset(self.at + index), 0, b"k", value) for index, value in enumerate(values)]
+        self.at += len(values)
+        return [SimpleNamespace(records=records)]
+
+
+def consumer(log: list[bytes], step: int, *, ends: bool = True) -> Any:
+    """A consumer of a list."""
+    return ListConsumer(log, step, ends=ends)
+
+
+async def test_producing_counts_what_follows_the_warm_up() -> None:
+    """Every record is sent; a latency is kept of those after the warm-up alone, and their bytes are counted."""
+    producer: Any = CountingProducer()
+    counted: list[int] = []
+    measured = await measure_producing(Load("t", 0, 100, None), producer, 25, 5, counted.append)
+
+    assert len(producer.log) == 30
+    assert (measured.records, len(measured.latencies_s), measured.size_bytes) == (25, 25, 2500)
+    assert counted == list(range(1, 26))
+    assert min(measured.latencies_s) >= 0
+    assert measured.elapsed_s >= max(measured.latencies_s)
+
+
+async def test_a_record_that_is_given_up_ends_the_run() -> None:
+    """No figures are given; the message names the record and why."""
+    producer: Any = CountingProducer(lost=12)
+    with pytest.raises(CommandFailed, match=r"record 12 was given up: .*two of three are away"):
+        await measure_producing(Load("t", 0, 10, None), producer, 25, 5, lambda count: None)
+
+
+@pytest.mark.parametrize("step", [1, 7, 30, 100])
+async def test_consuming_counts_what_follows_the_warm_up(step: int) -> None:
+    """However records arrive, exactly those after the warm-up are counted, with keys and values."""
+    measured = await measure_consuming(consumer([b"x" * 9] * 100, step), "t", 30, 10, lambda count: None)
+
+    assert (measured.records, measured.size_bytes) == (30, 300)
+    assert len(measured.latencies_s) == -(-min(40, 100) // step) - 10 // step
+    assert measured.elapsed_s >= max(measured.latencies_s)
+
+
+async def test_a_topic_that_is_too_short_is_not_measured() -> None:
+    """The message says how many records there are, and how to get more."""
+    with pytest.raises(CommandFailed, match=r"t has 20 records, .*strandline perf produce t"):
+        await measure_consuming(consumer([b""] * 20, 7), "t", 30, 10, lambda count: None)
+
+
+async def test_both_ends_when_everything_was_read() -> None:
+    """Records of others are not counted; each of this run is, once."""
+    producer: Any = CountingProducer()
+    others = [b"", b"x" * 50]
+    producer.log += others
+    measured = await measure_both(
+        Load("t", 0, 64, None), producer, consumer(producer.log, 3, ends=False), 20, 5, lambda count: None
+    )
+
+    assert len(producer.log) == 27
+    assert (measured.records, len(measured.latencies_s), measured.size_bytes) == (20, 20, 1280)
+    assert measured.elapsed_s >= max(measured.latencies_s) * 0.999
+
+
+async def test_a_record_that_is_read_twice_ends_the_run() -> None:
+    """A duplicate is a failure, not a figure."""
+    load = Load("t", 0, 64, None)
+    load.due_s = array("d", [0.0] * 20)
+    producer: Any = CountingProducer()
+    doubled = [load.value(number) for number in (0, 1, 0)]
+    with pytest.raises(CommandFailed, match="record 0 was read twice, now at offset 2"):
+        await measure_both(load, producer, consumer(doubled, 3, ends=False), 20, 0, lambda count: None)
+
+
+async def test_a_rate_counts_from_when_a_record_was_due() -> None:
+    """At 1,000 records per second each is due a millisecond after the one before, whenever it was sent."""
+    load = Load("t", 5, 10, 1_000.0)
+    producer: Any = CountingProducer()
+    await load.send(producer, lambda number: None)
+
+    gaps = [later - earlier for earlier, later in zip(load.due_s, load.due_s[1:], strict=False)]
+    assert gaps == pytest.approx([0.001] * 4)
+
+
+@given(st.integers(1, 300), st.integers(0, 10**7))
+def test_values_have_their_size_and_tell_whose_they_are(size: int, number: int) -> None:
+    """A value has the size that was asked for; with room for a stamp it is recognized, by its own run alone."""
+    load, other = Load("t", 0, size, None), Load("t", 0, size, None)
+    load.due_s = other.due_s = range(10**7 + 1)  # type: ignore[assignment]  # only its length is asked for
+    value = load.value(number)
+
+    assert len(value) == size
+    assert load.number_of(value) == (number if size >= STAMP_BYTES else None)
+    assert other.number_of(value) is None
+
+
+@given(st.lists(st.floats(0, 1e4), min_size=1))
+def test_percentiles_are_ordered_and_were_seen(seconds: list[float]) -> None:
+    """Each percentile is at least the one before, and the latency of some record; the last is the highest."""
+    found = percentiles_ms(seconds)
+    ordered = [found[name] for name in PERCENTILES]
+
+    assert ordered == sorted(ordered, key=float)  # type: ignore[arg-type]  # there is a value, so none is None
+    assert set(ordered) <= {round(1e3 * value, 3) for value in seconds}
+    assert found["max"] == round(1e3 * max(seconds), 3)
+
+
+def test_percentiles_are_by_nearest_rank() -> None:
+    """Of 1 to 1,000 ms the 99.9th percentile is 999 ms; of nothing there is none."""
+    assert percentiles_ms([number / 1e3 for number in range(1, 1001)]) == {
+        "p50": 500.0,
+        "p95": 950.0,
+        "p99": 990.0,
+        "p999": 999.0,
+        "max": 1000.0,
+    }
+    assert set(percentiles_ms([]).values()) == {None}
+
+
+def test_rates_follow_from_counts() -> None:
+    """Records and millions of bytes per second are what was counted by the time it took."""
+    document = document_of(Measured(of="x", records=2_000, size_bytes=4_000_000, elapsed_s=0.5))
+
+    assert (document["records_per_s"], document["mb_per_s"]) == (4_000.0, 8.0)
+
+
+@pytest.mark.parametrize(("given", "records", "warm_up"), [(None, 50, 5), (None, 10**6, 10_000), (0, 50, 0), (7, 5, 7)])
+def test_the_warm_up_is_a_tenth_unless_given(given: int | None, records: int, warm_up: int) -> None:
+    """It is bounded, and can be left out."""
+    assert warm_up_of(given, records) == warm_up
