@@ -53,7 +53,8 @@ def _other_doubles(silver: Silver) -> DataFrame:
     rows = silver.transitions.where(
         (F.col("n_copies") > 1) & (F.col("node_id") != CONTROLLER_NODE_ID) & F.col("partition").isNotNull()
     )
-    rows = in_controller_time(rows.withColumn("t", F.col("ts_wall_us")), silver.clocks, "node_id", "t")
+    rows = rows.select(*PARTITION_KEY, "topic", "node_id", "n_copies", F.col("ts_wall_us").alias("t"))
+    rows = in_controller_time(rows, silver.clocks, "node_id", "t")
     return rows.select(
         *PARTITION_KEY,
         "topic",

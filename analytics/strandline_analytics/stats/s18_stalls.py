@@ -75,6 +75,7 @@ def _heights(silver: Silver) -> DataFrame:
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
     advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
+    advances = advances.select(*PARTITION_KEY, *_SERIES[1:], "node_id", "old_hw", "new_hw", "first_us", "last_us")
     advances = in_controller_time(advances, silver.clocks, "node_id", "last_us", "first_us")
     none = F.lit(None).cast("bigint")
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
