@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from harness.cluster import Cluster
 from harness.counters import counted
-from harness.criteria import Footprint, g1_history, g3_processes, g4_available, g5_real
+from harness.criteria import Footprint, v1_history, v3_processes, v4_available, v5_real
 from harness.facilities import Facility, missing
 from harness.history_file import HistoryWriter, operations
 from harness.load import LOOSE, STRICT, Load, Sent
@@ -61,7 +61,7 @@ def _acked(invoked_s: float, completed_s: float, *, outcome: str = "ok", partiti
 
 
 def test_history_with_a_lost_write_fails(tmp_path: Path) -> None:
-    """G1: an acknowledged value that every reader skipped is named."""
+    """V1: an acknowledged value that every reader skipped is named."""
     history = HistoryWriter(tmp_path / "history-cli0.jsonl")
     for seq in range(2):
         history.send(Value("p0", seq), STRICT, 0)
@@ -72,15 +72,15 @@ def test_history_with_a_lost_write_fails(tmp_path: Path) -> None:
     run = _run(tmp_path)
     run.load._read_up_to[tmp_path / "history-cli0.jsonl"] = 0
 
-    assert any("lost-write" in failure for failure in g1_history(run))
+    assert any("lost-write" in failure for failure in v1_history(run))
 
 
 def test_client_that_died_fails(tmp_path: Path) -> None:
-    """G1: a history is no proof when its writer ended early."""
+    """V1: a history is no proof when its writer ended early."""
     run = _run(tmp_path)
     run.load.deaths.append("the clients in cli0 ended with 1")
 
-    assert g1_history(run) == ["G1 the clients in cli0 ended with 1"]
+    assert v1_history(run) == ["V1 the clients in cli0 ended with 1"]
 
 
 def test_acks_1_promises_nothing(tmp_path: Path) -> None:
@@ -112,14 +112,14 @@ def test_equal_offsets_of_two_topics_are_two_places(tmp_path: Path) -> None:
 
 
 def test_unasked_end_fails_unless_it_is_declared(tmp_path: Path) -> None:
-    """G3: a process that ended by itself is named; a fail-stop that the scenario provokes is not."""
+    """V3: a process that ended by itself is named; a fail-stop that the scenario provokes is not."""
     end = Exit(name="node-1", code=int(ExitCode.STORAGE_FAILED))
     run, forgiving = _run(tmp_path), _run(tmp_path, declared_ends=frozenset({ExitCode.STORAGE_FAILED}))
     run.cluster.ends.append(end)
     forgiving.cluster.ends.append(end)
 
-    assert g3_processes(run, {}, {}, []) == ["G3 node-1 ended with exit code 10 (STORAGE_FAILED)"]
-    assert g3_processes(forgiving, {}, {}, []) == []
+    assert v3_processes(run, {}, {}, []) == ["V3 node-1 ended with exit code 10 (STORAGE_FAILED)"]
+    assert v3_processes(forgiving, {}, {}, []) == []
 
 
 @pytest.mark.parametrize(
@@ -133,44 +133,44 @@ def test_unasked_end_fails_unless_it_is_declared(tmp_path: Path) -> None:
     ],
 )
 def test_what_grew_and_stayed_fails(tmp_path: Path, after: Footprint, is_fine: bool) -> None:
-    """G3: memory may double or grow by 256 MiB; files and threads must return to their initial number."""
+    """V3: memory may double or grow by 256 MiB; files and threads must return to their initial number."""
     warm = {"node-1": Footprint(100_000, 20, 10)}
 
-    assert (g3_processes(_run(tmp_path), warm, {"node-1": after}, []) == []) is is_fine
+    assert (v3_processes(_run(tmp_path), warm, {"node-1": after}, []) == []) is is_fine
 
 
 def test_alarm_in_the_output_fails(tmp_path: Path) -> None:
-    """G3: a line that only a defect writes is quoted."""
+    """V3: a line that only a defect writes is quoted."""
     run = _run(tmp_path)
     run.cluster.controller.output.write_text("Traceback (most recent call last):\n")
 
-    assert g3_processes(run, {}, {}, []) == ["G3 alarm: controller: Traceback (most recent call last):"]
+    assert v3_processes(run, {}, {}, []) == ["V3 alarm: controller: Traceback (most recent call last):"]
 
 
 def test_late_ack_fails(tmp_path: Path) -> None:
-    """G4: only sends that began after the fault count, and the first of them must be acknowledged in time."""
+    """V4: only sends that began after the fault count, and the first of them must be acknowledged in time."""
     run = _run(tmp_path)
     _expect(run, 100.0)
     run.load.sends += [_acked(99.9, 100.1), _acked(100.5, 101.0, outcome="indefinite"), _acked(101.0, 106.5)]
 
-    assert g4_available(run) == ["G4 a kill: partition 0 had no ack for 6.5 s, 5 s allowed"]
+    assert v4_available(run) == ["V4 a kill: partition 0 had no ack for 6.5 s, 5 s allowed"]
 
 
 def test_timely_ack_passes(tmp_path: Path) -> None:
-    """G4: the time allowed for a fault is at most session plus two seconds."""
+    """V4: the time allowed for a fault is at most session plus two seconds."""
     run = _run(tmp_path)
     _expect(run, 100.0)
     run.load.sends += [_acked(100.5, 104.9)]
 
-    assert g4_available(run) == []
+    assert v4_available(run) == []
 
 
 def test_fault_without_effect_is_void(tmp_path: Path) -> None:
-    """G5: what a scenario demands must have been counted."""
+    """V5: what a scenario demands must have been counted."""
     run = _run(tmp_path, demands=lambda form: {"elections": 2})
     run.counters = Counter(elections=1)
 
-    assert g5_real(run) == ["G5 elections: 1, wanted at least 2"]
+    assert v5_real(run) == ["V5 elections: 1, wanted at least 2"]
 
 
 def test_only_events_count(tmp_path: Path) -> None:

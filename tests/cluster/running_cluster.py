@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 SESSION_TIMEOUT_MS = 1_500
 CALL_S = 5.0
 SETTLE_S = 30.0
-"""How long after the last fault everything may take to be whole again (G2 of RELIABILITY.md#the-criteria)."""
+"""How long after the last fault everything may take to be whole again (V2 of RELIABILITY.md#the-criteria)."""
 ELECTION_S = SESSION_TIMEOUT_MS / 1000 + 2.0
-"""How long a partition may be without a leader (G4)."""
+"""How long a partition may be without a leader (V4)."""
 
 _LOOK_EVERY_S = 0.05
 _ASK_EVERY_S = 0.005
@@ -100,7 +100,7 @@ def stopped(cluster: LocalCluster) -> list[str]:
 
 
 def deaths(cluster: LocalCluster) -> list[str]:
-    """Exits that no test requested, each with the process's last line (G3 of RELIABILITY.md#the-criteria)."""
+    """Exits that no test requested, each with the process's last line (V3 of RELIABILITY.md#the-criteria)."""
     return [service.epitaph() for service in cluster.services if service.found_dead() is not None]
 
 

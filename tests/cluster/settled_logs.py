@@ -1,4 +1,4 @@
-"""Checks that a topic is whole again after faults: criterion G2 of RELIABILITY.md#the-criteria.
+"""Checks that a topic is whole again after faults: criterion V2 of RELIABILITY.md#the-criteria.
 
 Invariant: equality is determined from the bytes in the data directories, not from what nodes report.
 """

@@ -26,6 +26,7 @@ from core_builders import (
 
 from strandline.core import effects as want
 from strandline.core import events
+from strandline.core.coordinator.serving import Coordinators
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionRequest,
@@ -55,6 +56,9 @@ from strandline.sim.disk import Disk, LogFile
 from strandline.sim.memory_logs import Commit, MemoryLogs, as_fetched
 
 E = TypeVar("E")
+
+UNIX_MS = 1_700_000_000_000
+"""The wall clock when a cluster begins."""
 
 
 class StoredLog(LogFile):
@@ -118,6 +122,8 @@ class Cluster:
         streams: bool = False,
         hold_flushes: bool = False,
         max_records_per_fetch: int | None = None,
+        coordinators: Coordinators | None = None,
+        hold_reads: bool = False,
     ) -> None:
         self.now = 0
         self.rules = rules or Rules()
@@ -127,6 +133,10 @@ class Cluster:
         self.streams = streams
         self.hold_flushes = hold_flushes
         self.max_records_per_fetch = max_records_per_fetch
+        self.coordinators = coordinators
+        self.hold_reads = hold_reads
+        # Pieces of logs that coordinators wait for: (node, its incarnation, event).
+        self.reads: list[tuple[int, int, events.Event]] = []
         self.cores: dict[int, NodeCore] = {}
         self.lives: dict[int, int] = {}
         self.disks: dict[int, Any] = {}
@@ -156,7 +166,13 @@ class Cluster:
         self.lives[node] += 1
         self.flushes[node] = []
         self.effects.setdefault(node, [])
-        self.cores[node] = NodeCore(node_id=NodeId(node), rules=self.rules, timings=self.timings, observe=Reporting)
+        self.cores[node] = NodeCore(
+            node_id=NodeId(node),
+            rules=self.rules,
+            timings=self.timings,
+            observe=Reporting,
+            coordinators=self.coordinators,
+        )
         self.step(node, events.Registered(self.now, CLUSTER, node_epoch(node, self.lives[node]), 1))
 
     def crash(self, node: int, *, keep: int | None = None, tp: TopicPartition = TP) -> None:
@@ -233,7 +249,7 @@ class Cluster:
         while self.now < end:
             self.now = min(end, self.now + tick_ms)
             for node in list(self.cores):
-                self.step(node, events.Ticked(self.now))
+                self.step(node, events.Ticked(self.now, UNIX_MS + self.now))
             if settle:
                 self.settle()
 
@@ -531,6 +547,33 @@ class Cluster:
             )
         return []
 
+    def _read_coordinator_log(self, node: int, effect: want.ReadCoordinatorLog) -> list[events.Event]:
+        chunk = self._logs[node].read(effect.tp, effect.start, effect.end, effect.max_bytes, at_least_one=True)
+        read = events.CoordinatorLogRead(
+            self.now, effect.tp, effect.leader_epoch, effect.start, chunk.end, chunk.payload, len(chunk.payload)
+        )
+        if not self.hold_reads:
+            return [read]
+        self.reads.append((node, self.lives[node], read))
+        return []
+
+    def hand_over_read(self) -> None:
+        """Give the oldest piece of a log that was read to the coordinator that waits for it."""
+        node, life, read = self.reads.pop(0)
+        if node in self.cores and self.lives[node] == life:
+            self.step(node, read)
+
+    def ask_coordinator(self, request: object, *, node: int = L, tp: TopicPartition = TP, timeout: int = 5_000) -> int:
+        """Send a request to the coordinator that lives in ``tp``. Returns its id."""
+        request_id = self.request_id()
+        self.step(node, events.CoordinatorAsked(self.now, request_id, tp, timeout, request))
+        return request_id
+
+    def _answer_coordinator(self, _: int, effect: want.AnswerCoordinator) -> list[events.Event]:
+        assert effect.request_id not in self.answered, "a request to a coordinator was answered twice"
+        self.answered[effect.request_id] = effect.answer
+        return []
+
     def _answer_call(self, node: int, effect: want.AnswerCall) -> list[events.Event]:
         assert effect.request_id not in self.answered, f"a {effect.call} was answered twice"
         self.answered[effect.request_id] = effect.answers
@@ -559,4 +602,6 @@ _PERFORM: dict[type[Any], Callable[[Cluster, int, Any], list[events.Event]]] = {
     want.AnswerEpochEnds: Cluster._answer_epochs,
     want.AnswerOffsets: Cluster._answer_offsets,
     want.AnswerCall: Cluster._answer_call,
+    want.ReadCoordinatorLog: Cluster._read_coordinator_log,
+    want.AnswerCoordinator: Cluster._answer_coordinator,
 }

@@ -101,6 +101,7 @@ def metadata(
     offset: int | None = None,
     reigns: tuple[Reign, ...] = (),
     position: PositionProof | None = None,
+    name: str = "lines",
 ) -> MetadataImage:
     """What the controller sends to one incarnation: whole topics, whole nodes; newer than all earlier metadata."""
     topics: dict[str, list[PartitionImage]] = {}
@@ -113,7 +114,7 @@ def metadata(
         is_snapshot=snapshot,
         rules=rules or Rules(),
         nodes=tuple(nodes),
-        topics=tuple(TopicImage(name="lines", topic_id=i, partitions=tuple(of)) for i, of in topics.items()),
+        topics=tuple(TopicImage(name=name, topic_id=i, partitions=tuple(of)) for i, of in topics.items()),
         deleted_topic_ids=deleted,
         removed_node_ids=removed,
         to_node_epoch=to,

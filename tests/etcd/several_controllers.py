@@ -14,11 +14,13 @@ import grpc
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import Refused
+from strandline.core.messages import MetadataImage
 from strandline.core.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
 from strandline.etcd.ranges import behind
 from strandline.rpc.channels import open_channel, target
+from strandline.rpc.metadata_bytes import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
 
@@ -129,3 +131,12 @@ async def stub_of(process: SeveralProcess) -> AsyncIterator[Any]:
         channel: grpc.aio.Channel = open_channel(process.endpoint)
         stack.push_async_callback(channel.close)
         yield pb_grpc.ControllerServiceStub(channel)
+
+
+def node_directory(path: Path, seen: MetadataImage) -> Path:
+    """A data directory of a node, in the state that the node leaves it in."""
+    path.mkdir(parents=True)
+    lines = ["version=1", "node.id=1", "directory.id=dir-1", f"cluster.id={seen.cluster_id}"]
+    (path / "meta.properties").write_text("\n".join(lines) + "\n")
+    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
+    return path

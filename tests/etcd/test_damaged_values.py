@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from several_controllers import WITHIN_S, Several, several, stub_of
+from several_controllers import WITHIN_S, Several, node_directory, several, stub_of
 
+from strandline.controller.etcd_access import EtcdAccess
+from strandline.controller.recover import recover_store_in_etcd
 from strandline.core.errors import Refused
 from strandline.core.reign import State
+from strandline.core.types import NodeEpoch
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
 from strandline.etcd.ranges import behind
@@ -76,3 +80,19 @@ async def test_a_damaged_value_refuses_the_start(
         await _damage(etcd, group, kind)
         with pytest.raises(StoreDamaged, match=said):
             await group.start("c1")
+
+
+async def test_a_store_with_a_damaged_head_is_recovered(members: Members, etcd: Etcd, tmp_path: Path) -> None:
+    """What the refusal names works: `recover` keeps what snapshot and log hold, and the next start serves."""
+    async with several(members, tmp_path, "c1", part_bytes=200, log_snapshot_every=10) as group:
+        active = await group.active()
+        seen = replace(active.driver.core.state.snapshot(), to_node_epoch=NodeEpoch(1))
+        given = node_directory(tmp_path / "node-1", seen)
+        await _stored(group)
+        await _damage(etcd, group, "head")
+        access = EtcdAccess(members=tuple(members.endpoints), prefix=group.prefix)
+        state = await recover_store_in_etcd(tmp_path / "c1", [given], access)
+        await group.start("c1")
+        await group.active()
+
+    assert set(state.nodes) == set(range(1, NODES + 1))

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from etcd_members import READY_S, stopped
-from several_controllers import WITHIN_S, settings, several, stop, stub_of
+from several_controllers import WITHIN_S, node_directory, settings, several, stop, stub_of
 
 from strandline.client import Admin
 from strandline.controller import hand_over, recover, reigning
@@ -25,19 +25,9 @@ from strandline.etcd.members import Members
 from strandline.metadata.etcd import StoreView
 from strandline.metadata.store import StoreInUse, StoreWentBack
 from strandline.rpc.channels import target
-from strandline.rpc.metadata_bytes import image_to_bytes
 from strandline.rpc.status import refusal_of
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
-
-
-def _node_directory(path: Path, seen: MetadataImage) -> Path:
-    """A data directory of a node, in the state that the node leaves it in."""
-    path.mkdir(parents=True)
-    lines = ["version=1", "node.id=1", "directory.id=dir-1", f"cluster.id={seen.cluster_id}"]
-    (path / "meta.properties").write_text("\n".join(lines) + "\n")
-    (path / "metadata.snapshot").write_bytes(image_to_bytes(seen))
-    return path
 
 
 async def _producer_id(process: SeveralProcess) -> int:
@@ -414,7 +404,7 @@ async def test_a_lost_store_is_recovered_from_the_nodes(
 ) -> None:
     """`controller recover` refuses while a controller holds the key, then replaces the store by what nodes know."""
     seen = MetadataImage(cluster_id="c", controller_epoch=7, metadata_offset=40, is_snapshot=True, rules=Rules())
-    node = _node_directory(tmp_path / "node-1", seen)
+    node = node_directory(tmp_path / "node-1", seen)
     async with several(members, tmp_path, "c1") as cluster:
         await cluster.active()
         where = [target(endpoint) for endpoint in members.endpoints]

@@ -97,11 +97,15 @@ def _check_packed(draws: Draws) -> None:
 
 def _check_plain_value(draws: Draws) -> None:
     value, read, kind = draws.choice(_plain_values())
+    damaged = _damaged(draws, value)
     try:
-        found = read(_damaged(draws, value))
+        found = read(damaged)
     except DamagedDocument:
         return
     assert type(found) is kind
+    if isinstance(found, Head) and value.count(b" ") == damaged.count(b" "):
+        # One that was cut to the form of an earlier release has no checksum any more.
+        assert damaged == value, "a head that was never stored"
 
 
 def _damaged(draws: Draws, value: bytes) -> bytes:

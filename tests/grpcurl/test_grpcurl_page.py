@@ -14,7 +14,13 @@ from same_output import normal
 from shell_page import Step, read_steps, rpcs, with_outputs
 from typed_page import grpcurl_path, install_tool, typed
 
-from strandline.v1 import analytics_service_pb2, controller_service_pb2, follower_service_pb2, leader_service_pb2
+from strandline.v1 import (
+    analytics_service_pb2,
+    controller_service_pb2,
+    follower_service_pb2,
+    group_service_pb2,
+    leader_service_pb2,
+)
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "GRPCURL.md").read_text()
 STEPS = read_steps(PAGE)
@@ -57,7 +63,13 @@ def _differences(steps: list[Step], variables: dict[str, str], tools: Path) -> l
 
 def test_every_rpc_has_a_command() -> None:
     """An RPC of the contract that is missing on the page is found by its name."""
-    modules = (analytics_service_pb2, controller_service_pb2, follower_service_pb2, leader_service_pb2)
+    modules = (
+        analytics_service_pb2,
+        controller_service_pb2,
+        follower_service_pb2,
+        group_service_pb2,
+        leader_service_pb2,
+    )
     every = {name for module in modules for name in _rpcs_of(module.DESCRIPTOR)}
 
     assert sorted(every - rpcs(PAGE)) == []

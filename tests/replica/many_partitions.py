@@ -102,6 +102,8 @@ class Node:
             believe=unused.any,
             ignore=unused.any,
             look_up=unused.any,
+            read_log=unused.any,
+            compute=unused.any,
         )
         self.driver.attach(performers.table, self.logs.sync_saves)
         self._offset = 0

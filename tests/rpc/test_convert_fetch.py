@@ -92,7 +92,7 @@ def test_a_followers_service_fetch_is_always_a_consumers() -> None:
 
 def test_what_a_follower_asks_is_what_a_leader_reads() -> None:
     """A follower's fetch is equal after conversion to the stream message and back."""
-    part = FetchPartition(TP, Offset(9), LeaderEpoch(4), LeaderEpoch(4), Offset(1), 1000)
+    part = FetchPartition(TP, Offset(9), LeaderEpoch(4), LeaderEpoch(4), Offset(1), 1000, 17)
     request = FetchRequest((part,), REPLICA, 500, 1, 1 << 20)
     message = fetch_stream_message(request, cluster_id=CLUSTER, correlation_id=77)
 
@@ -114,17 +114,17 @@ def _batch() -> bytes:
 
 
 def test_what_a_leader_answers_is_what_a_follower_reads() -> None:
-    """HW, log start, divergence, error and bytes are equal after conversion and back."""
+    """HW, log start, barrier, divergence, error and bytes are equal after conversion and back."""
     refusal = Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")
     served = [
-        ServedPartition(FetchResult(TP, Offset(4), Offset(1)), _batch()),
+        ServedPartition(FetchResult(TP, Offset(4), Offset(1), barrier=17), _batch()),
         ServedPartition(FetchResult(TopicPartition(ID, 1), diverging=EpochEnd(LeaderEpoch(2), Offset(3))), b""),
         ServedPartition(FetchResult(TopicPartition(ID, 2), refusal=refusal), b""),
     ]
     fetched = read_fetched(fetch_topics(served, (), FixedTopics()))
 
     assert fetched[0] == FetchedPartition(
-        TP, None, Offset(4), Offset(1), None, (parse_header(_batch()),), memoryview(_batch()), None
+        TP, None, Offset(4), Offset(1), None, (parse_header(_batch()),), memoryview(_batch()), None, 17
     )
     assert fetched[1].diverging == EpochEnd(LeaderEpoch(2), Offset(3)) and fetched[1].high_watermark is None
     assert fetched[2].error == refusal

@@ -25,6 +25,7 @@ results = st.builds(
     diverging=st.none() | st.builds(EpochEnd, st.integers(0, 2**31 - 1).map(LeaderEpoch), OFFSETS),
     refusal=st.none() | REFUSALS,
     leader_hint=st.none() | st.just(LeaderHint(NodeId(2), LeaderEpoch(3))),
+    barrier=st.none() | st.integers(0, 2**63 - 1),
 )
 payloads = st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 70_000]).map(lambda size: b"r" * size)
 served = st.lists(st.builds(ServedPartition, results, payloads), max_size=4)

@@ -27,6 +27,9 @@ class ScriptedCore:
         self.seen.append(event)
         return self.script.get(type(event), lambda _: ())(event)
 
+    def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
+        return None
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         return None
 

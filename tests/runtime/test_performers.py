@@ -56,6 +56,8 @@ def _performers(calls: Calls, logs: FakeLogs | None = None) -> Performers:
         believe=lambda _: None,
         ignore=lambda _: None,
         look_up=lambda _: None,
+        read_log=lambda _: None,
+        compute=lambda _: None,
     )
 
 

@@ -40,11 +40,12 @@ def _methods() -> set[str]:
 
 
 def test_the_walk_finds_the_contract() -> None:
-    """The checked services are all four roles', the one that all processes share, and two of gRPC's."""
+    """The checked services are all five roles', the one that all processes share, and two of gRPC's."""
     assert {service.full_name for service in _services()} == {
         "strandline.v1.LeaderService",
         "strandline.v1.FollowerService",
         "strandline.v1.ControllerService",
+        "strandline.v1.GroupService",
         "strandline.v1.AnalyticsService",
         "strandline.v1.MetadataService",
         "grpc.health.v1.Health",
@@ -71,6 +72,7 @@ def _may(caller: Identity, method: str, request: Any) -> bool:
 
 _AS_2 = {"replica_state": {"replica_id": 2, "replica_epoch": 7}}
 _AS_3 = {"replica_state": {"replica_id": 3, "replica_epoch": 7}}
+_STATE = {"name": "__group_state"}
 _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
 
 
@@ -112,6 +114,8 @@ _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
         (_C + "ShutdownNode", controller.ShutdownNodeRequest(node_id=2), {ADMIN, NODE_2}),
         (_C + "ShutdownNode", controller.ShutdownNodeRequest(node_id=3), {ADMIN}),
         (_C + "CreateTopics", controller.CreateTopicsRequest(), {ADMIN}),
+        (_C + "CreateTopics", controller.CreateTopicsRequest(topics=[_STATE]), {ADMIN, NODE_2}),
+        (_C + "CreateTopics", controller.CreateTopicsRequest(topics=[_STATE, {"name": "t"}]), {ADMIN}),
         (_C + "DeleteTopics", controller.DeleteTopicsRequest(), {ADMIN}),
         (_C + "AlterTopicConfigs", controller.AlterTopicConfigsRequest(), {ADMIN}),
         (_C + "IncrementalAlterConfigs", controller.IncrementalAlterConfigsRequest(), {ADMIN}),

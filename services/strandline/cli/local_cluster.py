@@ -234,9 +234,14 @@ class LocalCluster:
             "bind": bound or f"{LOOPBACK}:0",
             **self._etcd_settings(number),
             **self._own_tls("controller"),
+            **self._factor_settings(),
             **self.plan.controller_settings,
         }
         return [sys.executable, *self.plan.controller_module, *flags(settings)]
+
+    def _factor_settings(self) -> dict[str, str]:
+        """On fewer than three nodes the topic of groups has as many replicas as there are nodes."""
+        return {"internal_replication_factor": str(self._leading)} if self._leading < 3 else {}
 
     def _etcd_settings(self, number: int) -> dict[str, str]:
         if self.etcd is None:

@@ -16,6 +16,7 @@ from strandline.controller.watches import Watch, Watches
 from strandline.core.controller_effects import (
     Answer,
     Commit,
+    ContinueStep,
     ControllerEffect,
     Emit,
     OpenWatch,
@@ -28,6 +29,7 @@ from strandline.core.controller_events import (
     ControllerStarted,
     ControllerTicked,
     RequestArrived,
+    StepContinued,
     WatchArrived,
 )
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
@@ -115,6 +117,7 @@ class ControllerDriver(Driver[Core]):
         self._committing: list[ControllerEffect] = []
         self._idle = asyncio.Event()
         self._over: Refusal | None = None
+        self._continues = False
         self.may_decide: Callable[[], bool] = lambda: True
         """Whether what this process sees for itself may enter the core now; of several controllers one decides."""
         self.attach(
@@ -125,6 +128,7 @@ class ControllerDriver(Driver[Core]):
                 OpenWatch: self._open_watch,
                 Publish: self._publish,
                 Emit: lambda effect: sink.take(effect.tp, effect.event),
+                ContinueStep: lambda _: self._continue_soon(),
                 StopServing: self._stop_serving,
             }
         )
@@ -224,6 +228,17 @@ class ControllerDriver(Driver[Core]):
         if self._over is not None:
             return
         super().carry_out(effects)
+
+    def _continue_soon(self) -> None:
+        """Go on with what a step left over, behind everything that waits to run now."""
+        if not self._continues:
+            self._continues = True
+            asyncio.get_running_loop().call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continues = False
+        if self._over is None and not self._failed and self.may_decide():
+            self.step(StepContinued(self.clock()))
 
     def _answer(self, effect: Answer) -> None:
         refusal = getattr(effect.answer, "refusal", None)

@@ -90,7 +90,7 @@ async def recover_store_in_etcd(data_dir: Path, node_dirs: Sequence[Path], acces
     given = [read_node_directory(path) for path in node_dirs]
     store = access.store()
     try:
-        old = await store.read_state()
+        old = await store.read_for_recovery()
         state = recover(given, old)
         await store.replace(state, secrets.token_hex(16))
     finally:

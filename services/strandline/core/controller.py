@@ -14,6 +14,7 @@ from strandline.core.alter_partition import Attempts, alter_partitions, check_no
 from strandline.core.controller_effects import (
     Answer,
     Commit,
+    ContinueStep,
     ControllerEffect,
     OpenWatch,
     Publish,
@@ -27,6 +28,7 @@ from strandline.core.controller_events import (
     ControllerTicked,
     DoorsOpened,
     RequestArrived,
+    StepContinued,
     WatchArrived,
 )
 from strandline.core.controller_messages import (
@@ -63,6 +65,7 @@ from strandline.core.leadership import (
     elect_if_possible,
     elect_leaderless,
     fence,
+    go_on,
     held_back,
     unfence,
 )
@@ -88,6 +91,7 @@ from strandline.core.replica_reports import ReplicaReports
 from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
 from strandline.core.state_events import ClockSample, ControllerDecision
+from strandline.core.step_parts import left_over
 from strandline.core.store_age import Objection, objection, unproven_claim, why_empty
 from strandline.core.topic_configs import allows_unclean, recovery_timeout_ms
 from strandline.core.topics import (
@@ -98,7 +102,7 @@ from strandline.core.topics import (
     describe_configs,
     describe_topics,
 )
-from strandline.core.types import NodeEpoch, NodeId, Rules
+from strandline.core.types import NodeEpoch, NodeId, Rules, TopicPartition
 
 NODE_EPOCHS_SKIPPED = 1_000
 PRODUCER_IDS_SKIPPED = 1_000_000
@@ -127,6 +131,8 @@ class ControllerCore:
         self._skips = EpochSkips()
         self._producer_ids = ProducerIds()
         self._next_rebalance_ms = 0
+        # What steps left over, in the order in which it is gone on with.
+        self._left_over: dict[TopicPartition, None] = {}
         self._now_ms = 0
         self._too_old: Refusal | None = None
         self.unproven_claims = 0
@@ -138,6 +144,7 @@ class ControllerCore:
             WatchArrived: self._watch,
             ConnectionRefused: self._connection_refused,
             DoorsOpened: self._doors_opened,
+            StepContinued: self._continue,
         }
         self._answers: dict[type[Any], Callable[[Draft, Any, int], ControllerAnswer]] = {
             RegisterNode: self._register,
@@ -181,7 +188,7 @@ class ControllerCore:
         return False
 
     def _draft(self) -> Draft:
-        return Draft(self.state, self._reports, self._doubt, self._skips)
+        return Draft(self.state, self._reports, self._doubt, self._skips, self._timings.partitions_per_step)
 
     def _commit(self, draft: Draft) -> list[ControllerEffect]:
         self._state, effects = draft.finish()
@@ -192,7 +199,20 @@ class ControllerCore:
                 self._reports.follow(changed, self._now_ms)
                 for topic_id in effect.transaction.deleted_topic_ids:
                     self._reports.forget_topic(topic_id)
-        return effects
+        self._left_over.update(dict.fromkeys(draft.left_over))
+        return [*effects, ContinueStep()] if self._left_over else effects
+
+    def _continue(self, event: StepContinued) -> list[ControllerEffect]:
+        if self._too_old is not None:
+            return []
+        draft = self._draft()
+        self._go_on(draft)
+        return self._commit(draft)
+
+    def _go_on(self, draft: Draft) -> None:
+        if self._left_over:
+            left, self._left_over = self._left_over, {}
+            go_on(draft, left)
 
     def _start(self, event: ControllerStarted) -> list[ControllerEffect]:
         """Begin a reign: the next controller epoch, and one full session for every node that had one (M59).
@@ -202,6 +222,7 @@ class ControllerCore:
         if self._state is None:
             self._state = ClusterState(header=ClusterHeader(cluster_id=event.new_cluster_id, rules=self._rules))
         self._reports.follow(self.state.partitions(), event.now_ms)
+        self._left_over = dict.fromkeys(left_over(self.state))
         draft = self._draft()
         before = draft.header
         is_first = before.controller_epoch == 0
@@ -235,6 +256,7 @@ class ControllerCore:
         self._fence(draft, [n for n in ended if n not in stopped], "session_timeout", ended)
         self._fence(draft, stopped, "controlled_shutdown", ended)
         self._end_waits(draft, now_ms)
+        self._go_on(draft)
         if self._timings.auto_leader_rebalance and now_ms >= self._next_rebalance_ms:
             self._next_rebalance_ms = now_ms + self._timings.leader_imbalance_check_interval_ms
             rebalance(draft, self._timings.preferred_elections_per_check)
@@ -501,4 +523,5 @@ def _leads_nothing_and_stops(draft: Draft, node_id: NodeId) -> bool:
     record = draft.node(node_id)
     if record is None or not record.image.shutting_down:
         return False
-    return not any(partition.leader == node_id for partition in draft.partitions())
+    # Its places go by several steps if they are many, those that it leads first.
+    return not any(partition.leader == node_id or node_id in partition.isr for partition in draft.partitions())

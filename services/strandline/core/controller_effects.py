@@ -72,17 +72,26 @@ class OpenWatch:
 
 
 @dataclass(frozen=True, slots=True)
+class ContinueStep:
+    """Step `StepContinued` once everything in front is durable and performed, and other events have had a turn.
+
+    More than one that waits is one. A process that may not decide meanwhile drops it: the next tick goes on.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class StopServing:
     """End every watch and report it in health and log: the store is too old, an operator must act (TR18)."""
 
     reason: str
 
 
-ControllerEffect = Commit | Publish | Answer | RefuseCall | OpenWatch | StopServing | Emit
+ControllerEffect = Commit | Publish | Answer | RefuseCall | OpenWatch | ContinueStep | StopServing | Emit
 
 __all__ = [
     "Answer",
     "Commit",
+    "ContinueStep",
     "ControllerEffect",
     "Emit",
     "OpenWatch",

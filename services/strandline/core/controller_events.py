@@ -72,4 +72,19 @@ class DoorsOpened:
     closed_ms: int
 
 
-ControllerEvent = ControllerStarted | ControllerTicked | RequestArrived | WatchArrived | ConnectionRefused | DoorsOpened
+@dataclass(frozen=True, slots=True)
+class StepContinued:
+    """What a step left over is due (`core.step_parts`); follows every `ContinueStep`."""
+
+    now_ms: int
+
+
+ControllerEvent = (
+    ControllerStarted
+    | ControllerTicked
+    | RequestArrived
+    | WatchArrived
+    | ConnectionRefused
+    | DoorsOpened
+    | StepContinued
+)

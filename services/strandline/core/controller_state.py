@@ -27,10 +27,16 @@ class ControllerTimings:
     auto_leader_rebalance: bool = True
     leader_imbalance_check_interval_ms: int = 30_000
     preferred_elections_per_check: int = 10
+    partitions_per_step: int = 500
+    """How many partitions one step changes because of nodes that come or go; the rest follows in later steps."""
     default_partitions: int = 1
     default_replication_factor: int = 3
     """Used with at most as many replicas as there are nodes, when a request names no number."""
     max_partitions_per_topic: int = 10_000
+    internal_replication_factor: int = 3
+    """Replicas of the topics that hold coordinators' state (G1)."""
+    group_state_partitions: int = 12
+    """Partitions of `__group_state`; looked at once, when it is created."""
     unclean_recovery_timeout_ms: int | None = None
     """How long a partition without a proven member waits for reports before an unclean election; None: for ever."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from strandline.core.coordinator.internal_topics import is_internal, not_for_clients
 from strandline.core.effects import AnswerCall, Effect
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.events import DeleteRecordsAsked
@@ -83,6 +84,8 @@ class DeleteServing:
         state, offset = self._state, part.offset
         if part.tp not in state.images:
             return state.unknown(part.tp)
+        if is_internal(name := state.topic_names[part.tp.topic_id]):
+            return not_for_clients(name)
         leader = state.leaders.get(part.tp)
         if leader is None:
             return state.not_leader(part.tp)

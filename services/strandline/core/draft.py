@@ -7,8 +7,9 @@ nothing is no transaction at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from strandline.core import feature_levels
@@ -31,8 +32,12 @@ from strandline.core.reign_history import ReignRecord, begun, present
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.snapshots import partition_snapshot
 from strandline.core.state_events import IsrChange, LeaderChange, Member, Stamped
+from strandline.core.step_parts import StepRoom
 from strandline.core.truncation import rule_for
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
+
+_CONTENT = attrgetter(*(each.name for each in fields(PartitionImage) if each.name != "partition_epoch"))
+"""What of a partition may be news; every change has another epoch."""
 
 
 class _Reason(NamedTuple):
@@ -50,9 +55,11 @@ class Draft:
         reports: ReplicaReports | None = None,
         doubt: Doubt | None = None,
         skips: EpochSkips | None = None,
+        at_most: int | None = None,
     ) -> None:
         """``reports``: what nodes reported of their logs in this reign; none are known without it. ``doubt``: which
-        nodes it has not heard yet. ``skips``: which partitions it has changed before."""
+        nodes it has not heard yet. ``skips``: which partitions it has changed before. ``at_most``: how many this step
+        changes before it leaves partitions over (`core.step_parts`); None: all."""
         self.base = base
         self._reports = reports or ReplicaReports()
         self._doubt = doubt or Doubt()
@@ -66,6 +73,7 @@ class Draft:
         self._reigns: tuple[ReignRecord, ...] = ()
         self._reasons: dict[TopicPartition, _Reason] = {}
         self._emits: list[tuple[TopicPartition | None, Stamped]] = []
+        self._room = StepRoom(at_most, self._partitions)
 
     def node(self, node_id: NodeId) -> NodeRecord | None:
         """One node."""
@@ -167,6 +175,24 @@ class Draft:
             for partition in topic.partitions:
                 yield self._partitions.get(partition.tp, partition)
 
+    @property
+    def left_over(self) -> Iterable[TopicPartition]:
+        """The partitions that a later step has to look at."""
+        return self._room.left_over
+
+    def as_room_allows(
+        self, partitions: Sequence[PartitionImage], is_first: Callable[[PartitionImage], bool] = lambda _: False
+    ) -> Iterator[PartitionImage]:
+        """These partitions, as far as one step may change them; the rest is left over. Elections come first."""
+        return self._room.take(partitions, self._partitions_of, is_first=is_first)
+
+    def _partitions_of(self, partition: PartitionImage) -> int:
+        return len(self.base.topics[partition.tp.topic_id].partitions)
+
+    def gone(self) -> frozenset[NodeId]:
+        """The nodes that may be in no ISR: fenced, or shutting down."""
+        return frozenset(r.image.node_id for r in self.nodes() if r.image.fenced or r.image.shutting_down)
+
     def next_leader_epoch(self, tp: TopicPartition) -> LeaderEpoch:
         """The leader epoch that an election in this step gives."""
         before = self.base.partition(tp)
@@ -267,7 +293,7 @@ class Draft:
 
     def _is_news(self, changed: PartitionImage) -> bool:
         before = self.base.partition(changed.tp)
-        return before is None or replace(changed, partition_epoch=before.partition_epoch) != before
+        return before is None or _CONTENT(changed) != _CONTENT(before)
 
     def _partition_events(self, after: PartitionImage) -> Iterator[Emit]:
         before = self.base.partition(after.tp)

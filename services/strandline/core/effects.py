@@ -9,7 +9,7 @@ Some performed effects answer with an event of their own (named below); it is st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from strandline.core.messages import (
@@ -284,6 +284,38 @@ class AnswerOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadCoordinatorLog:
+    """Read whole batches from ``start`` on, none that ends above ``end``, about ``max_bytes`` and at least one batch.
+
+    Ends in `CoordinatorLogRead`, never within the same step: other partitions go on in between (G7).
+    """
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    start: Offset
+    end: Offset
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Call ``work``, a pure function, in a worker: it would hold the event loop for too long. Ends in
+    `Computed`."""
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    work: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCoordinator:
+    """Complete a request to a coordinator: with a value of the classes of its machine, or with a refusal."""
+
+    request_id: int
+    answer: object
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerCall:
     """Complete a call of the method ``call`` whose answers need nothing but what the core says.
 
@@ -342,6 +374,9 @@ Effect = (
     | AnswerEpochEnds
     | AnswerOffsets
     | AnswerCall
+    | ReadCoordinatorLog
+    | Compute
+    | AnswerCoordinator
     | Emit
     | Halt
 )

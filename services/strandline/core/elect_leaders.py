@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strandline.core.controller_messages import ElectionKind, ElectionResult, ElectLeaders, LeadersElected, TopicRef
+from strandline.core.coordinator.internal_topics import is_internal, not_for_clients
 from strandline.core.draft import Draft
 from strandline.core.election import Elected, elect_preferred
 from strandline.core.errors import ErrorCode, Refusal
@@ -20,7 +21,7 @@ from strandline.core.types import TopicPartition
 def elect_leaders(draft: Draft, request: ElectLeaders) -> LeadersElected:
     """Hold the elections asked for; with none named, in every partition that needs one."""
     if not request.partitions:
-        results = [_elect(draft, request.kind, partition) for partition in list(draft.partitions())]
+        results = [_elect(draft, request, partition) for partition in list(draft.partitions())]
         return LeadersElected(results=tuple(result for result in results if not _needless(result)))
     return LeadersElected(results=tuple(_named(draft, request)))
 
@@ -45,11 +46,12 @@ def _named(draft: Draft, request: ElectLeaders) -> Iterator[ElectionResult]:
                 )
                 yield ElectionResult(TopicRef(topic.name, topic.topic_id), index, unknown)
             else:
-                yield _elect(draft, request.kind, partition)
+                yield _elect(draft, request, partition)
 
 
-def _elect(draft: Draft, kind: ElectionKind, partition: PartitionImage) -> ElectionResult:
-    chosen = _preferred(draft, partition) if kind is ElectionKind.PREFERRED else _unclean(draft, partition)
+def _elect(draft: Draft, request: ElectLeaders, partition: PartitionImage) -> ElectionResult:
+    choose = _preferred if request.kind is ElectionKind.PREFERRED else _unclean
+    chosen = _was_held(request, partition) or choose(draft, partition)
     if isinstance(chosen, Elected) and (unheard := draft.waits_for(partition)):
         chosen = Refusal(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
@@ -62,6 +64,17 @@ def _elect(draft: Draft, kind: ElectionKind, partition: PartitionImage) -> Elect
     if isinstance(chosen, Elected):
         partition = install(draft, partition, chosen, "requested")
     return ElectionResult(ref, partition.tp.partition, refusal, partition.leader, partition.leader_epoch)
+
+
+def _was_held(request: ElectLeaders, partition: PartitionImage) -> Refusal | None:
+    """Why no election is held where one was since the caller looked, perhaps by this very request."""
+    seen = next((each.leader_epoch for each in request.seen if each.tp == partition.tp), partition.leader_epoch)
+    if seen == partition.leader_epoch:
+        return None
+    return Refusal(
+        ErrorCode.ELECTION_NOT_NEEDED,
+        f"the leader epoch is {partition.leader_epoch}, not {seen}: an election was held since; look again",
+    )
 
 
 def _preferred(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
@@ -77,6 +90,9 @@ def _preferred(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
 def _unclean(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
     if partition.leader is not None:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"node {partition.leader} leads; nothing is gained unclean")
+    if is_internal(name := draft.base.topics[partition.tp.topic_id].name):
+        # Its coordinators may have answered from what a replica outside of the ISR lacks.
+        return not_for_clients(name)
     return (
         choose_clean(draft, partition)
         or choose_unclean(draft, partition)

@@ -26,11 +26,21 @@ class ErrorCode(IntEnum):
     REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
     STALE_CONTROLLER_EPOCH = 11
+    OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
@@ -45,10 +55,17 @@ class ErrorCode(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
     OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     UNKNOWN_PRODUCER_ID = 59
     REASSIGNMENT_IN_PROGRESS = 60
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
@@ -56,10 +73,15 @@ class ErrorCode(IntEnum):
     STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
     PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
@@ -67,8 +89,15 @@ class ErrorCode(IntEnum):
     BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103
     INCONSISTENT_CLUSTER_ID = 104
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    TRANSACTION_ABORTABLE = 120
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 class Outcome(StrEnum):
@@ -103,11 +132,21 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.REPLICA_NOT_AVAILABLE: ErrorRule(True, "ask another replica"),
     ErrorCode.MESSAGE_TOO_LARGE: ErrorRule(False, "send smaller batches (at most 1,048,588 bytes each)"),
     ErrorCode.STALE_CONTROLLER_EPOCH: ErrorRule(True, "refresh metadata and address the current controller"),
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: ErrorRule(False, "commit a shorter metadata text"),
     ErrorCode.NETWORK_EXCEPTION: ErrorRule(True, "retry"),
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorRule(True, "ask again; the coordinator loads its state"),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorRule(True, "ask again; `strandline cluster status` says what is missing"),
+    ErrorCode.NOT_COORDINATOR: ErrorRule(True, "refresh metadata and ask the coordinator it names"),
     ErrorCode.INVALID_TOPIC_EXCEPTION: ErrorRule(False, "use 1 to 249 of [a-zA-Z0-9._-], and not '.' or '..'"),
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorRule(True, "wait until the ISR has min.insync.replicas members again"),
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorRule(True, "the records are in the log; retry idempotently"),
     ErrorCode.INVALID_REQUIRED_ACKS: ErrorRule(False, "use acks 0, 1 or -1 (all)"),
+    ErrorCode.ILLEGAL_GENERATION: ErrorRule(False, "join the group again"),
+    ErrorCode.INVALID_GROUP_ID: ErrorRule(False, "give a group id of 1 to 249 characters that is not blank"),
+    ErrorCode.UNKNOWN_MEMBER_ID: ErrorRule(False, "join the group again with member epoch 0"),
+    ErrorCode.REBALANCE_IN_PROGRESS: ErrorRule(False, "join the group again"),
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: ErrorRule(False, "commit fewer partitions at a time"),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ErrorRule(False, "use a certificate whose identity may use the group"),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorRule(False, "use a certificate whose identity may do this"),
     ErrorCode.INVALID_TIMESTAMP: ErrorRule(False, "correct the batch's timestamps"),
     ErrorCode.UNSUPPORTED_VERSION: ErrorRule(False, "run a release whose feature levels overlap the cluster's"),
@@ -122,10 +161,17 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorRule(False, "start a new producer id; batches were lost on the way"),
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ErrorRule(False, "the batch is older than the last five; it was accepted"),
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorRule(False, "a newer producer took this id over; stop this one"),
+    ErrorCode.INVALID_TXN_STATE: ErrorRule(False, "abort the transaction and begin another"),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorRule(False, "initialize the transactional producer again"),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: ErrorRule(False, "use a shorter transaction time-out"),
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorRule(True, "ask again; the transaction before is being ended"),
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: ErrorRule(False, "nothing to do; a newer coordinator took over"),
     ErrorCode.OPERATION_NOT_ATTEMPTED: ErrorRule(True, "retry; another partition of the request failed first"),
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorRule(True, "ask another replica; this one's disk failed"),
     ErrorCode.UNKNOWN_PRODUCER_ID: ErrorRule(False, "start a new producer id; this one's records have expired"),
     ErrorCode.REASSIGNMENT_IN_PROGRESS: ErrorRule(True, "wait for the reassignment to end"),
+    ErrorCode.NON_EMPTY_GROUP: ErrorRule(False, "stop the members first"),
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorRule(False, "name a group that exists"),
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: ErrorRule(False, "use session_id 0; unary Fetch keeps no sessions"),
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: ErrorRule(False, "use FetchStream for incremental fetching"),
     ErrorCode.FENCED_LEADER_EPOCH: ErrorRule(True, "the request's leader epoch is older; " + _REFRESH),
@@ -133,10 +179,15 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.STALE_BROKER_EPOCH: ErrorRule(False, "a newer process registered as this node; stop this one"),
     ErrorCode.OFFSET_NOT_AVAILABLE: ErrorRule(True, "wait; the replica has not yet learned that the offset is settled"),
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: ErrorRule(True, "wait until the preferred replica is in the ISR"),
+    ErrorCode.GROUP_MAX_SIZE_REACHED: ErrorRule(False, "run fewer members"),
+    ErrorCode.FENCED_INSTANCE_ID: ErrorRule(False, "stop this member; another has its instance id"),
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorRule(True, "start a replica of the ISR or ELR, or elect unclean"),
     ErrorCode.ELECTION_NOT_NEEDED: ErrorRule(False, "nothing to do; the partition has the leader asked for"),
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: ErrorRule(False, "unsubscribe from the topic first"),
     ErrorCode.INVALID_RECORD: ErrorRule(False, "correct the record or header field that the message names"),
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: ErrorRule(True, "ask again when the transaction has ended"),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ErrorRule(True, "back off; the node's purgatory is full"),
+    ErrorCode.PRODUCER_FENCED: ErrorRule(False, "stop this producer; a newer one took over"),
     ErrorCode.RESOURCE_NOT_FOUND: ErrorRule(False, "name one that exists; it may have been forgotten meanwhile"),
     ErrorCode.INVALID_UPDATE_VERSION: ErrorRule(False, "wait for new metadata; the partition epoch has moved on"),
     ErrorCode.UNKNOWN_TOPIC_ID: ErrorRule(True, "refresh metadata; no topic has this id"),
@@ -144,19 +195,39 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.BROKER_ID_NOT_REGISTERED: ErrorRule(True, "register the node first"),
     ErrorCode.INCONSISTENT_TOPIC_ID: ErrorRule(True, "refresh metadata; topic name and topic id disagree"),
     ErrorCode.INCONSISTENT_CLUSTER_ID: ErrorRule(False, "connect to the cluster whose id the data directory holds"),
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: ErrorRule(False, "name a transactional id that exists"),
     ErrorCode.INELIGIBLE_REPLICA: ErrorRule(True, "wait; the member is fenced, shutting down or restarted"),
     ErrorCode.NEW_LEADER_ELECTED: ErrorRule(False, "wait for new metadata; the change elected another leader"),
+    ErrorCode.FENCED_MEMBER_EPOCH: ErrorRule(False, "give up all partitions and join again with epoch 0"),
+    ErrorCode.UNRELEASED_INSTANCE_ID: ErrorRule(False, "wait until the other has left, or use another instance id"),
+    ErrorCode.UNSUPPORTED_ASSIGNOR: ErrorRule(False, "use one of the assignors that the message names"),
+    ErrorCode.STALE_MEMBER_EPOCH: ErrorRule(False, "send a heartbeat, then ask again with the epoch it gives"),
+    ErrorCode.TRANSACTION_ABORTABLE: ErrorRule(False, "abort the transaction"),
+    ErrorCode.INVALID_REGULAR_EXPRESSION: ErrorRule(False, "correct the pattern; RE2's syntax is meant"),
 }
 
 
 RESERVED = frozenset(
     {
         ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REASSIGNMENT_IN_PROGRESS,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
 """Kafka's numbers that nothing here answers; they are kept so that none of them can get another meaning, and a leader

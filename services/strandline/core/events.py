@@ -43,6 +43,8 @@ class Ticked:
     """Time passed. Deadlines come due by this event and by no other."""
 
     now_ms: int
+    unix_ms: int = 0
+    """The wall clock at the same moment, for what coordinators write down; nothing of replication depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,40 @@ class DeleteRecordsAsked:
 
 
 @value
+class CoordinatorAsked:
+    """A request for the coordinator of one internal partition; ``request`` is of the classes of its machine."""
+
+    now_ms: int
+    request_id: int
+    tp: TopicPartition
+    timeout_ms: int
+    request: object
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLogRead:
+    """Whole batches were read for a coordinator that loads, from ``start`` up to ``end``, exclusive."""
+
+    now_ms: int
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    start: Offset
+    end: Offset
+    payload: object
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A worker is done with what a coordinator wanted computed."""
+
+    now_ms: int
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    result: object
+
+
+@value
 class FetchAnswered:
     """The leader answered some or all partitions of a fetch."""
 
@@ -345,6 +381,9 @@ Event = (
     | OffsetsAsked
     | ProducerSnapshotAsked
     | DeleteRecordsAsked
+    | CoordinatorAsked
+    | CoordinatorLogRead
+    | Computed
     | FetchAnswered
     | FetchFailed
     | EpochEndsAnswered

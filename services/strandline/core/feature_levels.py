@@ -7,7 +7,10 @@ still speaks the level before, or it cannot join a cluster that is being upgrade
 from __future__ import annotations
 
 LOWEST = 1
-HIGHEST = 2
+HIGHEST = 3
 
 REPORTED_ELECTIONS = 2
 """From this level on every live node reports its logs on request, so an election may wait for reports (M65)."""
+
+GROUPS = 3
+"""From this level on every live node can coordinate groups, and repeats read barriers (G10)."""

@@ -142,7 +142,8 @@ class FetchServing:
         if replica is not None and fresh and (refusal := leader.check_claim(part, replica.node_id)):
             return self._refused(part.tp, refusal)
         end = log.hw if replica is None else log.leo
-        return FetchResult(part.tp, log.hw, log.log_start_offset, self._range(part, end))
+        barrier = leader.barrier if replica is not None else None
+        return FetchResult(part.tp, log.hw, log.log_start_offset, self._range(part, end), barrier=barrier)
 
     def _look_at_follower(self, part: FetchPartition) -> FetchResult:
         log = self._state.logs[part.tp]
@@ -229,7 +230,10 @@ class FetchServing:
             if result.refusal is not None or result.diverging is not None or result.confirms_lineage:
                 only_bytes = False
             elif result.read is None:
-                continue
+                if result.barrier is None or result.barrier == fetch.partitions[result.tp].barrier_seen:
+                    continue
+                # A read barrier that the replica has not repeated (G10).
+                only_bytes = False
             ripe.append(result)
         if not ripe or (only_bytes and fetch.min_bytes > 1 and self._bytes(ripe) < fetch.min_bytes):
             return []

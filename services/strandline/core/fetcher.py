@@ -118,7 +118,8 @@ class Fetcher:
         log = follower.log
         last_fetched = log.epochs.latest_epoch if self._checked else None
         max_bytes = self._state.timings.replica_fetch_max_bytes
-        return FetchPartition(log.tp, log.leo, follower.leader_epoch, last_fetched, log.log_start_offset, max_bytes)
+        epoch, start, barrier = follower.leader_epoch, log.log_start_offset, follower.barrier_seen
+        return FetchPartition(log.tp, log.leo, epoch, last_fetched, start, max_bytes, barrier)
 
     def release(self, follower: FollowerReplica, out: list[Effect]) -> None:
         """This partition no longer follows that leader: its stream need not hold a fetch for it."""

@@ -65,6 +65,7 @@ class FollowerReplica:
         "_timings",
         "asked_at_ms",
         "backoff_ms",
+        "barrier_seen",
         "damaged_count",
         "image",
         "log",
@@ -91,6 +92,8 @@ class FollowerReplica:
         self.retry_at_ms = now_ms
         self.backoff_ms = timings.replica_fetch_backoff_ms
         self.damaged_count = 0
+        # The newest read barrier that this leader epoch's leader has sent (G10).
+        self.barrier_seen: int | None = None
         # Where a leader that knows no FetchProducerSnapshot lets this log begin again.
         self.log_start_found: Offset | None = None
         self._restart_reason = _RESTART
@@ -161,6 +164,8 @@ class FollowerReplica:
             self._damaged(what, now_ms, out)
             return False
         self._heard()
+        if answer.barrier is not None:
+            self.barrier_seen = answer.barrier
         if answer.diverging is not None:
             # HW and log start of this answer belong to a log we are not a prefix of (M32, KAFKA-14704).
             self._diverged(answer.diverging, now_ms, out)

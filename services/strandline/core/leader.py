@@ -42,8 +42,10 @@ class LeaderReplica:
         "_rules",
         "_timings",
         "acked_offset",
+        "barrier",
         "epoch_start_offset",
         "image",
+        "is_coordinator",
         "isr",
         "log",
         "log_start_floor",
@@ -84,6 +86,9 @@ class LeaderReplica:
         self.isr = _isr_of(image)
         # A refused change is not proposed again before this time (or before new metadata).
         self.retry_isr_at_ms = now_ms
+        # Whether a coordinator lives in this partition, and the newest read barrier it has begun (G10).
+        self.is_coordinator = False
+        self.barrier: int | None = None
         self.progress: dict[NodeId, FollowerProgress] = {}
         # Claim limits of followers that were taken off this partition, in case they return within this epoch.
         self._claim_limits: dict[NodeId, Offset] = {}
@@ -214,6 +219,8 @@ class LeaderReplica:
         the remote LEO changed, which is an occasion to raise the HW (M15)."""
         follower = self.progress[replica.node_id]
         follower.log_start_offset = fetch.log_start_offset
+        if fetch.barrier_seen is not None:
+            follower.barrier_seen = fetch.barrier_seen
         return follower.fetched(fetch.fetch_offset, self.log.leo, replica.node_epoch, now_ms)
 
     def maybe_raise_hw(self, now_ms: int) -> bool:

@@ -1,12 +1,13 @@
 """Decides what the coming, going and stopping of a node means for every partition it has a part in.
 
-Invariant: a node that is fenced, shutting down or unclean is in no ISR from that very transaction on, even as
-the last member (I15); a partition then has a leader from ISR or ELR, or visibly none.
+Invariant: a node that is unclean is in no ISR from that very transaction on, even as the last member (I15); one that is
+fenced or shutting down is elected nowhere from then on, and leaves every ISR by the same transaction or, where they are
+many, by the next ones (`core.step_parts`); a partition then has a leader from ISR or ELR, or visibly none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from strandline.core.controller_state import NodeRecord
@@ -16,8 +17,10 @@ from strandline.core.elr import elr_after, in_assignment_order
 from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.state_events import ControllerDecision, Moment, NodeSession
 from strandline.core.topic_configs import allows_unclean
-from strandline.core.types import NodeId
+from strandline.core.types import NodeId, TopicPartition
 
+NODE_FENCED = "node_fenced"
+CONTROLLED_SHUTDOWN = "controlled_shutdown"
 RECOVERY_TIMED_OUT = "unclean_recovery_timeout"
 """Why an unclean election was held where a limit to the wait for reports is set (M65); leaves in LEADER_CHANGE."""
 
@@ -28,7 +31,7 @@ def fence(draft: Draft, node_ids: list[NodeId], cause: str, last_heartbeats: dic
     for node_id in gone:
         _put(draft, node_id, fenced=True)
         _session_event(draft, node_id, "fence", cause, last_heartbeats.get(node_id))
-    leave_partitions(draft, gone, "node_fenced")
+    leave_partitions(draft, gone, NODE_FENCED)
     _decided(draft, "fence", f"{cause}: {', '.join(map(str, gone))}" if gone else "")
 
 
@@ -42,9 +45,10 @@ def held_back(draft: Draft, due: Collection[NodeId], silent: Collection[NodeId])
     held: set[NodeId] = set()
     if not due or set(due) >= set(silent):
         return held
+    gone = draft.gone()
     for partition in draft.partitions():
         ending = {node_id for node_id in partition.isr if node_id in due}
-        others = set(partition.isr) - ending
+        others = set(partition.isr) - ending - gone
         if ending and others and others <= set(silent):
             held |= ending
     return held
@@ -59,9 +63,9 @@ def unfence(draft: Draft, node_id: NodeId) -> None:
 
 def elect_leaderless(draft: Draft, node_id: NodeId) -> None:
     """A node became active: partitions without a leader may have found one in it."""
-    for partition in list(draft.partitions()):
-        if partition.leader is None and node_id in partition.replicas:
-            elect_if_possible(draft, partition)
+    leaderless = [each for each in draft.partitions() if each.leader is None and node_id in each.replicas]
+    for partition in draft.as_room_allows(leaderless):
+        elect_if_possible(draft, partition)
 
 
 def begin_shutdown(draft: Draft, node_id: NodeId) -> None:
@@ -69,8 +73,8 @@ def begin_shutdown(draft: Draft, node_id: NodeId) -> None:
     if _record(draft, node_id).image.shutting_down:
         return
     _put(draft, node_id, shutting_down=True)
-    leave_partitions(draft, [node_id], "controlled_shutdown")
-    _decided(draft, "controlled_shutdown", f"node {node_id}")
+    leave_partitions(draft, [node_id], CONTROLLED_SHUTDOWN)
+    _decided(draft, CONTROLLED_SHUTDOWN, f"node {node_id}")
 
 
 def leave_partitions(draft: Draft, node_ids: Collection[NodeId], cause: str, *, unclean: bool = False) -> None:
@@ -79,19 +83,50 @@ def leave_partitions(draft: Draft, node_ids: Collection[NodeId], cause: str, *, 
     All leave at once: nodes that fell silent together leave a partition with the same records, and stay eligible
     together. One after the other, the first to go would lose its place to others that were as dead as it was.
     """
-    leaving = set(node_ids)
-    for partition in list(draft.partitions()):
-        has_a_part = {*partition.isr, partition.leader, *(partition.elr if unclean else ())}
-        if leaving & has_a_part:
-            _leave(draft, partition, leaving, cause, unclean=unclean)
+    named = frozenset(node_ids)
+    # An earlier step may have left partitions over that others are to leave (`core.step_parts`).
+    leaving = named | draft.gone()
+    losing = [partition for partition in draft.partitions() if _has_a_part(partition, named, unclean)]
+    if unclean:
+        # Not in parts: a node that may lack records is in no ISR and no ELR from its registration on (I15).
+        for partition in losing:
+            _leave(draft, partition, leaving, cause, unclean=named)
+        return
+    for partition in draft.as_room_allows(losing, is_first=lambda partition: partition.leader in leaving):
+        _leave(draft, partition, leaving, cause)
 
 
-def _leave(draft: Draft, partition: PartitionImage, leaving: set[NodeId], cause: str, *, unclean: bool) -> None:
+def _has_a_part(partition: PartitionImage, nodes: frozenset[NodeId], unclean: bool) -> bool:
+    if not nodes.isdisjoint(partition.isr) or partition.leader in nodes:
+        return True
+    return unclean and not nodes.isdisjoint(partition.elr)
+
+
+def _leave(
+    draft: Draft, partition: PartitionImage, leaving: frozenset[NodeId], cause: str, unclean: Collection[NodeId] = ()
+) -> None:
     new_isr = tuple(member for member in partition.isr if member not in leaving)
-    elr = elr_after(partition, new_isr, unclean=leaving if unclean else ())
+    elr = elr_after(partition, new_isr, unclean=unclean)
     left = draft.put_partition(replace(partition, isr=new_isr, elr=elr), cause=cause)
     if left.leader in leaving or left.leader is None:
         elect_now(draft, left, cause)
+
+
+def go_on(draft: Draft, left_over: Iterable[TopicPartition]) -> None:
+    """Change what earlier steps left over, as far as this one may; what has settled itself meanwhile stays as it is."""
+    gone = draft.gone()
+    partitions = [partition for tp in left_over if (partition := draft.partition(tp)) is not None]
+    for partition in draft.as_room_allows(partitions, is_first=lambda partition: partition.leader in gone):
+        if not gone.isdisjoint(partition.isr):
+            _leave(draft, partition, gone, _cause_of(draft, partition))
+        elif partition.leader is None:
+            elect_if_possible(draft, partition)
+
+
+def _cause_of(draft: Draft, partition: PartitionImage) -> str:
+    records = map(draft.node, partition.isr)
+    is_fenced = any(record is not None and record.image.fenced for record in records)
+    return NODE_FENCED if is_fenced else CONTROLLED_SHUTDOWN
 
 
 def begin_unproven(draft: Draft, node_id: NodeId, cause: str) -> None:
@@ -134,8 +169,9 @@ def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionI
 def install(draft: Draft, partition: PartitionImage, chosen: Elected, cause: str) -> PartitionImage:
     """Make the elected one leader of a new epoch. An unclean one begins a new history alone (M41, M48)."""
     leader = chosen.leader
-    # A leader is proven: the others agree with it from now on.
-    partition = replace(partition, unproven=tuple(node_id for node_id in partition.unproven if node_id != leader))
+    if leader in partition.unproven:
+        # A leader is proven: the others agree with it from now on.
+        partition = replace(partition, unproven=tuple(node_id for node_id in partition.unproven if node_id != leader))
     if chosen.kind is ElectionType.UNCLEAN:
         changed = replace(
             partition,

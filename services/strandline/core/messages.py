@@ -96,6 +96,8 @@ class FetchPartition(NamedTuple):
     last_fetched_epoch: LeaderEpoch | None = None
     log_start_offset: Offset | None = None
     max_bytes: int = 1 << 20
+    barrier_seen: int | None = None
+    """The newest read barrier that this follower was sent in this leader epoch (G10)."""
 
 
 class FetchRequest(NamedTuple):
@@ -128,6 +130,8 @@ class FetchResult(NamedTuple):
     leader_hint: LeaderHint | None = None
     confirms_lineage: bool = False
     """Answered at once, records or not: the replica counts only once it knows that its log agrees (M66)."""
+    barrier: int | None = None
+    """The newest read barrier of a coordinator's partition, which a replica repeats in its next fetch (G10)."""
 
 
 class ServedPartition(NamedTuple):
@@ -159,6 +163,7 @@ class FetchedPartition(NamedTuple):
     batches: tuple[BatchHeader, ...] = ()
     payload: object = b""
     corrupt: str | None = None
+    barrier: int | None = None
 
     @property
     def says_that_logs_agree(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.effects import BelieveMetadata, Effect, IgnoreMetadata, SaveMetadata
 from strandline.core.elr import elr_after
 from strandline.core.follower import FollowerReplica
@@ -22,7 +23,7 @@ from strandline.core.messages import (
     Reign,
     TopicImage,
 )
-from strandline.core.node_state import NodeState
+from strandline.core.node_state import NOTHING, NodeState
 from strandline.core.position_proof import later_of
 from strandline.core.sound_metadata import metadata_fault
 from strandline.core.types import NodeId, TopicPartition
@@ -34,6 +35,8 @@ class MetadataChange:
 
     changed: tuple[TopicPartition, ...]
     gone: tuple[TopicPartition, ...]
+    shapes: bool
+    """Whether a topic of the cluster appeared, went, or has other partitions or replicas, or a node another rack."""
 
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
@@ -47,8 +50,8 @@ class MetadataFollower:
         self._state = state
         self._nodes: dict[NodeId, NodeImage] = state.nodes
         self._removed_nodes: set[NodeId] = set()
-        # Every topic of the cluster, also those this node has no part in: what is kept durably.
-        self._topics: dict[str, TopicImage] = {}
+        # Of the whole cluster: what is kept durably.
+        self._topics: dict[str, TopicImage] = state.topics
         # The newest state ever seen of each partition; what is stored never falls behind it.
         self._newest: dict[TopicPartition, PartitionImage] = {}
         # The latest position that was ever proven to this node: an older store must not make it forget (TR18).
@@ -59,6 +62,8 @@ class MetadataFollower:
         self._metadata_offset = -1
         # What an earlier process of this node stored; what this one is sent takes its place.
         self._seen = seen
+        # Whether the image being taken changes which topics there are, how they are placed, or a rack.
+        self._reshaped = False
         # The last image that was believed, as saved: what an answer of the controller adds to it is saved with it.
         self._last: MetadataImage | None = None
         if seen is not None:
@@ -103,6 +108,7 @@ class MetadataFollower:
             gone_ids = set(self._topics) - {t.topic_id for t in image.topics}
         else:
             gone_ids = set(image.deleted_topic_ids)
+        self._reshaped = bool(gone_ids) or bool(image.nodes and self._racks_change(image))
         self._take_nodes(image)
         changed = [tp for topic in image.topics for tp in self._take_topic(topic)]
         gone = [tp for topic_id in gone_ids for tp in self._drop_topic(topic_id)]
@@ -112,7 +118,9 @@ class MetadataFollower:
         if image.is_about_topics or gone_ids:
             out.append(SaveMetadata(self._merged(image)))
         return MetadataChange(
-            tuple(tp for tp in changed if tp in state.images), tuple(g for g in gone if g in state.logs)
+            tuple(tp for tp in changed if tp in state.images),
+            tuple(g for g in gone if g in state.logs),
+            self._reshaped,
         )
 
     def _branches_off(self, image: MetadataImage) -> str:
@@ -160,6 +168,10 @@ class MetadataFollower:
         self._topics[topic.topic_id] = replace(topic, partitions=partitions)
         out.append(SaveMetadata(self._merged(self._last)))
 
+    def _racks_change(self, image: MetadataImage) -> bool:
+        known = self._state.nodes if not image.is_snapshot else {}
+        return any(node.node_id not in known or known[node.node_id].rack != node.rack for node in image.nodes)
+
     def _take_nodes(self, image: MetadataImage) -> None:
         nodes = self._state.nodes
         for node_id in image.removed_node_ids:
@@ -169,6 +181,8 @@ class MetadataFollower:
 
     def _take_topic(self, topic: TopicImage) -> list[TopicPartition]:
         """The partitions of ``topic`` whose newer state concerns this node, or no longer does."""
+        known = self._topics.get(topic.topic_id)
+        self._reshaped |= known is None or _shape(known) != _shape(topic)
         self._state.topic_names[topic.topic_id] = topic.name
         self._take_limit(topic)
         changed = [image.tp for image in topic.partitions if self._take_partition(image)]
@@ -178,7 +192,9 @@ class MetadataFollower:
 
     def _take_limit(self, topic: TopicImage) -> None:
         limit = dict(topic.configs).get(MAX_MESSAGE_BYTES)
-        if limit is None:
+        if is_internal(topic.name):
+            self._state.batch_limits[topic.topic_id] = NOTHING
+        elif limit is None:
             self._state.batch_limits.pop(topic.topic_id, None)
         else:
             self._state.batch_limits[topic.topic_id] = int(limit)
@@ -234,6 +250,11 @@ class MetadataFollower:
         follower = FollowerReplica(state.images[tp], state.logs[tp], state.rules, state.timings, now_ms)
         state.followers[tp] = follower
         follower.begin(out)
+
+
+def _shape(topic: TopicImage) -> tuple[str, tuple[tuple[NodeId, ...], ...]]:
+    """What coordinators go by: neither leaders nor ISRs."""
+    return topic.name, tuple(partition.replicas for partition in topic.partitions)
 
 
 def _is_second_state(image: PartitionImage, seen: PartitionImage) -> bool:

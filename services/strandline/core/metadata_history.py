@@ -46,6 +46,11 @@ class StateChange:
     """Of ``topics``; two when a topic was deleted and one of the same name created."""
 
     @property
+    def is_for_all(self) -> bool:
+        """Whether it holds something that every subscriber is sent, whatever its topics."""
+        return bool(self.nodes or self.removed_node_ids or self.rules) or self.feature_level is not None
+
+    @property
     def partition_count(self) -> int:
         """How many partitions the change holds."""
         return sum(len(t.partitions) + (len(t.whole.partitions) if t.whole else 0) for t in self.topics.values())

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from strandline.core.coordinator.internal_topics import is_internal
+from strandline.core.coordinator.serving import Coordinators, CoordinatorServing
 from strandline.core.delete_serving import DeleteServing
 from strandline.core.effects import (
     ApplyRetention,
@@ -23,6 +25,9 @@ from strandline.core.events import (
     AlterPartitionAnswered,
     AlterPartitionFailed,
     CallGone,
+    Computed,
+    CoordinatorAsked,
+    CoordinatorLogRead,
     DeleteRecordsAsked,
     EpochEndsAnswered,
     EpochEndsAsked,
@@ -66,7 +71,7 @@ from strandline.core.producer_snapshot_serving import ProducerSnapshotServing
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.saving_order import saves_first
 from strandline.core.timings import NodeTimings
-from strandline.core.types import Durability, NodeId, Rules, TopicPartition
+from strandline.core.types import Durability, NodeId, Offset, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
 
 EXPAND_CHECK_INTERVAL_MS = 200
@@ -84,8 +89,10 @@ class NodeCore:
         timings: NodeTimings,
         seen: MetadataImage | None = None,
         observe: Observe = NobodyObserves,
+        coordinators: Coordinators | None = None,
     ) -> None:
-        """``seen``: the newest metadata this node stored in an earlier life; nothing older is believed (TR18)."""
+        """``seen``: the newest metadata this node stored in an earlier life; nothing older is believed (TR18).
+        ``coordinators``: what they are made of; without it this node coordinates nothing, whatever it leads."""
         self.state = NodeState(node_id, rules, timings)
         self._fsync = rules.durability is Durability.FSYNC
         self._produce = ProduceServing(self.state)
@@ -94,6 +101,7 @@ class NodeCore:
         self._offsets = OffsetServing(self.state)
         self._deletions = DeleteServing(self.state)
         self._producer_snapshots = ProducerSnapshotServing(self.state)
+        self._coordinators = CoordinatorServing(self.state, coordinators)
         self._fetcher = Fetcher(self.state)
         self._isr = IsrChannel(self.state)
         self._reporter = LogReporter(self.state)
@@ -124,6 +132,9 @@ class NodeCore:
             OffsetsAsked: self._offsets.offsets,
             ProducerSnapshotAsked: self._producer_snapshots.asked,
             DeleteRecordsAsked: self._deletions.asked,
+            CoordinatorAsked: self._coordinator_event(self._coordinators.asked),
+            CoordinatorLogRead: self._coordinator_event(self._coordinators.log_read),
+            Computed: self._coordinator_event(self._coordinators.computed),
             FetchAnswered: self._fetch_answered,
             FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
             EpochEndsAnswered: self._fetcher.epoch_ends,
@@ -184,6 +195,10 @@ class NodeCore:
         """How many (produce calls, fetches) were parked until their time was over."""
         return self._produce.purgatory.expired_total, self._fetches.expired_total
 
+    def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
+        """The partition of an internal topic whose leader coordinates ``key``; None while there is no such topic."""
+        return self._coordinators.partition_for(topic, key)
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """One partition as its leader sees it; None if this node does not lead it."""
         leader = self.state.leaders.get(tp)
@@ -195,17 +210,37 @@ class NodeCore:
 
     def _produce_arrived(self, event: ProduceArrived, out: list[Effect]) -> None:
         grown = self._produce.arrived(event, out)
-        for tp, leo_before in grown.items():
-            leader = self.state.leaders[tp]
-            self._fetches.meet_append(leader, leo_before, event.now_ms)
-            self._reports.appended(leader, event.now_ms)
-            if not self._fsync:
-                self._try_hw(leader, "produce", (leader.node_id,), event.now_ms, out)
-            self._fetches.parked.wake_replicas(tp)
+        self._grew(grown, event.now_ms, out)
         for part in event.partitions:
             # A duplicate may wait for an offset that was committed long ago; no HW move will wake it.
             if part.tp not in grown:
                 self._release_waiting(part.tp, out)
+
+    def _grew(self, grown: Mapping[TopicPartition, Offset], now_ms: int, out: list[Effect]) -> None:
+        """This node appended to logs that it leads; ``grown`` has the LEO of each from before."""
+        for tp, leo_before in grown.items():
+            leader = self.state.leaders[tp]
+            self._fetches.meet_append(leader, leo_before, now_ms)
+            self._reports.appended(leader, now_ms)
+            if not self._fsync:
+                self._try_hw(leader, "produce", (leader.node_id,), now_ms, out)
+            self._fetches.parked.wake_replicas(tp)
+
+    def _coordinator_event(self, handle: Callable[[Any, list[Effect]], None]) -> Callable[[Any, list[Effect]], None]:
+        def handled(event: Any, out: list[Effect]) -> None:
+            handle(event, out)
+            self._coordinators_acted(event.now_ms, out)
+
+        return handled
+
+    def _coordinators_acted(self, now_ms: int, out: list[Effect]) -> None:
+        """What follows from what coordinators appended, and from the read barriers that they began."""
+        for tp, shard in self._coordinators.shards.items():
+            leo_before, shard.grown_from = shard.grown_from, None
+            if leo_before is not None:
+                self._grew({tp: leo_before}, now_ms, out)
+            if shard.barrier.take_begun():
+                self._fetches.parked.wake_replicas(tp)
 
     def _release_waiting(self, tp: TopicPartition, out: list[Effect]) -> None:
         leader = self.state.leaders.get(tp)
@@ -247,6 +282,8 @@ class NodeCore:
             if proposal is not None:
                 self._isr.propose(proposal, out)
         self._deletions.moved(leader, out)
+        if leader.barrier is not None:
+            self._coordinators.fetched(leader, now_ms, out)
         if leo_changed:
             self._try_hw(leader, "fetch", (replica,), now_ms, out)
 
@@ -259,6 +296,8 @@ class NodeCore:
             self._reports.hw_rose(leader, before, cause, blockers, now_ms, out)
             self._produce.hw_rose(leader, out)
             self._fetches.parked.wake_consumers(leader.log.tp)
+            if leader.is_coordinator:
+                self._coordinators.hw_rose(leader, now_ms, out)
 
     def _fetch_served(self, event: FetchServed, _: list[Effect]) -> None:
         for tp, end in event.ends:
@@ -273,10 +312,11 @@ class NodeCore:
         else:
             self._fetches.end_stream(event.stream_id)
 
-    def _call_gone(self, event: CallGone, _: list[Effect]) -> None:
+    def _call_gone(self, event: CallGone, out: list[Effect]) -> None:
         self._produce.purgatory.release(event.request_id)
         self._fetches.call_gone(event.request_id)
         self._deletions.call_gone(event.request_id)
+        self._coordinators.call_gone(event.request_id, event.now_ms, out)
 
     def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
         self._may_expand = True
@@ -284,13 +324,15 @@ class NodeCore:
         for tp in self._isr.answered(event, out):
             self._metadata.decided(decisions[tp], event.answer.position, out)
             leader = self.state.leaders[tp]
-            self._isr_changed(leader, out)
+            self._isr_changed(leader, event.now_ms, out)
             self._reports.isr_changed(leader, event.now_ms, out, initiator="leader")
             self._try_hw(leader, "isr_change", (), event.now_ms, out)
 
-    def _isr_changed(self, leader: LeaderReplica, out: list[Effect]) -> None:
+    def _isr_changed(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """Below min ISR the HW does not move; written down now, a loss of what it covers is noticed at once (M68)."""
         self._deletions.moved(leader, out)
+        if leader.is_coordinator:
+            self._coordinators.isr_changed(leader, now_ms, out)
         if leader.is_under_min_isr:
             self._checkpoint_now = True
 
@@ -308,6 +350,8 @@ class NodeCore:
             return
         if self.state.controller_epoch != known_controller:
             self._reporter.consider_all()
+        if change.shapes:
+            self._coordinators.topics.changed()
         for tp in change.gone:
             self._leave(tp, out)
             out.append(DeleteLog(tp))
@@ -342,7 +386,7 @@ class NodeCore:
             proposed = leader.isr.pending.members if leader.isr.pending else None
             if leader.update(image, now_ms):
                 self._isr.forget(tp)
-            self._isr_changed(leader, out)
+            self._isr_changed(leader, now_ms, out)
             initiator = "leader" if proposed == frozenset(leader.isr.committed) else "controller"
             self._reports.isr_changed(leader, now_ms, out, initiator=initiator)
             self._try_hw(leader, cause, (), now_ms, out)
@@ -370,6 +414,7 @@ class NodeCore:
             self._isr.forget(tp)
             self._produce.resigned(tp, out)
             self._deletions.resigned(tp, out)
+            self._coordinators.resigned(tp, out)
         follower = self.state.followers.pop(tp, None)
         if follower is not None:
             self._fetcher.release(follower, out)
@@ -388,6 +433,7 @@ class NodeCore:
         leader = LeaderReplica(state.identity, image, log, state.nodes, state.rules, state.timings, now_ms)
         state.leaders[tp] = leader
         self._reports.leads(leader, now_ms, out)
+        self._coordinators.leads(leader, now_ms, out)
         self._try_hw(leader, "epoch_start", (), now_ms, out)
 
     def _follow(self, tp: TopicPartition, now_ms: int, out: list[Effect]) -> None:
@@ -425,6 +471,8 @@ class NodeCore:
         self._produce.ticked(now_ms, out)
         self._fetches.ticked(now_ms, out)
         self._deletions.ticked(now_ms, out)
+        self._coordinators.ticked(event, out)
+        self._coordinators_acted(now_ms, out)
         self._fetcher.ticked(now_ms)
         timings = self.state.timings
         if now_ms >= self._next_expand_ms:
@@ -440,7 +488,12 @@ class NodeCore:
             self._save_high_watermarks(out, durable=False)
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + timings.retention_check_interval_ms
-            out.extend(ApplyRetention(tp, leader.log.hw) for tp, leader in self.state.leaders.items())
+            # What an internal topic may lose is its coordinators' decision (G9).
+            out.extend(
+                ApplyRetention(tp, leader.log.hw)
+                for tp, leader in self.state.leaders.items()
+                if not is_internal(leader.log.topic)
+            )
         self._reports.ticked(now_ms, out)
 
     def _excuse_pause(self, now_ms: int) -> None:
@@ -450,6 +503,7 @@ class NodeCore:
         if gap_ms > self.state.timings.pause_grace_after_ms:
             for leader in self.state.leaders.values():
                 leader.excuse(gap_ms)
+            self._coordinators.excuse()
 
     def _expand_isrs(self, now_ms: int, out: list[Effect]) -> None:
         self._may_expand = False

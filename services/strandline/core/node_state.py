@@ -12,11 +12,14 @@ from strandline.core.effects import Effect, SaveReconciledEpochs
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.follower import FollowerReplica
 from strandline.core.leader import LeaderReplica
-from strandline.core.messages import LeaderHint, NodeImage, PartitionImage, ReplicaState
+from strandline.core.messages import LeaderHint, NodeImage, PartitionImage, ReplicaState, TopicImage
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.timings import NodeTimings
 from strandline.core.truncation import rule_for
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, Rules, TopicPartition
+
+NOTHING = -1
+"""A limit of batches below every batch's size."""
 
 
 class NodeState:
@@ -34,7 +37,10 @@ class NodeState:
         self.nodes: dict[NodeId, NodeImage] = {}
         self.images: dict[TopicPartition, PartitionImage] = {}
         self.topic_names: dict[str, str] = {}
-        # Topic id -> max.message.bytes, for topics that set it; every other takes what the format allows.
+        # Every topic of the cluster, also those this node has no part in, by id; `MetadataFollower` keeps it.
+        self.topics: dict[str, TopicImage] = {}
+        # Topic id -> max.message.bytes, for topics that set it; every other takes what the format allows. An internal
+        # topic takes `NOTHING`, so that no produce request to another pays for the question.
         self.batch_limits: dict[str, int] = {}
         self.logs: dict[TopicPartition, ReplicaLog] = {}
         self.leaders: dict[TopicPartition, LeaderReplica] = {}

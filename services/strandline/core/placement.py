@@ -30,6 +30,11 @@ class Placement:
         """How many nodes a partition may be placed on, fenced ones included."""
         return len(self._nodes)
 
+    @property
+    def active(self) -> int:
+        """How many of them can lead now."""
+        return sum(not self._is_away(node_id) for node_id in self._nodes)
+
     def check_factor(self, replication_factor: int) -> Refusal | None:
         """Refuse a number of replicas that cannot be placed."""
         if 1 <= replication_factor <= self.usable:

@@ -12,12 +12,13 @@ from collections import deque
 from heapq import heappop, heappush
 from itertools import count
 
+from strandline.core.coordinator.internal_topics import not_for_clients
 from strandline.core.effects import AnswerProduce, Effect
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.events import ProduceArrived
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.node_state import NodeState
+from strandline.core.node_state import NOTHING, NodeState
 from strandline.core.producers import SequenceCheck, SequenceVerdict
 from strandline.core.types import Acks, Durability, Offset, TopicPartition
 
@@ -123,6 +124,8 @@ class ProduceServing:
         limit = self._state.batch_limits.get(part.tp.topic_id)
         if limit is None or part.header.size_bytes <= limit:
             return None
+        if limit == NOTHING:
+            return not_for_clients(self._state.topic_names[part.tp.topic_id], _NOT_APPENDED)
         size = part.header.size_bytes
         message = f"batch size {size} is above the topic's max.message.bytes={limit}; send smaller batches"
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, _NOT_APPENDED)

@@ -13,6 +13,7 @@ class FollowerProgress:
     """One assigned follower or observer, in one leader epoch."""
 
     __slots__ = (
+        "barrier_seen",
         "claim_limit",
         "last_caught_up_ms",
         "last_fetch_leader_leo",
@@ -41,6 +42,8 @@ class FollowerProgress:
         # Highest offset this follower can honestly fetch from in this leader epoch: records beyond the epoch's start
         # come from this leader alone. It never falls: a directory that is put back may hold all that was ever sent.
         self.claim_limit = claim_limit
+        # The newest read barrier of this leader epoch that the follower has repeated; 0: none (G10).
+        self.barrier_seen = 0
 
     def fetched(self, fetch_offset: Offset, leader_leo: Offset, node_epoch: NodeEpoch, now_ms: int) -> bool:
         """Count a fetch that passed all checks. Returns whether the remote LEO changed (M15)."""

@@ -31,11 +31,13 @@ from strandline.core.controller_messages import (
     TopicsDescribed,
 )
 from strandline.core.controller_state import ControllerTimings, TopicRecord, record_of
+from strandline.core.coordinator.internal_topics import is_internal, not_for_clients
 from strandline.core.draft import Draft
 from strandline.core.election import elect
 from strandline.core.elr import elr_with_min_isr
 from strandline.core.epoch_skips import first_epoch_in
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.internal_topic_shape import internal_topic
 from strandline.core.leadership import elect_if_possible
 from strandline.core.messages import PartitionImage, TopicImage
 from strandline.core.placement import Placement
@@ -75,6 +77,11 @@ def _create(
     draft: Draft, timings: ControllerTimings, placement: Placement, new: NewTopic, request: CreateTopics
 ) -> CreatedTopic:
     refusal = check_name(new.name) or _name_taken(draft, new.name) or check_configs(new.configs)
+    if refusal is None and is_internal(new.name):
+        shaped = internal_topic(draft, timings, placement, new)
+        if isinstance(shaped, Refusal):
+            return CreatedTopic(new.name, shaped)
+        new = shaped
     replicas = refusal or _replicas_of_new(timings, placement, new)
     if isinstance(replicas, Refusal):
         return CreatedTopic(new.name, replicas)
@@ -173,6 +180,8 @@ def _delete(draft: Draft, ref: TopicRef) -> TopicResult:
     found = draft.topic(ref)
     if isinstance(found, Refusal):
         return TopicResult(ref, found)
+    if is_internal(found.name):
+        return TopicResult(ref, not_for_clients(found.name))
     for partition in found.partitions:
         _config_event(draft, partition, topic_deleted=True)
     draft.delete_topic(found)
@@ -214,6 +223,8 @@ def _grow(
     topic = draft.topic(growing.topic)
     if isinstance(topic, Refusal):
         return TopicResult(growing.topic, topic)
+    if is_internal(topic.name):
+        return TopicResult(growing.topic, not_for_clients(topic.name))
     if has_grown_by(topic, request):
         return TopicResult(TopicRef(topic.name, topic.topic_id))
     replicas = _replicas_of_growth(timings, placement, topic, growing)
@@ -260,6 +271,8 @@ def _alter(draft: Draft, change: ConfigChange, validate_only: bool) -> TopicResu
     if isinstance(topic, Refusal):
         return TopicResult(change.topic, topic)
     refusal = check_configs(change.set_configs) or check_names(change.delete_configs)
+    if refusal is None and is_internal(topic.name):
+        refusal = not_for_clients(topic.name)
     if refusal is not None:
         return TopicResult(change.topic, refusal)
     configs = dict(draft.configs(topic.topic_id)) | dict(change.set_configs)

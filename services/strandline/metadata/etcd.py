@@ -18,7 +18,7 @@ from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone, NoSpace, NotPermitted, Unanswered
 from strandline.etcd.operations import DELETE, created_at, delete, found, get, put, written_at
 from strandline.etcd.ranges import behind
-from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse
+from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse, TxnResponse
 from strandline.etcd.watching import Changes, watch
 from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.etcd_layout import (
@@ -37,17 +37,26 @@ from strandline.metadata.etcd_layout import (
     read_log_value,
     read_presence,
     read_snapshot,
-    snapshot_of,
 )
 from strandline.metadata.marks import Mark, StoreMarked, mark_value, read_mark
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreFull, StoreInUse, StoreWentBack
 from strandline.metadata.transactions import pack, state_of, unpack, whole
+from strandline.metadata.write_order import (
+    SnapshotNamed,
+    SnapshotPart,
+    TransactionPart,
+    Transactions,
+    append_writes,
+    snapshot_writes,
+    write_in_order,
+)
 
 _PAGE = 50
 """Log values read at a time, which bounds the size of one answer."""
 _TAIL = 1_000
 """Log values kept behind a snapshot, for those that lag (C11)."""
 _AGAIN_S = 0.1
+_BEYOND_EVERY_OFFSET = 1 << 62
 OLDEST = (3, 4)
 FLOORS = ((3, 5, 13), (3, 4, 1_000))
 """Older ones, which is all of 3.4, lose data on a crash or revoke leases in use.
@@ -92,6 +101,7 @@ class EtcdStore:
         """Who holds the key, as it describes itself."""
         self._since_snapshot = 0
         self._bytes_since_snapshot = 0
+        self._trusts_head = True
         self.takes_log = True
         """Whether `follow` applies the log; a reign applies what it appends by itself."""
         self.on_change: Callable[[ClusterState, Transaction | None], None] = lambda _state, _transaction: None
@@ -222,16 +232,16 @@ class EtcdStore:
         keys = self.keys
         ours = created_at(keys.active, token)
         look = (get(keys.active), get(keys.head))
-        for piece in batch.pieces:
-            for number, part in enumerate(piece.parts):
-                key = keys.part(batch.head.reign_id, piece.offset, number)
-                answer = await self.etcd.txn([ours], [put(key, part)], look)
-                if not answer.succeeded:
-                    return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
-        values = [put(keys.log(piece.offset), piece.value) for piece in batch.pieces]
-        answer = await self.etcd.txn(
-            [ours, written_at(keys.head, after)], [*values, put(keys.head, head_value(batch.head))], look
-        )
+
+        async def write(each: TransactionPart | Transactions) -> TxnResponse:
+            if isinstance(each, TransactionPart):
+                key = keys.part(batch.head.reign_id, each.offset, each.number)
+                return await self.etcd.txn([ours], [put(key, each.content)], look)
+            values = [put(keys.log(piece.offset), piece.value) for piece in each.batch.pieces]
+            last = put(keys.head, head_value(each.batch.head))
+            return await self.etcd.txn([ours, written_at(keys.head, after)], [*values, last], look)
+
+        answer = await write_in_order(append_writes(batch), write, _succeeded)
         if answer.succeeded:
             return answer.header.revision
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
@@ -261,18 +271,14 @@ class EtcdStore:
             return True
         ours = created_at(keys.active, token)
         packed = await asyncio.to_thread(lambda: pack(whole(state)))
-        current, parts = snapshot_of(head, packed)
-        for number, part in enumerate(parts):
-            key = keys.snapshot_part(head.offset, number)
-            if not (await self.etcd.txn([ours], [put(key, part)])).succeeded:
-                return False
-        done = await self.etcd.txn(
-            [ours],
-            [
-                put(keys.current_snapshot, current),
-                *(delete(begin, end) for begin, end in keys.replaced_by_snapshot(head, _TAIL)),
-            ],
-        )
+
+        async def write(each: SnapshotPart | SnapshotNamed) -> TxnResponse:
+            if isinstance(each, SnapshotPart):
+                return await self.etcd.txn([ours], [put(keys.snapshot_part(head.offset, each.number), each.content)])
+            replaced = [delete(begin, end) for begin, end in keys.replaced_by_snapshot(head, _TAIL)]
+            return await self.etcd.txn([ours], [put(keys.current_snapshot, each.content), *replaced])
+
+        done = await write_in_order(snapshot_writes(head, packed), write, _succeeded)
         if done.succeeded:
             self._since_snapshot = self._bytes_since_snapshot = 0
         return done.succeeded
@@ -302,16 +308,16 @@ class EtcdStore:
         keys = self.keys
         packed = await asyncio.to_thread(lambda: pack(whole(state)))
         head = Head(reign_id, state.header.metadata_offset, digest(packed))
-        current, parts = snapshot_of(head, packed)
         own = keys.snapshot_parts(head.offset)
-        try:
-            for number, part in enumerate(parts):
-                await self.etcd.put(keys.snapshot_part(head.offset, number), part)
-            done = await self.etcd.txn(
+
+        async def write(each: SnapshotPart | SnapshotNamed) -> TxnResponse:
+            if isinstance(each, SnapshotPart):
+                return await self.etcd.txn([], [put(keys.snapshot_part(head.offset, each.number), each.content)])
+            return await self.etcd.txn(
                 [created_at(keys.active, token)],
                 [
                     put(keys.format, _format_value(state.header.cluster_id)),
-                    put(keys.current_snapshot, current),
+                    put(keys.current_snapshot, each.content),
                     put(keys.head, head_value(head)),
                     delete(keys.logs, behind(keys.logs)),
                     delete(*keys.all_parts),
@@ -320,6 +326,9 @@ class EtcdStore:
                     delete(behind(own), keys.current_snapshot),
                 ],
             )
+
+        try:
+            done = await write_in_order(snapshot_writes(head, packed), write, _succeeded)
         except EtcdError as error:
             raise _failure(error) from error
         if not done.succeeded:
@@ -345,6 +354,22 @@ class EtcdStore:
         except DamagedDocument as error:
             raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
         return self.state
+
+    async def read_for_recovery(self) -> ClusterState | None:
+        """As `read_state`; but where ``head`` is damaged, what snapshot and log hold as far as they can be read.
+
+        What a recovery decides is above all that its nodes know, so an end that is missing here is not given again.
+        """
+        await self._refuse_marked()
+        try:
+            answer = await self.etcd.look(get(self.keys.head))
+        except EtcdError as error:
+            raise _failure(error) from error
+        try:
+            self._view(answer.header.revision, None, found(answer, 0))
+        except StoreDamaged:
+            self._trusts_head = False
+        return await self.read_marked_state()
 
     # Moving to another store, and from one (C44).
 
@@ -470,11 +495,13 @@ class EtcdStore:
             self.state, self.applied = state, applied
             if state is not None:
                 self.on_change(state, None)
+        begin = self.applied.offset if self.applied is not None else None
+        if not self._trusts_head:
+            await self._read_log_behind(begin, _BEYOND_EVERY_OFFSET, revision)
+            return revision
         head = None if newest is None else read_head(newest.value, newest.mod_revision)
-        if head is not None:
-            begin = self.applied.offset if self.applied is not None else None
-            if not await self._read_log_behind(begin, head.offset, revision):
-                raise StoreDamaged(f"the log in etcd has a gap between {self.applied} and {head}")
+        if head is not None and not await self._read_log_behind(begin, head.offset, revision):
+            raise StoreDamaged(f"the log in etcd has a gap between {self.applied} and {head}")
         return revision
 
     async def _read_log_behind(self, offset: int | None, end: int, revision: int) -> bool:
@@ -592,6 +619,10 @@ class EtcdStore:
     async def close(self) -> None:
         """Close every connection."""
         await self.etcd.close()
+
+
+def _succeeded(answer: TxnResponse) -> bool:
+    return answer.succeeded
 
 
 def _format_value(cluster_id: str) -> bytes:

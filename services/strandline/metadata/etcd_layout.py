@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -23,6 +24,9 @@ from strandline.metadata.transactions import pack
 FORMAT = 1
 _LOG = "strandline-log"
 _SNAPSHOT = "strandline-snapshot"
+_HEAD = re.compile(
+    rb"(?P<named>(?P<reign>[!-~]+) (?P<offset>0|[1-9][0-9]*) (?P<digest>[0-9a-f]{32}))( (?P<crc>[0-9a-f]{8}))?"
+)
 SNAPSHOT_PART_BYTES = 512 << 10
 
 Range = tuple[bytes, bytes]
@@ -222,21 +226,24 @@ def digest(value: bytes) -> str:
 
 
 def head_value(head: Head) -> bytes:
-    """The value of the key ``head``."""
-    return f"{head.reign_id} {head.offset} {head.digest}".encode()
+    """The value of the key ``head``: what it names, and a checksum of that."""
+    named = f"{head.reign_id} {head.offset} {head.digest}"
+    return f"{named} {crc32c.crc32c(named.encode()):08x}".encode()
 
 
 def read_head(value: bytes, revision: int) -> Head:
-    """The head that a value names.
+    """The head that a value names. One without a checksum is of an earlier release, and must have its exact form.
 
     Raises:
-        DamagedDocument: it names none.
+        DamagedDocument: it names none, or its checksum does not match.
     """
-    try:
-        reign_id, offset, of = value.decode().split(" ")
-        return Head(reign_id, int(offset), of, revision)
-    except ValueError as error:
-        raise DamagedDocument(f"the key head is damaged: {error}") from error
+    matched = _HEAD.fullmatch(value)
+    if matched is None or matched["crc"] not in (None, b"%08x" % crc32c.crc32c(matched["named"])):
+        raise DamagedDocument(
+            f"the key head is damaged ({value[:80]!r}); stop every controller and run `strandline controller recover` "
+            f"with the nodes' data directories, which keeps what the log holds"
+        )
+    return Head(matched["reign"].decode(), int(matched["offset"]), matched["digest"].decode(), revision)
 
 
 class Snapshot(NamedTuple):

@@ -58,7 +58,7 @@ _LATER_TABLES = (
 """Came after the first release, which ignores them when it reads such a store: no reason for another schema version."""
 
 _LOOK_S = 0.5
-"""How often a store that was let go of is looked at for a replacement, in seconds."""
+"""How often a closed store is checked for a replacement, in seconds."""
 
 _Written = tuple[int, int, int] | None
 

@@ -15,7 +15,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MAX_TIMESTAMP, MetadataImage, OffsetAnswer, TopicImage
 from strandline.core.offset_serving import settled
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
-from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
+from strandline.rpc.metadata_bytes import ImageWriter, image_from_bytes
 from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.ports import Chunk, Opened
@@ -60,6 +60,7 @@ class DirectoryLogs:
         self._found: dict[TopicPartition, OpenedLog] = {}
         # What was read last, and for which question: followers that wait at the log end ask the same one in turn.
         self._last_read: tuple[_Question, Chunk] | None = None
+        self._image_writer = ImageWriter()
         self.saves_wait = False
         """Whether something was saved that `sync_saves` has not made durable."""
 
@@ -231,7 +232,7 @@ class DirectoryLogs:
 
     def save_metadata(self, image: MetadataImage) -> None:
         """Keep the newest metadata."""
-        self.directory.checkpoints.save_metadata(image_to_bytes(image))
+        self.directory.checkpoints.save_metadata(self._image_writer.to_bytes(image))
         self.saves_wait = True
 
     def sync_saves(self) -> None:

@@ -17,10 +17,15 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 
+from strandline.coordinator.servicer import SERVICE as GROUP_SERVICE
+from strandline.coordinator.servicer import GroupServicer
 from strandline.core import feature_levels
+from strandline.core.coordinator.internal_topics import GROUP_STATE
+from strandline.core.coordinator.serving import Coordinators
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
-from strandline.core.events import StopRequested
+from strandline.core.events import StopRequested, Ticked
+from strandline.core.group_offsets import GroupOffsets
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
 from strandline.core.position_proof import newest_in
@@ -48,12 +53,14 @@ from strandline.rpc.channels import Backoff, advertised, parse_endpoint, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.convert_metadata import CONTROLLER_ID
 from strandline.rpc.convert_subscription import KnownController
+from strandline.rpc.coordinator_records import ProtoRecords
 from strandline.rpc.health_port import HealthPort
 from strandline.rpc.identity import CallerRole
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.server import RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
-from strandline.runtime.clock import mono_us, monotonic_ms
+from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
+from strandline.runtime.coordinating import Coordinating
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
@@ -107,7 +114,7 @@ class ReplicaNode:
         self.client: Endpoint | None = None
         self.internal: Endpoint | None = None
         self.health_endpoint: Endpoint | None = None
-        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE, METADATA_SERVICE])
+        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE, GROUP_SERVICE, METADATA_SERVICE])
         self._health_port = HealthPort(f"node-{settings.node_id}", self.health)
         self._seen = Seen(settings)
         self.metrics_address = ""
@@ -171,12 +178,14 @@ class ReplicaNode:
             timings=settings.timings(),
             seen=seen,
             observe=Reporting,
+            coordinators=Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: GroupOffsets}),
         )
         self.driver: Driver[Core] = Driver(
             core,
             calls=self._seen.calls,
             fatal={StorageFailed: ExitCode.STORAGE_FAILED, StorageDamaged: ExitCode.STORAGE_DAMAGED},
             stop=self._stop,
+            tick=lambda now_ms: Ticked(now_ms, wall_ms()),
         )
         self.host = Host(
             node_id=core.state.node_id,
@@ -202,6 +211,7 @@ class ReplicaNode:
             backoff=Backoff,
             oldest_sync_ms=self.flusher.oldest_ms,
         )
+        self.groups = GroupServicer(self.host, self.controller.create_internal_topic)
         self.producer_ids = ProducerIds(self.controller, self.host, backoff=Backoff)
         self.readiness = Readiness(
             core.state,
@@ -222,6 +232,7 @@ class ReplicaNode:
         )
         self.feed = self._feed(seen)
         self._lookups = Lookups(self.logs, self.driver.calls, self.host.unpacking, monotonic_ms, self.driver.fail)
+        coordinating = Coordinating(self.logs, self.driver.step, self.driver.fail, monotonic_ms)
         self._performers = Performers(
             logs=self.logs,
             flusher=self.flusher,
@@ -235,6 +246,8 @@ class ReplicaNode:
             believe=self._believe,
             ignore=self.session.ignore,
             look_up=self._lookups.begin,
+            read_log=coordinating.read_log,
+            compute=coordinating.compute,
         )
         self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names), self.logs.sync_saves)
 
@@ -291,6 +304,7 @@ class ReplicaNode:
         for server in (client, internal):
             LeaderServicer(self.host).add_to(server)
             FollowerServicer(self.host).add_to(server)
+            self.groups.add_to(server)
             MetadataServicer(self.feed).add_to(server)
             ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
@@ -398,6 +412,7 @@ class ReplicaNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.groups.state_topic.close()
         await self.peers.close()
         await self.session.close()
         await self.controller.close()

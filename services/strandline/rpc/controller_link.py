@@ -30,6 +30,7 @@ from strandline.rpc import convert_admin as admin
 from strandline.rpc import convert_controller as convert
 from strandline.rpc import convert_reports as reports
 from strandline.rpc.channels import Channels, UnaryMethod, call, parse_endpoint
+from strandline.rpc.convert_errors import read_error
 from strandline.rpc.convert_metadata import read_watch_answer, write_position
 from strandline.rpc.limits import Keepalive
 from strandline.rpc.status import refusal_of
@@ -102,6 +103,13 @@ class ControllerLink:
         return admin.read_producer_ids(
             await self._call(self._stub().AllocateProducerIds, message, self._alter_deadline_ms)
         )
+
+    async def create_internal_topic(self, name: str) -> Refusal | None:
+        """CreateTopics, whose shape is the controller's; None if the topic exists now, made by whoever came first."""
+        message = pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name=name)])
+        answer = await self._call(self._stub().CreateTopics, message, self._alter_deadline_ms)
+        refusal = read_error(answer.topics[0]) if answer.topics else None
+        return None if refusal is None or refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS else refusal
 
     async def watch(
         self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None

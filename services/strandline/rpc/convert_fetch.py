@@ -125,6 +125,7 @@ def _read_partition(tp: TopicPartition, partition: partition_pb2.FetchPartition)
         LeaderEpoch(partition.last_fetched_epoch) if partition.HasField("last_fetched_epoch") else None,
         Offset(partition.log_start_offset) if partition.HasField("log_start_offset") else None,
         _capped(partition.partition_max_bytes) if partition.HasField("partition_max_bytes") else DEFAULT_MAX_BYTES,
+        partition.barrier_seen if partition.HasField("barrier_seen") else None,
     )
 
 
@@ -185,6 +186,8 @@ def _write_row(row: partition_pb2.FetchPartitionResponse, result: FetchResult, t
         row.log_start_offset = result.log_start_offset
     if result.diverging is not None:
         row.diverging_epoch.epoch, row.diverging_epoch.end_offset = result.diverging
+    if result.barrier is not None:
+        row.barrier = result.barrier
 
 
 def fetch_stream_message(
@@ -225,6 +228,7 @@ def _write_topics(message: leader_service_pb2.FetchStreamRequest, partitions: It
                 current_leader_epoch=part.current_leader_epoch,
                 last_fetched_epoch=part.last_fetched_epoch,
                 log_start_offset=part.log_start_offset,
+                barrier_seen=part.barrier_seen,
             )
 
 
@@ -261,6 +265,7 @@ def _read_answer(tp: TopicPartition, row: partition_pb2.FetchPartitionResponse) 
         tuple(batches),
         payload,
         corrupt,
+        row.barrier if row.HasField("barrier") else None,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.messages import (
     Endpoint,
     MetadataImage,
@@ -216,6 +217,7 @@ def write_topic(topic: TopicImage) -> metadata_pb2.TopicMetadata:
         topic_id=topic.topic_id,
         configs=dict(topic.configs),
         partitions=[write_partition(partition) for partition in topic.partitions],
+        internal=is_internal(topic.name),
     )
 
 

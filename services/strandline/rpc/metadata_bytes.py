@@ -12,37 +12,72 @@ import crc32c
 from google.protobuf.message import DecodeError
 
 from strandline.core.errors import Refused
-from strandline.core.messages import MetadataImage, PositionProof
+from strandline.core.messages import MetadataImage, PositionProof, TopicImage
 from strandline.rpc.convert_metadata import (
     read_image,
     read_position,
     read_watch_answer,
+    write_image,
     write_position,
-    write_watch_answer,
+    write_topic,
+    write_watch_news,
 )
+from strandline.rpc.wire_fields import tag, varint
 from strandline.v1 import controller_service_pb2, metadata_pb2
 
 _HEAD = struct.Struct(">4sI")
 _MAGIC = b"SLM2"
 """The body is a WatchMetadataResponse: the image as it came, with its proof."""
 
+_METADATA = tag(controller_service_pb2.WatchMetadataResponse, "metadata")
+_TOPICS = tag(metadata_pb2.ClusterMetadata, "topics")
+
 _WITHOUT_PROOF = b"SLM1"
 """As releases before feature level 2 wrote it: ClusterMetadata alone."""
 
 
-def image_to_bytes(image: MetadataImage) -> bytes:
-    """A whole snapshot as file content."""
-    message = write_watch_answer(image, image.to_node_epoch)
-    if image.position is not None and not _is_of(image, image.position):
-        message.ClearField("position_mac")
+class ImageWriter:
+    """Writes one snapshot after the other. Topics that stayed the same objects are not encoded again: a change of a few
+    partitions costs what these topics cost, however many there are."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, tuple[TopicImage, bytes]] = {}
+
+    def to_bytes(self, image: MetadataImage) -> bytes:
+        """A whole snapshot as file content."""
+        known = self._topics
+        self._topics = {topic.topic_id: _encoded(topic, known.get(topic.topic_id)) for topic in image.topics}
+        pieces = [write_image(replace(image, topics=())).SerializeToString()]
+        for _, encoded in self._topics.values():
+            pieces += (_TOPICS, varint(len(encoded)), encoded)
+        head = _around(image).SerializeToString()
+        body = b"".join((head, _METADATA, varint(sum(map(len, pieces))), *pieces))
+        return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
+
+
+def _encoded(topic: TopicImage, known: tuple[TopicImage, bytes] | None) -> tuple[TopicImage, bytes]:
+    if known is not None and known[0] is topic:
+        return known
+    return topic, write_topic(topic).SerializeToString()
+
+
+def _around(image: MetadataImage) -> controller_service_pb2.WatchMetadataResponse:
+    """What is written beside the metadata itself."""
+    own = image.position if image.position is not None and _is_of(image, image.position) else None
+    message = write_watch_news(None, is_snapshot=image.is_snapshot, to_node_epoch=image.to_node_epoch, position=own)
+    if image.position is not None and own is None:
         later = write_position(image.position)
         assert later is not None
         message.later_position.CopyFrom(later)
     registered = write_position(image.registered)
     if registered is not None:
         message.registered_position.CopyFrom(registered)
-    body = message.SerializeToString()
-    return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
+    return message
+
+
+def image_to_bytes(image: MetadataImage) -> bytes:
+    """A whole snapshot as file content."""
+    return ImageWriter().to_bytes(image)
 
 
 def image_from_bytes(content: bytes) -> MetadataImage | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strandline.core.coordinator.internal_topics import is_internal
 from strandline.rpc.identity import CallerRole, Identity
 
 Request = Any
@@ -44,6 +45,10 @@ OWN_REPLICA_OR_NOTHING = Condition(
     lambda request, caller: OWN_REPLICA.holds(request, caller) if _asks(request) else True,
 )
 OWN_NODE = Condition("for the caller's own node_id", lambda request, caller: request.node_id == caller.node_id)
+INTERNAL_TOPICS_ALONE = Condition(
+    "for internal topics alone",
+    lambda request, caller: bool(request.topics) and all(is_internal(topic.name) for topic in request.topics),
+)
 AS_ONLOOKER = Condition(
     "without node_id and node_epoch",
     lambda request, caller: not request.HasField("node_id") and not request.HasField("node_epoch"),
@@ -71,7 +76,7 @@ _THE_NODE: Grants = {_REPLICA: OWN_NODE}
 
 _LEADER, _FOLLOWER = "/strandline.v1.LeaderService/", "/strandline.v1.FollowerService/"
 _CONTROLLER, _ANALYTICS = "/strandline.v1.ControllerService/", "/strandline.v1.AnalyticsService/"
-_METADATA = "/strandline.v1.MetadataService/"
+_METADATA, _GROUP = "/strandline.v1.MetadataService/", "/strandline.v1.GroupService/"
 
 TABLE: Mapping[str, Grants] = {
     _LEADER + "Produce": _clients(),
@@ -86,6 +91,9 @@ TABLE: Mapping[str, Grants] = {
     _LEADER + "DescribePartitions": _clients(),
     _FOLLOWER + "Fetch": _clients(),
     _FOLLOWER + "DescribeReplicas": _clients(),
+    _GROUP + "FindCoordinator": _clients(),
+    _GROUP + "OffsetCommit": _clients(),
+    _GROUP + "OffsetFetch": _clients(),
     _CONTROLLER + "RegisterNode": _THE_NODE,
     _CONTROLLER + "Heartbeat": _THE_NODE,
     _CONTROLLER + "AlterPartition": _THE_NODE,
@@ -100,7 +108,8 @@ TABLE: Mapping[str, Grants] = {
     _CONTROLLER + "HandOver": _ADMINS,
     _CONTROLLER + "InitProducerId": _clients(),
     _CONTROLLER + "DescribeTopics": _clients(),
-    _CONTROLLER + "CreateTopics": _ADMINS,
+    # A node asks for the topic of coordinators' state, whose shape is the controller's.
+    _CONTROLLER + "CreateTopics": {_ADMIN: ALWAYS, _REPLICA: INTERNAL_TOPICS_ALONE},
     _CONTROLLER + "DeleteTopics": _ADMINS,
     _CONTROLLER + "AlterTopicConfigs": _ADMINS,
     _CONTROLLER + "IncrementalAlterConfigs": _ADMINS,

@@ -25,7 +25,7 @@ class Halted(Exception):
 
 class Performers:
     """The table. ``alter_partition``, ``report_logs``, ``refresh``, ``believe`` and ``ignore`` belong to the controller
-    session, ``look_up`` to `Lookups`."""
+    session, ``look_up`` to `Lookups`, ``read_log`` and ``compute`` to `Coordinating`."""
 
     def __init__(
         self,
@@ -42,6 +42,8 @@ class Performers:
         believe: Callable[[MetadataImage], None],
         ignore: Callable[[str], None],
         look_up: Callable[[want.AnswerOffsets], None],
+        read_log: Callable[[want.ReadCoordinatorLog], None],
+        compute: Callable[[want.Compute], None],
     ) -> None:
         self._log_performers = LogPerformers(logs, clock)
         self._calls = calls
@@ -67,6 +69,9 @@ class Performers:
             want.AnswerFetch: self._answer_fetch,
             want.AnswerEpochEnds: lambda effect: calls.answer(effect.request_id, effect.answers),
             want.AnswerOffsets: self._answer_offsets,
+            want.ReadCoordinatorLog: read_log,
+            want.Compute: compute,
+            want.AnswerCoordinator: lambda effect: calls.answer(effect.request_id, effect.answer),
             want.AnswerCall: lambda effect: calls.answer(effect.request_id, effect.answers),
             want.Emit: reporter.emit,
             want.Halt: self._halt,

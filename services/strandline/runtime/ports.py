@@ -73,6 +73,10 @@ class Core(Steps, Protocol):
         """Bookkeeping only; what it wants done comes back."""
         ...
 
+    def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
+        """Which partition of an internal topic coordinates ``key``; None while there is no such topic."""
+        ...
+
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """A led partition as this node sees it."""
         ...

@@ -302,6 +302,8 @@ class Session:
                     if image is not None:
                         driver = self._host.driver
                         driver.step(MetadataArrived(driver.clock(), image))
+                        # Changes that wait come one in a turn of the loop: a fetch waits for one of them at most.
+                        await asyncio.sleep(0)
         except (StopAsyncIteration, TimeoutError):
             return
         except Refused as error:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch, Watches
 from strandline.core.branches import told
-from strandline.core.controller_effects import ControllerEffect, Emit
-from strandline.core.controller_events import ControllerEvent, ControllerStarted
+from strandline.core.controller_effects import ContinueStep, ControllerEffect, Emit
+from strandline.core.controller_events import ControllerEvent, ControllerStarted, StepContinued
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
 from strandline.core.errors import Refused
@@ -326,6 +326,10 @@ class _CountedCore:
         world = self._world
         world.events += 1
         effects = self._core.step(event)
+        if type(event) is StepContinued:
+            world.coverage.saw("step continued")
+        elif type(event) is ControllerStarted and any(type(effect) is ContinueStep for effect in effects):
+            world.coverage.saw("reign goes on with a step")
         if world.recorder is not None:
             world.recorder.controller_stepped(event, effects)
         return effects

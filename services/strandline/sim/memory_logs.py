@@ -281,4 +281,5 @@ def as_fetched(part: ServedPartition) -> FetchedPartition:
         result.diverging,
         batches.headers,
         batches.values,
+        barrier=result.barrier,
     )

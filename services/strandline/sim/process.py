@@ -31,6 +31,7 @@ from strandline.core.position_proof import newest_in
 from strandline.core.types import Acks, NodeId, Offset, TopicPartition
 from strandline.follower.tasks import LeaderLinks
 from strandline.runtime.clock import Clocks
+from strandline.runtime.coordinating import Coordinating
 from strandline.runtime.driver import Driver
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.flusher import Flusher
@@ -134,6 +135,7 @@ class Process:
         self.peers = LeaderLinks(
             self.host, ReachedLeaders(self), backoff=lambda: DrawnBackoff(machine.draw, _RECONNECT_US)
         )
+        coordinating = Coordinating(logs, self.driver.step, self.driver.fail, machine.clock.ms)
         performers = Performers(
             logs=logs,
             flusher=self.flusher,
@@ -147,6 +149,8 @@ class Process:
             believe=self.session.believe,
             ignore=self.session.ignore,
             look_up=_never,
+            read_log=coordinating.read_log,
+            compute=coordinating.compute,
         )
         self.driver.attach(self._checked(performers.table), logs.sync_saves)
         self._logs = logs
@@ -438,6 +442,10 @@ class _CountedCore:
     def purgatory_full(self) -> bool:
         """Whether streams must not be read further."""
         return self._core.purgatory_full
+
+    def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
+        """Which partition of an internal topic coordinates ``key``."""
+        return self._core.coordinator_partition(topic, key)
 
     def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
         """A led partition as this node sees it."""

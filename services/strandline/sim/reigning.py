@@ -60,8 +60,17 @@ from strandline.core.reign_history import Standing, standing
 from strandline.core.state_events import NodeSession, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd_layout import Batch, Place, batches, snapshot_of
+from strandline.metadata.etcd_layout import Batch, Place, batches
 from strandline.metadata.transactions import pack, whole
+from strandline.metadata.write_order import (
+    SnapshotNamed,
+    SnapshotPart,
+    TransactionPart,
+    Transactions,
+    append_writes,
+    snapshot_writes,
+    write_in_order,
+)
 from strandline.sim.clock import Clock
 from strandline.sim.committed import Broken
 from strandline.sim.controller import (
@@ -92,6 +101,11 @@ _WRITES = ("Campaign", "Append", "TakeKey", "Resign", "GrantLease")
 _ALIVE_HEARTBEATS = 4
 _REMEMBER_TICKS = 100
 """What a controller has seen of the store is on its disk every 5 s, and before it reigns (C40)."""
+
+
+def _was_done(answer: Answer | None) -> bool:
+    """Whether the store says that a write which has nothing else to say was done."""
+    return answer is not None and not answer
 
 
 class ReignProcess:
@@ -247,23 +261,22 @@ class ReignProcess:
         return await answered
 
     async def _append(self, effect: Append, batch: Batch) -> None:
-        """Put the parts, one after the other, then what names them (C8)."""
+        """Perform the writes of an append, each as one call of the store."""
         store, reign_id = self.machine.group.store, effect.head.reign_id
-        for piece in batch.pieces:
-            for number, part in enumerate(piece.parts):
-                put = partial(store.put_part, self.name, effect.token, reign_id, piece.offset, number, part)
+
+        async def write(each: TransactionPart | Transactions) -> Answer | None:
+            if isinstance(each, TransactionPart):
+                put = partial(store.put_part, self.name, effect.token, reign_id, *each)
                 self._is_between = True
-                answer = await self._asked(put, _WRITE_DEADLINE_US)
-                if answer is None:
-                    self.world.coverage.saw("no answer: part")
-                if answer is None or answer:
-                    self._is_between = False
-                    self._answered(effect, effect.question, answer)
-                    return
-        perform = partial(store.perform, effect, self.name, self.incarnation, batch)
-        answer = await self._asked(perform, _WRITE_DEADLINE_US)
-        if answer is None and self._is_between:
-            self.world.coverage.saw("no answer: transaction behind its parts")
+            else:
+                put = partial(store.perform, effect, self.name, self.incarnation, each.batch)
+            answer = await self._asked(put, _WRITE_DEADLINE_US)
+            if answer is None and self._is_between:
+                is_part = isinstance(each, TransactionPart)
+                self.world.coverage.saw(f"no answer: {'part' if is_part else 'transaction behind its parts'}")
+            return answer
+
+        answer = await write_in_order(append_writes(batch), write, _was_done)
         self._is_between = False
         self._answered(effect, effect.question, answer)
 
@@ -422,15 +435,20 @@ class ReignProcess:
     async def _snapshot(self, token: int) -> None:
         store, head, state = self.machine.group.store, self._copy.head, self._copy.state
         assert head is not None and state is not None
-        current, parts = snapshot_of(head, pack(whole(state)), store.limits.snapshot_part_bytes)
-        puts = [partial(store.put_snapshot_part, token, head.offset, number, part) for number, part in enumerate(parts)]
-        for put in (*puts, partial(store.put_snapshot, token, head, current)):
-            answer = await self._asked(put, _WRITE_DEADLINE_US)
-            if answer is None or answer:
-                self.world.coverage.saw("no snapshot was written")
-                self._is_snapshotting = False
-                return
-        self._since_snapshot, self._is_snapshotting = 0, False
+
+        async def write(each: SnapshotPart | SnapshotNamed) -> Answer | None:
+            if isinstance(each, SnapshotPart):
+                put = partial(store.put_snapshot_part, token, head.offset, *each)
+            else:
+                put = partial(store.put_snapshot, token, head, each.content)
+            return await self._asked(put, _WRITE_DEADLINE_US)
+
+        writes = snapshot_writes(head, pack(whole(state)), store.limits.snapshot_part_bytes)
+        if _was_done(await write_in_order(writes, write, _was_done)):
+            self._since_snapshot = 0
+        else:
+            self.world.coverage.saw("no snapshot was written")
+        self._is_snapshotting = False
 
     def _keep_peer(self) -> None:
         """One stream to the active controller, whose end says that its process may be gone (C19)."""
@@ -542,6 +560,7 @@ class Reign:
             log=_Notes(world),
         )
         self.driver.on_stop_serving = self._stopped_serving
+        self.driver.may_decide = lambda: process.reign is self and process.core.serves(process.clock.ms())
 
     def _stopped_serving(self, reason: str) -> None:
         if self.process.machine.group.store.is_old:

@@ -59,7 +59,11 @@ NODE_TIMINGS = NodeTimings(
     pause_grace_after_ms=200,
 )
 CONTROLLER_TIMINGS = ControllerTimings(
-    session_timeout_ms=600, heartbeat_interval_ms=150, leader_imbalance_check_interval_ms=3_000
+    # Steps are cut wherever a node leaves two partitions.
+    partitions_per_step=1,
+    session_timeout_ms=600,
+    heartbeat_interval_ms=150,
+    leader_imbalance_check_interval_ms=3_000,
 )
 
 

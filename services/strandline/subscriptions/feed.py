@@ -2,12 +2,14 @@
 
 Invariant: what is served moves forward only, and in windows: images that arrive within ``merge_ms`` of the last change
 are one change, so that a burst costs each subscriber one message (C67). The first one after a pause is served at once.
+Subscribers are served a few at a time, in turn, so that a thousand of them hold up nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 from strandline.core.messages import AsOf, MetadataImage
 from strandline.core.metadata_history import MetadataHistory
@@ -18,6 +20,8 @@ from strandline.subscriptions.encoded import EncodedMetadata
 
 MERGE_MS = 20
 """The usual window."""
+WOKEN_PER_TURN = 32
+"""Subscribers that are served in one turn of the loop; the others follow in the next ones, each in its turn."""
 
 
 class MetadataFeed:
@@ -46,6 +50,9 @@ class MetadataFeed:
         self._timer: asyncio.TimerHandle | None = None
         # A dict, because it keeps the order in which they came.
         self._followers: dict[Callable[[], None], None] = {}
+        # Those of them that do not know of the last change, in the order in which they are woken.
+        self._unwoken: dict[Callable[[], None], None] = {}
+        self._is_waking = False
 
     @property
     def follower_count(self) -> int:
@@ -59,6 +66,7 @@ class MetadataFeed:
     def leave(self, woken: Callable[[], None]) -> None:
         """The subscriber is gone."""
         self._followers.pop(woken, None)
+        self._unwoken.pop(woken, None)
 
     def as_of(self) -> AsOf:
         """The position that is served, and how current it is now."""
@@ -90,8 +98,19 @@ class MetadataFeed:
         self.history.take(images)
         self.encoded.forget()
         self._served_ms = self._clock()
-        for woken in list(self._followers):
+        # Whoever still waits for an earlier change keeps its turn.
+        self._unwoken.update(self._followers)
+        if not self._is_waking:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        """Wake some, and the rest when these were served and everything else has had a turn."""
+        for woken in list(islice(self._unwoken, WOKEN_PER_TURN)):
+            del self._unwoken[woken]
             woken()
+        self._is_waking = bool(self._unwoken)
+        if self._is_waking:
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
     def close(self) -> None:
         """Serve nothing more."""

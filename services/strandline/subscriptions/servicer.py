@@ -25,6 +25,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["MetadataService"].full_name
 Context = grpc.aio.ServicerContext[Any, Any]
 
 SIGN_OF_LIFE_MS = 2_000
+POSITION_MS = 200
+"""A subscriber that changes do not concern is sent their position alone, and that no more often."""
 MOST_BEHIND = 256
 """Changes that a subscriber may be behind; beyond it the stream ends, and the subscriber returns with ``since``."""
 MOST_MESSAGES_WAITING = 100
@@ -82,6 +84,9 @@ class _Stream:
         self._woken = asyncio.Event()
         self._room = asyncio.Event()
         self._next = 0
+        self._sent_s = 0.0
+        # Whether changes were left out that did not concern this subscriber.
+        self._owes_position = False
 
     async def run(self) -> None:
         """Serve the stream to its end."""
@@ -111,22 +116,30 @@ class _Stream:
                 await self._room.wait()
 
     async def _write_all(self, first: Wanted) -> None:
-        await self._context.write(cast(Any, self._begin(first.since)))
+        await self._write(self._begin(first.since))
         while True:
             message = self._next_message()
             if message is None:
                 message = await self._wait()
             if message is not None:
-                await self._context.write(cast(Any, message))
+                await self._write(message)
+
+    async def _write(self, message: bytes) -> None:
+        await self._context.write(cast(Any, message))
+        self._sent_s = asyncio.get_running_loop().time()
 
     async def _wait(self) -> bytes | None:
-        """Until there is something, or it is time for a sign of life, which is returned."""
+        """Until there is something, or it is time for a position or a sign of life, which are the same."""
         self._woken.clear()
+        due_s = self._sent_s + (POSITION_MS if self._owes_position else SIGN_OF_LIFE_MS) / 1000
         try:
-            async with asyncio.timeout(SIGN_OF_LIFE_MS / 1000):
+            async with asyncio.timeout_at(due_s):
                 await self._woken.wait()
         except TimeoutError:
-            return self._feed.encoded.sign_of_life(self._feed.as_of())
+            # A change of which this stream is about to be told has a position that it has not reached.
+            if self._next == self._feed.history.next_number:
+                self._owes_position = False
+                return self._feed.encoded.sign_of_life(self._feed.as_of())
         return None
 
     def _begin(self, since: AsOf | None) -> bytes:
@@ -152,9 +165,10 @@ class _Stream:
             change = history.change(self._next)
             self._next += 1
             portion = self._subscription.of(change)
-            is_last = self._next == history.next_number
-            if is_last or not portion.is_empty or change.nodes or change.removed_node_ids or change.rules:
+            if change.is_for_all or not portion.is_empty:
+                self._owes_position = False
                 return encoded.change(self._feed.stamped(change.as_of), change, portion)
+            self._owes_position = True
         if self._asked:
             return self._answer(self._asked.pop(0))
         return None

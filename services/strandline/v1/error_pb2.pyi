@@ -48,8 +48,16 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The batch is larger than a batch may be."""
     ERROR_CODE_STALE_CONTROLLER_EPOCH: _ErrorCode.ValueType  # 11
     """The request is addressed to another reign of the controller than the current one."""
+    ERROR_CODE_OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 12
+    """The text committed with an offset is longer than the node allows."""
     ERROR_CODE_NETWORK_EXCEPTION: _ErrorCode.ValueType  # 13
     """The server lost the connection it needed for this answer."""
+    ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: _ErrorCode.ValueType  # 14
+    """The coordinator reads its state from its log; ask again."""
+    ERROR_CODE_COORDINATOR_NOT_AVAILABLE: _ErrorCode.ValueType  # 15
+    """There is no coordinator now, or it cannot commit."""
+    ERROR_CODE_NOT_COORDINATOR: _ErrorCode.ValueType  # 16
+    """The node asked does not coordinate this group or transactional id."""
     ERROR_CODE_INVALID_TOPIC_EXCEPTION: _ErrorCode.ValueType  # 17
     """The topic's name breaks the naming rule."""
     ERROR_CODE_NOT_ENOUGH_REPLICAS: _ErrorCode.ValueType  # 19
@@ -58,6 +66,26 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The ISR fell below min.insync.replicas after the append; the records are in the log."""
     ERROR_CODE_INVALID_REQUIRED_ACKS: _ErrorCode.ValueType  # 21
     """acks is none of 0, 1, -1."""
+    ERROR_CODE_ILLEGAL_GENERATION: _ErrorCode.ValueType  # 22
+    """The member's generation is not the group's.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_INVALID_GROUP_ID: _ErrorCode.ValueType  # 24
+    """The group id is empty or too long."""
+    ERROR_CODE_UNKNOWN_MEMBER_ID: _ErrorCode.ValueType  # 25
+    """The group has no such member."""
+    ERROR_CODE_REBALANCE_IN_PROGRESS: _ErrorCode.ValueType  # 27
+    """The group rebalances.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: _ErrorCode.ValueType  # 28
+    """The commit does not fit into one batch.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_GROUP_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 30
+    """The identity in the caller's certificate may not use this group.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
     ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 31
     """The identity in the caller's certificate may not do this."""
     ERROR_CODE_INVALID_TIMESTAMP: _ErrorCode.ValueType  # 32
@@ -86,6 +114,26 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The producer's batch was accepted before and is too old for its offset to be remembered."""
     ERROR_CODE_INVALID_PRODUCER_EPOCH: _ErrorCode.ValueType  # 47
     """A newer epoch of the same producer id exists."""
+    ERROR_CODE_INVALID_TXN_STATE: _ErrorCode.ValueType  # 48
+    """The transaction is not in a state that allows this.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_INVALID_PRODUCER_ID_MAPPING: _ErrorCode.ValueType  # 49
+    """The producer id is not the one of the transactional id.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_INVALID_TRANSACTION_TIMEOUT: _ErrorCode.ValueType  # 50
+    """The transaction time-out is above what the node allows.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_CONCURRENT_TRANSACTIONS: _ErrorCode.ValueType  # 51
+    """The transaction before is still being ended.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: _ErrorCode.ValueType  # 52
+    """A newer coordinator of the transaction has written here.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
     ERROR_CODE_OPERATION_NOT_ATTEMPTED: _ErrorCode.ValueType  # 55
     """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
     ERROR_CODE_KAFKA_STORAGE_ERROR: _ErrorCode.ValueType  # 56
@@ -94,6 +142,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The partition remembers nothing of this producer id."""
     ERROR_CODE_REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 60
     """Reserved: Kafka's number, which nothing in this version answers. The partition's replicas are being moved."""
+    ERROR_CODE_NON_EMPTY_GROUP: _ErrorCode.ValueType  # 68
+    """The group has members."""
+    ERROR_CODE_GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 69
+    """There is no such group."""
     ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: _ErrorCode.ValueType  # 70
     """Unary Fetch keeps no sessions, so this session id is unknown."""
     ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: _ErrorCode.ValueType  # 71
@@ -108,14 +160,28 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The offset is not yet known to be readable at this replica."""
     ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 80
     """The preferred replica is not in the ISR or not alive."""
+    ERROR_CODE_GROUP_MAX_SIZE_REACHED: _ErrorCode.ValueType  # 81
+    """The group has as many members as it may have."""
+    ERROR_CODE_FENCED_INSTANCE_ID: _ErrorCode.ValueType  # 82
+    """Another member took over the instance id."""
     ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: _ErrorCode.ValueType  # 83
     """No member of ISR or ELR is alive."""
     ERROR_CODE_ELECTION_NOT_NEEDED: _ErrorCode.ValueType  # 84
     """The partition already has the leader that the election would give it."""
+    ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: _ErrorCode.ValueType  # 86
+    """A member of the group is subscribed to the topic."""
     ERROR_CODE_INVALID_RECORD: _ErrorCode.ValueType  # 87
     """A record or a header field of the batch is not acceptable; error_message says which."""
+    ERROR_CODE_UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 88
+    """An open transaction may commit another offset.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     """The node is at one of its bounds; try again later."""
+    ERROR_CODE_PRODUCER_FENCED: _ErrorCode.ValueType  # 90
+    """A newer process with the same transactional id took over.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
     ERROR_CODE_RESOURCE_NOT_FOUND: _ErrorCode.ValueType  # 91
     """What the request names by an id does not exist, or was forgotten."""
     ERROR_CODE_INVALID_UPDATE_VERSION: _ErrorCode.ValueType  # 95
@@ -130,10 +196,28 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The topic's name and the topic id given with it belong to different topics."""
     ERROR_CODE_INCONSISTENT_CLUSTER_ID: _ErrorCode.ValueType  # 104
     """The request belongs to another cluster."""
+    ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: _ErrorCode.ValueType  # 105
+    """There is no such transactional id.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
     ERROR_CODE_INELIGIBLE_REPLICA: _ErrorCode.ValueType  # 107
     """A proposed ISR member is fenced, shutting down, or of another node epoch."""
     ERROR_CODE_NEW_LEADER_ELECTED: _ErrorCode.ValueType  # 108
     """Reserved: Kafka's number, which nothing in this version answers. The change elected another leader."""
+    ERROR_CODE_FENCED_MEMBER_EPOCH: _ErrorCode.ValueType  # 110
+    """The member epoch is not the one the coordinator expects."""
+    ERROR_CODE_UNRELEASED_INSTANCE_ID: _ErrorCode.ValueType  # 111
+    """A living member has this instance id."""
+    ERROR_CODE_UNSUPPORTED_ASSIGNOR: _ErrorCode.ValueType  # 112
+    """The node has no assignor of this name."""
+    ERROR_CODE_STALE_MEMBER_EPOCH: _ErrorCode.ValueType  # 113
+    """The member epoch is no longer current; the next heartbeat gives the new one."""
+    ERROR_CODE_TRANSACTION_ABORTABLE: _ErrorCode.ValueType  # 120
+    """The transaction can only be aborted.
+    Reserved: Kafka's number, which nothing in this version answers.
+    """
+    ERROR_CODE_INVALID_REGULAR_EXPRESSION: _ErrorCode.ValueType  # 128
+    """The pattern is no regular expression of RE2."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """Kafka's error numbers (Errors.java) that this protocol can answer or reserves; the table of remedies is core/errors.py."""
@@ -160,8 +244,16 @@ ERROR_CODE_MESSAGE_TOO_LARGE: ErrorCode.ValueType  # 10
 """The batch is larger than a batch may be."""
 ERROR_CODE_STALE_CONTROLLER_EPOCH: ErrorCode.ValueType  # 11
 """The request is addressed to another reign of the controller than the current one."""
+ERROR_CODE_OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 12
+"""The text committed with an offset is longer than the node allows."""
 ERROR_CODE_NETWORK_EXCEPTION: ErrorCode.ValueType  # 13
 """The server lost the connection it needed for this answer."""
+ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.ValueType  # 14
+"""The coordinator reads its state from its log; ask again."""
+ERROR_CODE_COORDINATOR_NOT_AVAILABLE: ErrorCode.ValueType  # 15
+"""There is no coordinator now, or it cannot commit."""
+ERROR_CODE_NOT_COORDINATOR: ErrorCode.ValueType  # 16
+"""The node asked does not coordinate this group or transactional id."""
 ERROR_CODE_INVALID_TOPIC_EXCEPTION: ErrorCode.ValueType  # 17
 """The topic's name breaks the naming rule."""
 ERROR_CODE_NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 19
@@ -170,6 +262,26 @@ ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.ValueType  # 20
 """The ISR fell below min.insync.replicas after the append; the records are in the log."""
 ERROR_CODE_INVALID_REQUIRED_ACKS: ErrorCode.ValueType  # 21
 """acks is none of 0, 1, -1."""
+ERROR_CODE_ILLEGAL_GENERATION: ErrorCode.ValueType  # 22
+"""The member's generation is not the group's.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_INVALID_GROUP_ID: ErrorCode.ValueType  # 24
+"""The group id is empty or too long."""
+ERROR_CODE_UNKNOWN_MEMBER_ID: ErrorCode.ValueType  # 25
+"""The group has no such member."""
+ERROR_CODE_REBALANCE_IN_PROGRESS: ErrorCode.ValueType  # 27
+"""The group rebalances.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_INVALID_COMMIT_OFFSET_SIZE: ErrorCode.ValueType  # 28
+"""The commit does not fit into one batch.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_GROUP_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 30
+"""The identity in the caller's certificate may not use this group.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
 ERROR_CODE_CLUSTER_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 31
 """The identity in the caller's certificate may not do this."""
 ERROR_CODE_INVALID_TIMESTAMP: ErrorCode.ValueType  # 32
@@ -198,6 +310,26 @@ ERROR_CODE_DUPLICATE_SEQUENCE_NUMBER: ErrorCode.ValueType  # 46
 """The producer's batch was accepted before and is too old for its offset to be remembered."""
 ERROR_CODE_INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 47
 """A newer epoch of the same producer id exists."""
+ERROR_CODE_INVALID_TXN_STATE: ErrorCode.ValueType  # 48
+"""The transaction is not in a state that allows this.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_INVALID_PRODUCER_ID_MAPPING: ErrorCode.ValueType  # 49
+"""The producer id is not the one of the transactional id.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_INVALID_TRANSACTION_TIMEOUT: ErrorCode.ValueType  # 50
+"""The transaction time-out is above what the node allows.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_CONCURRENT_TRANSACTIONS: ErrorCode.ValueType  # 51
+"""The transaction before is still being ended.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: ErrorCode.ValueType  # 52
+"""A newer coordinator of the transaction has written here.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
 ERROR_CODE_OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
 """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
 ERROR_CODE_KAFKA_STORAGE_ERROR: ErrorCode.ValueType  # 56
@@ -206,6 +338,10 @@ ERROR_CODE_UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 59
 """The partition remembers nothing of this producer id."""
 ERROR_CODE_REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 60
 """Reserved: Kafka's number, which nothing in this version answers. The partition's replicas are being moved."""
+ERROR_CODE_NON_EMPTY_GROUP: ErrorCode.ValueType  # 68
+"""The group has members."""
+ERROR_CODE_GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 69
+"""There is no such group."""
 ERROR_CODE_FETCH_SESSION_ID_NOT_FOUND: ErrorCode.ValueType  # 70
 """Unary Fetch keeps no sessions, so this session id is unknown."""
 ERROR_CODE_INVALID_FETCH_SESSION_EPOCH: ErrorCode.ValueType  # 71
@@ -220,14 +356,28 @@ ERROR_CODE_OFFSET_NOT_AVAILABLE: ErrorCode.ValueType  # 78
 """The offset is not yet known to be readable at this replica."""
 ERROR_CODE_PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 80
 """The preferred replica is not in the ISR or not alive."""
+ERROR_CODE_GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 81
+"""The group has as many members as it may have."""
+ERROR_CODE_FENCED_INSTANCE_ID: ErrorCode.ValueType  # 82
+"""Another member took over the instance id."""
 ERROR_CODE_ELIGIBLE_LEADERS_NOT_AVAILABLE: ErrorCode.ValueType  # 83
 """No member of ISR or ELR is alive."""
 ERROR_CODE_ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 84
 """The partition already has the leader that the election would give it."""
+ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
+"""A member of the group is subscribed to the topic."""
 ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
 """A record or a header field of the batch is not acceptable; error_message says which."""
+ERROR_CODE_UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 88
+"""An open transaction may commit another offset.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 """The node is at one of its bounds; try again later."""
+ERROR_CODE_PRODUCER_FENCED: ErrorCode.ValueType  # 90
+"""A newer process with the same transactional id took over.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
 ERROR_CODE_RESOURCE_NOT_FOUND: ErrorCode.ValueType  # 91
 """What the request names by an id does not exist, or was forgotten."""
 ERROR_CODE_INVALID_UPDATE_VERSION: ErrorCode.ValueType  # 95
@@ -242,8 +392,26 @@ ERROR_CODE_INCONSISTENT_TOPIC_ID: ErrorCode.ValueType  # 103
 """The topic's name and the topic id given with it belong to different topics."""
 ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode.ValueType  # 104
 """The request belongs to another cluster."""
+ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: ErrorCode.ValueType  # 105
+"""There is no such transactional id.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
 ERROR_CODE_INELIGIBLE_REPLICA: ErrorCode.ValueType  # 107
 """A proposed ISR member is fenced, shutting down, or of another node epoch."""
 ERROR_CODE_NEW_LEADER_ELECTED: ErrorCode.ValueType  # 108
 """Reserved: Kafka's number, which nothing in this version answers. The change elected another leader."""
+ERROR_CODE_FENCED_MEMBER_EPOCH: ErrorCode.ValueType  # 110
+"""The member epoch is not the one the coordinator expects."""
+ERROR_CODE_UNRELEASED_INSTANCE_ID: ErrorCode.ValueType  # 111
+"""A living member has this instance id."""
+ERROR_CODE_UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 112
+"""The node has no assignor of this name."""
+ERROR_CODE_STALE_MEMBER_EPOCH: ErrorCode.ValueType  # 113
+"""The member epoch is no longer current; the next heartbeat gives the new one."""
+ERROR_CODE_TRANSACTION_ABORTABLE: ErrorCode.ValueType  # 120
+"""The transaction can only be aborted.
+Reserved: Kafka's number, which nothing in this version answers.
+"""
+ERROR_CODE_INVALID_REGULAR_EXPRESSION: ErrorCode.ValueType  # 128
+"""The pattern is no regular expression of RE2."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015

@@ -410,12 +410,15 @@ class TopicMetadata(_message.Message):
     CONFIGS_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    INTERNAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the topic; may be given again after a deletion."""
     topic_id: _builtins.str
     """Id of the topic, a UUID in hex with dashes; never given again."""
     deleted: _builtins.bool
     """In a change: whether the topic is gone; then nothing but name and id is set. Never set in a snapshot."""
+    internal: _builtins.bool
+    """Whether the topic holds the state of coordinators: only they write to it, and nobody deletes or alters it."""
     @_builtins.property
     def configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """All settings that were given for the topic, by name; others have their defaults."""
@@ -432,10 +435,11 @@ class TopicMetadata(_message.Message):
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         deleted: _builtins.bool = ...,
         partitions: _abc.Iterable[Global___PartitionMetadata] | None = ...,
+        internal: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "deleted", b"deleted", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "deleted", b"deleted", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -326,6 +326,7 @@ class FetchPartition(_message.Message):
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     PARTITION_MAX_BYTES_FIELD_NUMBER: _builtins.int
+    BARRIER_SEEN_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Index of the partition."""
     current_leader_epoch: _builtins.int
@@ -340,6 +341,10 @@ class FetchPartition(_message.Message):
     """The replica's log start offset; absence (Kafka's -1) means that a client asks."""
     partition_max_bytes: _builtins.int
     """Most bytes to answer for this partition, the first batch aside; absent: 1 MiB, larger values are capped."""
+    barrier_seen: _builtins.int
+    """The newest barrier that an answer for this partition carried in this leader epoch; absent if none did, and from
+    clients (ours).
+    """
     def __init__(
         self,
         *,
@@ -349,11 +354,14 @@ class FetchPartition(_message.Message):
         last_fetched_epoch: _builtins.int | None = ...,
         log_start_offset: _builtins.int | None = ...,
         partition_max_bytes: _builtins.int | None = ...,
+        barrier_seen: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "_log_start_offset", b"_log_start_offset", "_partition_max_bytes", b"_partition_max_bytes", "current_leader_epoch", b"current_leader_epoch", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition_max_bytes", b"partition_max_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_barrier_seen", b"_barrier_seen", "_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "_log_start_offset", b"_log_start_offset", "_partition_max_bytes", b"_partition_max_bytes", "barrier_seen", b"barrier_seen", "current_leader_epoch", b"current_leader_epoch", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition_max_bytes", b"partition_max_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "_log_start_offset", b"_log_start_offset", "_partition_max_bytes", b"_partition_max_bytes", "current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_barrier_seen", b"_barrier_seen", "_current_leader_epoch", b"_current_leader_epoch", "_last_fetched_epoch", b"_last_fetched_epoch", "_log_start_offset", b"_log_start_offset", "_partition_max_bytes", b"_partition_max_bytes", "barrier_seen", b"barrier_seen", "current_leader_epoch", b"current_leader_epoch", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__barrier_seen: _TypeAlias = _typing.Literal["barrier_seen"]  # noqa: Y015
+    _WhichOneofArgType__barrier_seen: _TypeAlias = _typing.Literal["_barrier_seen", b"_barrier_seen"]  # noqa: Y015
     _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
     _WhichOneofReturnType__last_fetched_epoch: _TypeAlias = _typing.Literal["last_fetched_epoch"]  # noqa: Y015
@@ -362,6 +370,8 @@ class FetchPartition(_message.Message):
     _WhichOneofArgType__log_start_offset: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset"]  # noqa: Y015
     _WhichOneofReturnType__partition_max_bytes: _TypeAlias = _typing.Literal["partition_max_bytes"]  # noqa: Y015
     _WhichOneofArgType__partition_max_bytes: _TypeAlias = _typing.Literal["_partition_max_bytes", b"_partition_max_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__barrier_seen) -> _WhichOneofReturnType__barrier_seen | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
     @_typing.overload
@@ -422,6 +432,7 @@ class FetchPartitionResponse(_message.Message):
     PREFERRED_READ_REPLICA_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     SIMPLE_RECORDS_FIELD_NUMBER: _builtins.int
+    BARRIER_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -438,6 +449,10 @@ class FetchPartitionResponse(_message.Message):
     """Node id of a replica to read from instead; absence (Kafka's -1) means none is preferred. Not set by this version."""
     records: _builtins.bytes
     """Whole record batches (v2) one after another, the first one holding fetch_offset; empty if there is none."""
+    barrier: _builtins.int
+    """A number that a follower repeats in its next Fetch, by which the leader learns that it still led when the number
+    began; only for replicas, of partitions in which a coordinator lives (ours).
+    """
     @_builtins.property
     def diverging_epoch(self) -> Global___EpochEndOffset:
         """Largest epoch, and its end, after which the asker's log is known to diverge; absent if it does not. HW
@@ -466,11 +481,14 @@ class FetchPartitionResponse(_message.Message):
         preferred_read_replica: _builtins.int | None = ...,
         records: _builtins.bytes = ...,
         simple_records: _abc.Iterable[_record_pb2.SimpleRecord] | None = ...,
+        barrier: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_preferred_read_replica", b"_preferred_read_replica", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "preferred_read_replica", b"preferred_read_replica"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_barrier", b"_barrier", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_preferred_read_replica", b"_preferred_read_replica", "barrier", b"barrier", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "preferred_read_replica", b"preferred_read_replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_preferred_read_replica", b"_preferred_read_replica", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "partition_index", b"partition_index", "preferred_read_replica", b"preferred_read_replica", "records", b"records", "simple_records", b"simple_records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_barrier", b"_barrier", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_preferred_read_replica", b"_preferred_read_replica", "barrier", b"barrier", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "partition_index", b"partition_index", "preferred_read_replica", b"preferred_read_replica", "records", b"records", "simple_records", b"simple_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__barrier: _TypeAlias = _typing.Literal["barrier"]  # noqa: Y015
+    _WhichOneofArgType__barrier: _TypeAlias = _typing.Literal["_barrier", b"_barrier"]  # noqa: Y015
     _WhichOneofReturnType__high_watermark: _TypeAlias = _typing.Literal["high_watermark"]  # noqa: Y015
     _WhichOneofArgType__high_watermark: _TypeAlias = _typing.Literal["_high_watermark", b"_high_watermark"]  # noqa: Y015
     _WhichOneofReturnType__last_stable_offset: _TypeAlias = _typing.Literal["last_stable_offset"]  # noqa: Y015
@@ -479,6 +497,8 @@ class FetchPartitionResponse(_message.Message):
     _WhichOneofArgType__log_start_offset: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset"]  # noqa: Y015
     _WhichOneofReturnType__preferred_read_replica: _TypeAlias = _typing.Literal["preferred_read_replica"]  # noqa: Y015
     _WhichOneofArgType__preferred_read_replica: _TypeAlias = _typing.Literal["_preferred_read_replica", b"_preferred_read_replica"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__barrier) -> _WhichOneofReturnType__barrier | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__high_watermark) -> _WhichOneofReturnType__high_watermark | None: ...
     @_typing.overload

@@ -21,6 +21,7 @@ from strandline.cli.processes import Address, Exit, Service, read_address
 from strandline.core.messages import Endpoint
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import EtcdError
+from strandline.etcd.members import ELECTION_ARGUMENTS
 
 START_TIMEOUT_MS = 60_000
 STOP_GRACE_MS = 20_000
@@ -248,7 +249,8 @@ class Cluster:
             "--listen-client-urls", client, "--advertise-client-urls", client,
             "--listen-peer-urls", peer_url(name), "--initial-advertise-peer-urls", peer_url(name),
             "--initial-cluster", initial_cluster(), "--initial-cluster-state", "new",
-            "--initial-cluster-token", "strandline", "--logger", "zap", "--log-level", "warn", *self.etcd_arguments,
+            "--initial-cluster-token", "strandline", "--logger", "zap", "--log-level", "warn",
+            *ELECTION_ARGUMENTS, *self.etcd_arguments,
         ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What really happened to a cluster, counted from the state events that its processes wrote (criterion G5).
+"""What really happened to a cluster, counted from the state events that its processes wrote (criterion V5).
 
 Invariant: only events count, never the intended effect of a fault.
 """

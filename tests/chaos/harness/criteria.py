@@ -1,4 +1,4 @@
-"""The pass criteria G1 to G5 of RELIABILITY.md#the-criteria, one function each; a failure is one clear sentence.
+"""The pass criteria V1 to V5 of RELIABILITY.md#the-criteria, one function each; a failure is one clear sentence.
 
 Invariant: each uses evidence from outside the nodes: client histories, bytes on the disk, /proc, state events. Only an
 empty list passes.
@@ -27,15 +27,15 @@ _FDS_SLACK = 32
 _THREADS_SLACK = 8
 
 
-def g1_history(run: Run) -> list[str]:
+def v1_history(run: Run) -> list[str]:
     """No client saw what a correct log cannot show."""
     found = anomalies(run.load.history())
-    shown = [f"G1 {anomaly.name}: {anomaly.sentence}" for anomaly in found[:10]]
-    more = [f"G1 and {len(found) - 10} anomalies more"] if len(found) > 10 else []
-    return [*shown, *more, *(f"G1 {death}" for death in run.load.deaths)]
+    shown = [f"V1 {anomaly.name}: {anomaly.sentence}" for anomaly in found[:10]]
+    more = [f"V1 and {len(found) - 10} anomalies more"] if len(found) > 10 else []
+    return [*shown, *more, *(f"V1 {death}" for death in run.load.deaths)]
 
 
-async def g2_settled(run: Run) -> list[str]:
+async def v2_settled(run: Run) -> list[str]:
     """All replicas in the ISR, HW = LEO, equal batches on the disks, equal epochs, soon after the last heal.
 
     Called after the load has stopped; the waits count from the last heal.
@@ -48,7 +48,7 @@ async def g2_settled(run: Run) -> list[str]:
             async with asyncio.timeout(SETTLE_S * 4):
                 run.measured[f"records_{topic}"] = await assert_settled(run.probe, topic)
         except (AssertionError, TimeoutError) as error:
-            failures.append(f"G2 {topic}: {error or 'the comparison of the logs did not end'}")
+            failures.append(f"V2 {topic}: {error or 'the comparison of the logs did not end'}")
     return failures
 
 
@@ -79,42 +79,42 @@ def _footprint(pid: int) -> Footprint:
     return Footprint(int(status["VmRSS"].split()[0]), files, int(status["Threads"]))
 
 
-def g3_processes(
+def v3_processes(
     run: Run, warm: Mapping[str, Footprint], now: Mapping[str, Footprint], stopped: list[str]
 ) -> list[str]:
     """No exit except injected or declared ones, no assertion, no resource that grew and stayed."""
     run.cluster.notice_ends()
     declared = {int(code) for code in run.scenario.declared_ends}
-    failures = [f"G3 {end.sentence}" for end in run.cluster.ends if end.code not in declared]
-    failures += [f"G3 at the stop: {sentence}" for sentence in stopped]
+    failures = [f"V3 {end.sentence}" for end in run.cluster.ends if end.code not in declared]
+    failures += [f"V3 at the stop: {sentence}" for sentence in stopped]
     expected = [*(ExitCode(code).name for code in declared), *run.scenario.declared_alarms]
     found = [line for line in alarms(run.cluster) if not any(words in line for words in expected)]
-    failures += [f"G3 alarm: {line}" for line in found[:5]]
+    failures += [f"V3 alarm: {line}" for line in found[:5]]
     for name, before in warm.items():
         after = now.get(name)
         if after is None:
             continue
         if after.rss_kb > max(2 * before.rss_kb, before.rss_kb + _RSS_SLACK_KB):
-            failures.append(f"G3 {name} holds {after.rss_kb >> 10} MiB, warm it held {before.rss_kb >> 10} MiB")
+            failures.append(f"V3 {name} holds {after.rss_kb >> 10} MiB, warm it held {before.rss_kb >> 10} MiB")
         if after.files > before.files + _FDS_SLACK:
-            failures.append(f"G3 {name} has {after.files} open files, warm it had {before.files}")
+            failures.append(f"V3 {name} has {after.files} open files, warm it had {before.files}")
         if after.threads > before.threads + _THREADS_SLACK:
-            failures.append(f"G3 {name} has {after.threads} threads, warm it had {before.threads}")
+            failures.append(f"V3 {name} has {after.threads} threads, warm it had {before.threads}")
     return failures
 
 
-async def g3_nothing_waits(run: Run) -> list[str]:
+async def v3_nothing_waits(run: Run) -> list[str]:
     """No producer waits for its commit: after the load every HW is its LEO, so no purgatory holds anything."""
     failures = []
     for topic, partitions in run.load.topics.items():
         for index in range(partitions):
             led = await run.probe.described(topic, await run.leader(index, topic), index)
             if led.error_code or led.high_watermark != led.log_end_offset:
-                failures.append(f"G3 {topic}-{index}: HW {led.high_watermark}, LEO {led.log_end_offset} without load")
+                failures.append(f"V3 {topic}-{index}: HW {led.high_watermark}, LEO {led.log_end_offset} without load")
     return failures
 
 
-def g4_available(run: Run) -> list[str]:
+def v4_available(run: Run) -> list[str]:
     """After each fault that leaves enough replicas, the first acks=all OK of a later send arrives in time."""
     failures, gaps = [], []
     for expected in run.expected:
@@ -135,14 +135,14 @@ def _judge(run: Run, expected: Expected) -> tuple[float, str | None]:
     gap_s = firsts[worst] - expected.since_s
     if gap_s <= expected.within_s:
         return gap_s, None
-    return gap_s, f"G4 {expected.why}: partition {worst} had no ack for {gap_s:.1f} s, {expected.within_s:g} s allowed"
+    return gap_s, f"V4 {expected.why}: partition {worst} had no ack for {gap_s:.1f} s, {expected.within_s:g} s allowed"
 
 
-def g5_real(run: Run) -> list[str]:
+def v5_real(run: Run) -> list[str]:
     """The faults had an effect; if not, the run proves nothing and is void."""
     wanted = run.scenario.demands(run.form)
     return [
-        f"G5 {name}: {run.counters[name]}, wanted at least {least}"
+        f"V5 {name}: {run.counters[name]}, wanted at least {least}"
         for name, least in wanted.items()
         if run.counters[name] < least
     ]

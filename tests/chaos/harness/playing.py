@@ -21,12 +21,12 @@ from harness.counters import counted
 from harness.criteria import (
     Footprint,
     footprints,
-    g1_history,
-    g2_settled,
-    g3_nothing_waits,
-    g3_processes,
-    g4_available,
-    g5_real,
+    v1_history,
+    v2_settled,
+    v3_nothing_waits,
+    v3_processes,
+    v4_available,
+    v5_real,
 )
 from harness.fault import Step
 from harness.load import Load
@@ -101,9 +101,9 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
         stopped, warm, cold = await _live(run)
         await _attempt(run, scenario.after(run))
         run.failures += [
-            *g1_history(run),
-            *g3_processes(run, warm, cold, stopped),
-            *g4_available(run),
+            *v1_history(run),
+            *v3_processes(run, warm, cold, stopped),
+            *v4_available(run),
         ]
         run.measured["seconds"] = round(time.monotonic() - began_s)
         run.measured["sends"] = len(load.sends)
@@ -113,7 +113,7 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
 def _verdict(run: Run) -> Verdict:
     if run.failures:
         return Verdict.RED
-    not_real = g5_real(run)
+    not_real = v5_real(run)
     for sentence in not_real:
         run.note(f"VOID   {sentence}")
     run.measured["void"] = not_real
@@ -141,7 +141,7 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
     run.note(f"healed all replicas in sync {run.measured['in_sync_after_heal_s']} s later")
     await _attempt(run, run.load.acked(10))
     await _attempt(run, run.load.stop_producing())
-    run.failures += await g2_settled(run)
+    run.failures += await v2_settled(run)
     await _attempt(run, _no_purgatory(run))
     await _attempt(run, run.load.read_everything())
     cold = footprints(run.cluster)
@@ -157,7 +157,7 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
 
 
 async def _feel_the_machine(run: Run) -> None:
-    """The longest pause of the driver itself: it limits what G4 can show of a cluster that got no CPU."""
+    """The longest pause of the driver itself: it limits what V4 can show of a cluster that got no CPU."""
     while True:
         began_s = time.monotonic()
         await asyncio.sleep(_PULSE_S)
@@ -166,7 +166,7 @@ async def _feel_the_machine(run: Run) -> None:
 
 
 async def _no_purgatory(run: Run) -> None:
-    run.failures += await g3_nothing_waits(run)
+    run.failures += await v3_nothing_waits(run)
 
 
 async def _one_history(run: Run, controllers: Controllers) -> None:

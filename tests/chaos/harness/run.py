@@ -27,12 +27,12 @@ from strandline.cli.processes import ServiceDied
 from strandline.v1 import controller_service_pb2 as controller_pb
 
 AVAILABLE_S = SESSION_S + 2.0
-"""Criterion G4."""
+"""Criterion V4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """A promise of availability: criterion G4 checks it against the clients' history at the end."""
+    """A promise of availability: criterion V4 checks it against the clients' history at the end."""
 
     since_s: float
     why: str
@@ -125,7 +125,7 @@ class Run:
         partitions: tuple[int, ...] = tuple(range(STRICT_PARTITIONS)),
         clients: tuple[str, ...] = ("p0", "p1"),
     ) -> None:
-        """From now (or ``since_s``) on, ``clients`` must get an acks=all OK in each partition ``within_s`` (G4).
+        """From now (or ``since_s``) on, ``clients`` must get an acks=all OK in each partition ``within_s`` (V4).
 
         Call it when a fault begins that leaves min ISR healthy replicas and the controller, with clients that still
         reach them. It is checked later, from the history.

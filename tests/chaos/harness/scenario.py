@@ -49,7 +49,7 @@ class Scenario:
     play: Callable[[Run], Awaitable[None]]
     """Plays ``run.plan`` while the load goes on, and leaves the cluster healed. May raise AssertionError."""
     demands: Callable[[Form], Mapping[str, int]]
-    """Criterion G5: the least of each counter of `run.counters` that makes the run real, else it is void."""
+    """Criterion V5: the least of each counter of `run.counters` that makes the run real, else it is void."""
     needs: tuple[Facility, ...] = (NAMESPACES, IPTABLES)
     prepare: Callable[[Run], Awaitable[None]] = _nothing
     """Runs before any process starts: mounts, wrappings, proxies. What it makes goes onto ``run.stack``."""
@@ -58,9 +58,9 @@ class Scenario:
     controller_settings: Mapping[str, str] = field(default_factory=dict)
     node_settings: Mapping[str, str] = field(default_factory=dict)
     declared_ends: frozenset[ExitCode] = frozenset()
-    """Fail-stops that this scenario provokes: no failure under G3."""
+    """Fail-stops that this scenario provokes: no failure under V3."""
     declared_alarms: tuple[str, ...] = ()
-    """Words of log lines of level error that this scenario provokes: no failure under G3."""
+    """Words of log lines of level error that this scenario provokes: no failure under V3."""
     has_short_form: bool = False
     has_several: bool = False
     """Whether three controllers decide, on three members of etcd."""

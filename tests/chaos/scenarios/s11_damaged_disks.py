@@ -1,7 +1,7 @@
 """Scenario 11: bytes on a disk change, at a running node and at a killed one, and a whole directory is lost.
 
 Damage that no start checks for is found by reading the log through its node; the node ends with STORAGE_DAMAGED, is
-started again, and repairs itself from its peers. At the end every byte of every replica is compared (G2).
+started again, and repairs itself from its peers. At the end every byte of every replica is compared (V2).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from faults.network import Cut, both_ways
 from faults.processes import Blackout, Kill, Pause, Stop
 from faults.wipe import Wipe
 from harness.cluster import CONTROLLER, namespace
-from harness.criteria import footprints, g1_history, g2_settled
+from harness.criteria import footprints, v1_history, v2_settled
 from harness.fault import Fault, Step
 from harness.run import Run
 from harness.scenario import Form, Scenario
@@ -119,10 +119,10 @@ async def _checkpoint(run: Run, *, reads: bool) -> None:
     await run.load.acked(10)
     await run.sleep_until(healed_s + _HEALED_S)
     await run.load.pause()
-    wrong = await g2_settled(run)
+    wrong = await v2_settled(run)
     if reads:
         await run.load.read_again()
-        wrong += g1_history(run)
+        wrong += v1_history(run)
     run.measured["footprints"].append({name: vars_of(each) for name, each in footprints(run.cluster).items()})
     run.counters["checkpoints"] += 1
     run.note(

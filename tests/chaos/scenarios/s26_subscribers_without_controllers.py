@@ -24,6 +24,8 @@ _AWAY_S, _AWAY_SHORT_S = 60.0, 10.0
 _NEW_CLIENTS, _NEW_CLIENTS_SHORT = 10, 3
 _EVERYBODY = ("p0", "p1", "p2", "p3")
 _CLIENT_S = 20.0
+_OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+"""As clients in processes of their own: a node takes no more than 100 calls of one connection at a time."""
 _TOPIC = "late"
 """Of the new clients alone: the load judges what is in its own topics."""
 
@@ -47,19 +49,22 @@ class _Subscriber:
         self.messages = 0
         self.wrong = ""
 
-    async def run(self, stub: MetadataServiceStub) -> None:
+    async def run(self, address: str) -> None:
         """Until cancelled."""
-        call = stub.Subscribe()
-        await call.write(pb.SubscribeRequest(all_topics=True))
         try:
-            async for answer in call:
-                now = (answer.as_of.controller_epoch, answer.as_of.metadata_offset)
-                if now < self.position:
-                    self.wrong = f"went back from {self.position} to {now}"
-                self.position, self.messages = max(now, self.position), self.messages + 1
+            async with grpc.aio.insecure_channel(address, _OWN_CONNECTION) as channel:
+                await self._follow(MetadataServiceStub(channel).Subscribe())
             self.wrong = self.wrong or "was ended by its node"
         except grpc.aio.AioRpcError as error:
             self.wrong = f"ended with {error.code().name}: {error.details()}"
+
+    async def _follow(self, call: grpc.aio.StreamStreamCall[pb.SubscribeRequest, pb.SubscribeResponse]) -> None:
+        await call.write(pb.SubscribeRequest(all_topics=True))
+        async for answer in call:
+            now = (answer.as_of.controller_epoch, answer.as_of.metadata_offset)
+            if now < self.position:
+                self.wrong = f"went back from {self.position} to {now}"
+            self.position, self.messages = max(now, self.position), self.messages + 1
 
 
 async def play(run: Run) -> None:
@@ -67,9 +72,9 @@ async def play(run: Run) -> None:
     (step,) = run.plan
     await run.several.active()
     await run.probe.create_topic(_TOPIC, min_insync_replicas="2")
-    stubs = [MetadataServiceStub(run.probe.channel(node_id)) for node_id in run.cluster.nodes]
+    nodes = _addresses(run)
     subscribers = [_Subscriber() for _ in range(step.args["subscribers"])]
-    tasks = [asyncio.create_task(each.run(stubs[n % len(stubs)])) for n, each in enumerate(subscribers)]
+    tasks = [asyncio.create_task(each.run(nodes[n % len(nodes)])) for n, each in enumerate(subscribers)]
     try:
         await until(lambda: _all_heard(subscribers, (0, 0)), "every subscriber has a snapshot")
         run.note(f"{len(subscribers)} subscribers have a snapshot")
@@ -100,8 +105,7 @@ async def _away(run: Run, step: Step) -> None:
     faults = [Kill(name) for name in run.cluster.controllers]
     for fault in faults:
         await run.begin(fault)
-    nodes = [address for n in run.cluster.nodes if (address := run.cluster.address(n)) is not None]
-    bootstrap = ",".join(address.client for address in nodes)
+    bootstrap = ",".join(_addresses(run))
     for number in range(step.args["clients"]):
         began_client_s = time.monotonic()
         async with asyncio.timeout(_CLIENT_S):
@@ -113,6 +117,10 @@ async def _away(run: Run, step: Step) -> None:
         await run.load.acked(3, clients=_EVERYBODY)
         await asyncio.sleep(1.0)
     await asyncio.gather(*(run.end(fault) for fault in faults))
+
+
+def _addresses(run: Run) -> list[str]:
+    return [address.client for n in run.cluster.nodes if (address := run.cluster.address(n)) is not None]
 
 
 async def _start_a_client(run: Run, bootstrap: str, number: int) -> None:

@@ -17,6 +17,7 @@ from strandline.core.controller_events import (
     ControllerStarted,
     ControllerTicked,
     RequestArrived,
+    StepContinued,
     WatchArrived,
 )
 from strandline.core.controller_messages import (
@@ -267,6 +268,8 @@ class Control:
                 self._answers[effect.request_id] = effect.refusal
             case want.OpenWatch():
                 self._open_watch(effect)
+            case want.ContinueStep():
+                self.step(StepContinued(self._stage.now_ms))
             case want.StopServing():
                 self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
             case want.Emit():

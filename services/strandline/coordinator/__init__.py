@@ -1,0 +1,1 @@
+"""The service of coordinators: GroupService of a data node."""

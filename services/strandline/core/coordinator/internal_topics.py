@@ -1,0 +1,43 @@
+"""The topics that hold coordinators' state: their names, and which partition of one a key belongs to (G1, G2).
+
+Invariant: the partition of a key never changes, so the number of partitions of such a topic never does.
+"""
+
+from __future__ import annotations
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+
+GROUP_STATE = "__group_state"
+"""Consumer groups. Not Kafka's name, for the bytes are not Kafka's."""
+
+INTERNAL_TOPICS = frozenset({GROUP_STATE})
+"""Topics that nobody but coordinators writes to."""
+
+
+def is_internal(name: str) -> bool:
+    """Whether this topic holds the state of coordinators."""
+    return name in INTERNAL_TOPICS
+
+
+def not_for_clients(name: str, outcome: Outcome | None = None) -> Refusal:
+    """Why nobody but its coordinators may change what an internal topic holds, or how."""
+    message = f"topic '{name}' is internal: only its coordinators write to it and delete from it; use the group's calls"
+    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message, outcome)
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java: over UTF-16 units, as a signed number of 32 bits."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition whose leader coordinates ``key``, as Kafka's `Utils.abs(hashCode) % partitions`.
+
+    The smallest number counts as 0, for it has no positive counterpart of 32 bits.
+    """
+    value = java_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partitions

@@ -1,0 +1,124 @@
+"""What a state machine on a coordinator shard looks like to the shard, and what it is given.
+
+Invariant: `Machine.apply` is the only way in which state that a failover keeps is changed, live and at load alike (G3).
+The shard calls `apply` for each record as soon as it was appended, so a machine sees its own decisions at once;
+what leaves the node waits until they are committed (G5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from strandline.core.coordinator.records import Batch, Record
+from strandline.core.errors import Refusal
+from strandline.core.types import LeaderEpoch
+
+
+class TopicEntry(NamedTuple):
+    """One topic of the cluster, as the newest metadata has it."""
+
+    topic_id: str
+    name: str
+    racks: tuple[frozenset[str], ...]
+    """Of each partition, the racks of its replicas; its length is the number of partitions."""
+    internal: bool = False
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has."""
+        return len(self.racks)
+
+
+class TopicDirectory(Protocol):
+    """All topics of the cluster, from the metadata that every data node holds."""
+
+    @property
+    def version(self) -> int:
+        """Rises whenever a topic appears, goes, or gains partitions; equal versions mean equal topics."""
+        ...
+
+    def by_name(self, name: str) -> TopicEntry | None:
+        """The topic that is called ``name`` now."""
+        ...
+
+    def by_id(self, topic_id: str) -> TopicEntry | None:
+        """The topic with this id; None once it is deleted."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """The names of all topics, internal ones included."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a decision may depend on, beside the machine's own state and the request."""
+
+    now_ms: int
+    """Monotonic time of this process; sessions and rebalance time-outs run on it and do not survive a failover."""
+    unix_ms: int
+    """Wall clock, for what is written into records (commit times, retention)."""
+    coordinator_epoch: LeaderEpoch
+    """The leader epoch of this partition (G2)."""
+    topics: TopicDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one request, or the passing of time, leads to."""
+
+    batches: tuple[Batch, ...] = ()
+    """Appended and applied in order, each atomic. Almost always one; several only for what exceeds a batch (G4). One
+    that is too large is refused if a caller waits, and otherwise parted between two of its records."""
+    answer: object | Refusal | None = None
+    """For the caller: a value of the machine's own classes, or a refusal; None for a decision nobody asked for."""
+    scope: str | None = None
+    """The group or transactional id whose writes the answer waits for, and in whose order it leaves; every decision
+    with records names it. None: the answer depends on all writes of this shard (a list of groups)."""
+    barrier: bool = False
+    """Whether the answer also waits for a read barrier that begins from now on (G10)."""
+    taken: object | None = None
+    """State outside of the log that changes with this decision (a session, a sequence): given to `Machine.taken`,
+    unless the shard refuses the decision because it cannot write (G8)."""
+    answered: object | None = None
+    """Given to `Machine.answered` when the answer leaves as decided, not when it is turned into a refusal."""
+    work: Callable[[], object] | None = None
+    """A pure function that takes too long for the event loop: called in a worker, on arguments that nobody
+    changes, and what it returns is given to `Machine.computed`."""
+
+
+class Machine(Protocol):
+    """A pure state machine on one coordinator partition."""
+
+    def apply(self, record: Record) -> None:
+        """Take one record into the state. Must give the same state for every order of the log that keeps the order of
+        each key's records, for a sweep writes keys again in another order (G9)."""
+        ...
+
+    def decide(self, request: object, context: Context) -> Decision:
+        """What a request leads to. Changes nothing: the shard may still refuse the decision."""
+        ...
+
+    def tick(self, context: Context) -> Sequence[Decision]:
+        """What has become due, at most one decision for each scope; they are taken one after the other. Called only
+        while the shard serves and can write."""
+        ...
+
+    def computed(self, result: object, context: Context) -> Decision:
+        """What the result of a `Decision.work` leads to; nothing if the state has moved on since."""
+        ...
+
+    def taken(self, note: object, now_ms: int) -> None:
+        """A decision with this `Decision.taken` was taken."""
+        ...
+
+    def answered(self, note: object, now_ms: int) -> None:
+        """The answer of a decision with this `Decision.answered` left."""
+        ...
+
+    def excuse(self, context: Context) -> None:
+        """The shard begins to serve, or could not write for a while, which is no member's fault: every deadline that
+        members must meet begins again from now (G8, M59)."""
+        ...

@@ -1,0 +1,339 @@
+"""One led partition of an internal topic and the state machine on it: loading, then active, then gone.
+
+Invariants: the machine's state is the fold of the log, for a record is applied exactly when it is read or appended
+(G3, I31); nothing is answered before what it depends on is committed (G5), nor before everything below this leader
+epoch is folded and known to be committed (G6). Losing leadership drops the shard, so nothing is ever undone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from strandline.core.coordinator.machine import Context, Decision, Machine, TopicDirectory
+from strandline.core.coordinator.read_barrier import ReadBarrier
+from strandline.core.coordinator.records import Batch, EncodedBatch, RecordCodec
+from strandline.core.coordinator.sweep import Sweep
+from strandline.core.coordinator.table import Table
+from strandline.core.coordinator.waiting import Held, Waiting
+from strandline.core.effects import AnswerCoordinator, Compute, Effect, Emit, ReadCoordinatorLog
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.events import CoordinatorAsked, CoordinatorLogRead
+from strandline.core.leader import LeaderReplica
+from strandline.core.state_events import PartitionFailed
+from strandline.core.types import Offset
+
+
+class ShardState(StrEnum):
+    """How far a shard has come."""
+
+    LOADING = "loading"
+    """Its log is read."""
+    UNSETTLED = "unsettled"
+    """All is read, and the HW has not reached the start of this leader epoch: what was read may not be committed."""
+    ACTIVE = "active"
+    UNREADABLE = "unreadable"
+    """Its log has records that this release cannot read; no request is answered in this leader epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLimits:
+    """Bounds of a shard, in bytes and ms."""
+
+    read_bytes: int = 128 << 10
+    """What one step of loading reads: folding it must not hold the event loop for 20 ms (G7)."""
+    batch_bytes: int = 32 << 10
+    """Size of the batches a sweep writes."""
+    sweep_step_bytes: int = 64 << 10
+    """What a sweep appends in one tick."""
+    sweep_above_bytes: int = 1 << 20
+    """A log that is no larger is not swept."""
+    sweep_ratio: int = 4
+    """A log is swept when it is so many times as large as its live records."""
+    max_batch_bytes: int = 1_048_588
+    """A decision whose records need a larger batch is refused."""
+    max_waiting: int = 20_000
+    """How many answers a shard holds; beyond it requests are refused."""
+    stalled_after_ms: int = 2_000
+    """A write that is open for so long shows that the shard cannot commit, which is no member's fault (G8)."""
+
+
+def _unavailable(message: str, *, appended: bool = False) -> Refusal:
+    outcome = Outcome.MAY_APPEAR if appended else Outcome.NOT_APPENDED
+    return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, outcome)
+
+
+class Shard:
+    """The coordinator of one partition in one leader epoch."""
+
+    def __init__(
+        self, leader: LeaderReplica, machine: Machine, codec: RecordCodec, limits: ShardLimits, topics: TopicDirectory
+    ) -> None:
+        self.leader = leader
+        self.machine = machine
+        self.table = Table()
+        self.state = ShardState.LOADING
+        self.waiting = Waiting()
+        self.barrier = ReadBarrier(leader)
+        self.sweep: Sweep | None = None
+        self.log_bytes = 0
+        """Bytes of the log from its log start, as far as read, and all that was appended since."""
+        self.grown_from: Offset | None = None
+        """Where the log ended before what was appended in this step; taken and reset by the owner."""
+        self._codec = codec
+        self._limits = limits
+        self._topics = topics
+        self._end = leader.epoch_start_offset
+        # Since when something is not committed and the HW has not moved; None if all is committed.
+        self._open_since_ms: int | None = None
+        self._must_excuse = False
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether requests are decided here (G6)."""
+        return self.state is ShardState.ACTIVE
+
+    def begin(self, context: Context, out: list[Effect]) -> None:
+        """Begin to load. Everything below this epoch's start is read; nothing is appended until that is done."""
+        self._read_from(self.leader.log.log_start_offset, context, out)
+
+    def log_read(self, event: CoordinatorLogRead, context: Context, out: list[Effect]) -> None:
+        """Fold one piece of the log and ask for the next."""
+        if self.state is not ShardState.LOADING or event.leader_epoch != self.leader.image.leader_epoch:
+            return
+        try:
+            records = self._codec.decode(event.payload)
+        except Refused as error:
+            self._give_up(f"the log cannot be read from {event.start} on: {error.refusal}", out)
+            return
+        for record, size_bytes in records:
+            self.machine.apply(record)
+            self.table.fold(record, size_bytes, event.start)
+        self.log_bytes += event.size_bytes
+        self._read_from(event.end, context, out)
+
+    def _give_up(self, reason: str, out: list[Effect]) -> None:
+        self.state, log = ShardState.UNREADABLE, self.leader.log
+        out.append(Emit(log.tp, PartitionFailed(reason, log.leo, log.hw, None, self.leader.image.leader_epoch)))
+
+    def _read_from(self, offset: Offset, context: Context, out: list[Effect]) -> None:
+        if offset < self._end:
+            tp, epoch = self.leader.log.tp, self.leader.image.leader_epoch
+            out.append(ReadCoordinatorLog(tp, epoch, offset, self._end, self._limits.read_bytes))
+            return
+        self.state = ShardState.UNSETTLED
+        self._maybe_serve(context)
+
+    def _maybe_serve(self, context: Context) -> None:
+        if self.state is ShardState.UNSETTLED and self.leader.knows_true_hw:
+            self.state = ShardState.ACTIVE
+            self.machine.excuse(context)
+
+    def asked(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> None:
+        """Decide a request, append what it needs, and answer it or hold the answer."""
+        if not self.is_serving:
+            self._reply(event.request_id, self._not_serving(), out)
+        elif len(self.waiting) >= self._limits.max_waiting:
+            message = f"{len(self.waiting)} requests wait for this coordinator; back off and ask again"
+            self._reply(event.request_id, Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message), out)
+        else:
+            decision = self.machine.decide(event.request, context)
+            refusal = self._take(decision, context, out)
+            if refusal is not None:
+                self._reply(event.request_id, refusal, out)
+            else:
+                self._answer(event, decision, out)
+
+    def _not_serving(self) -> Refusal:
+        node_id = self.leader.node_id
+        if self.state is ShardState.UNREADABLE:
+            return _unavailable(f"node {node_id} cannot read the state of this partition; its state events say why")
+        message = f"node {node_id} loads the state of this partition; ask again"
+        return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message, Outcome.NOT_APPENDED)
+
+    def _take(self, decision: Decision, context: Context, out: list[Effect], *, parted: bool = False) -> Refusal | None:
+        """Append and apply what was decided, or say why that cannot be (G8). ``parted``: in batches that fit (G4)."""
+        if (decision.batches or decision.barrier) and self.leader.is_under_min_isr:
+            isr, need = list(self.leader.isr.committed), self.leader.image.min_isr
+            return _unavailable(f"the ISR {isr} has fewer than min.insync.replicas={need} members; ask again")
+        encoded = [(batch, self._codec.encode(batch, context.unix_ms)) for batch in decision.batches]
+        limit = self._limits.max_batch_bytes
+        if parted:
+            encoded = [part for whole in encoded for part in self._parted(whole, context.unix_ms)]
+        elif too_large := [each.header.size_bytes for _, each in encoded if each.header.size_bytes > limit]:
+            message = f"this request needs a batch of {too_large[0]} bytes, more than {limit}; ask for less at a time"
+            return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, Outcome.NOT_APPENDED)
+        for batch, each in encoded:
+            self._append(batch, each, context.now_ms, out)
+        if decision.batches:
+            assert decision.scope is not None, "a decision with records names the scope that waits for them"
+            self.waiting.wrote(decision.scope, self.leader.log.leo)
+        if decision.taken is not None:
+            self.machine.taken(decision.taken, context.now_ms)
+        if decision.work is not None:
+            out.append(Compute(self.leader.log.tp, self.leader.image.leader_epoch, decision.work))
+        return None
+
+    def _parted(self, whole: tuple[Batch, EncodedBatch], unix_ms: int) -> list[tuple[Batch, EncodedBatch]]:
+        batch, encoded = whole
+        if encoded.header.size_bytes <= self._limits.max_batch_bytes or len(batch) == 1:
+            return [whole]
+        halves = (batch[: len(batch) // 2], batch[len(batch) // 2 :])
+        return [p for half in halves for p in self._parted((half, self._codec.encode(half, unix_ms)), unix_ms)]
+
+    def _append(self, batch: Batch, encoded: EncodedBatch, now_ms: int, out: list[Effect]) -> None:
+        log = self.leader.log
+        if self.grown_from is None:
+            self.grown_from = log.leo
+        base = log.append_as_leader(encoded.header, encoded.payload, self.leader.image.leader_epoch, out)
+        for index, (record, size_bytes) in enumerate(zip(batch, encoded.sizes, strict=True)):
+            self.machine.apply(record)
+            self.table.fold(record, size_bytes, Offset(base + index))
+        self.log_bytes += encoded.header.size_bytes
+        if self.sweep is not None:
+            self.sweep.bytes_since += encoded.header.size_bytes
+        if self._open_since_ms is None:
+            self._open_since_ms = now_ms
+
+    def _answer(self, event: CoordinatorAsked, decision: Decision, out: list[Effect]) -> None:
+        barrier = self.barrier.wait_number(event.now_ms) if decision.barrier else None
+        held = Held(
+            request_id=event.request_id,
+            scope=decision.scope,
+            deadline_ms=event.now_ms + event.timeout_ms,
+            answer=decision.answer,
+            note=decision.answered,
+            end=self.waiting.end_for(decision.scope),
+            barrier=barrier,
+            appended=bool(decision.batches),
+        )
+        if held.end is None and barrier is None and not self.waiting.must_queue(decision.scope):
+            self._leave(held, event.now_ms, out)
+            return
+        self.waiting.hold(held)
+        if barrier is not None:
+            self.barriers_moved(event.now_ms, out)
+
+    def _leave(self, held: Held, now_ms: int, out: list[Effect]) -> None:
+        if held.note is not None:
+            self.machine.answered(held.note, now_ms)
+        self._reply(held.request_id, held.answer, out)
+
+    def _reply(self, request_id: int, answer: object, out: list[Effect]) -> None:
+        out.append(AnswerCoordinator(request_id, answer))
+
+    def computed(self, result: object, context: Context, out: list[Effect]) -> None:
+        """A worker's result came."""
+        if self.is_serving:
+            self._take(self.machine.computed(result, context), context, out, parted=True)
+
+    def hw_rose(self, context: Context, out: list[Effect]) -> None:
+        """Answer what is committed now; perhaps serve, perhaps cut off what a sweep has replaced."""
+        self._maybe_serve(context)
+        hw = self.leader.log.hw
+        for held in self.waiting.released(hw, self.barrier.passed):
+            self._leave(held, context.now_ms, out)
+        if self._open_since_ms is not None:
+            self._open_since_ms = None if hw >= self.leader.log.leo else context.now_ms
+        self._maybe_trim(out)
+
+    def barriers_moved(self, now_ms: int, out: list[Effect]) -> None:
+        """A follower repeated a barrier, or one fewer has to: answer what waited for that."""
+        if self.barrier.look():
+            for held in self.waiting.released(self.leader.log.hw, self.barrier.passed):
+                self._leave(held, now_ms, out)
+
+    def isr_changed(self, now_ms: int, out: list[Effect]) -> None:
+        """Below min ISR no barrier passes any more: who waits for one hears so at once (G10)."""
+        if not self.leader.is_under_min_isr:
+            self.barriers_moved(now_ms, out)
+            return
+        self._must_excuse = True
+        refused, freed = self.waiting.behind_unpassed(self.leader.log.hw, self.barrier.passed)
+        for held in refused:
+            message = "the ISR has fewer than min.insync.replicas members; ask again"
+            self._reply(held.request_id, _unavailable(message, appended=held.appended), out)
+        for held in freed:
+            self._leave(held, now_ms, out)
+
+    def call_gone(self, request_id: int, now_ms: int, out: list[Effect]) -> None:
+        """A caller that waited here went away."""
+        for held in self.waiting.call_gone(request_id, self.leader.log.hw, self.barrier.passed):
+            self._leave(held, now_ms, out)
+
+    def resigned(self, refusal: Refusal, out: list[Effect]) -> None:
+        """This node no longer leads the partition: who waits is answered at once."""
+        for held in self.waiting.all():
+            outcome = Outcome.MAY_APPEAR if held.appended else Outcome.NOT_APPENDED
+            self._reply(held.request_id, Refusal(refusal.code, refusal.message, outcome), out)
+
+    def ticked(self, context: Context, out: list[Effect]) -> None:
+        """Time passed: refuse what waited too long, let the machine act, sweep."""
+        self._expire(context.now_ms, out)
+        if self.barrier.maybe_begin(context.now_ms):
+            self.barriers_moved(context.now_ms, out)
+        if not self.is_serving or not self._can_commit(context):
+            return
+        for decision in self.machine.tick(context):
+            refusal = self._take(decision, context, out, parted=True)
+            assert refusal is None, f"a decision that nobody asked for cannot be taken: {refusal}"
+        self._sweep(context, out)
+
+    def _expire(self, now_ms: int, out: list[Effect]) -> None:
+        late, freed = self.waiting.expired(now_ms, self.leader.log.hw, self.barrier.passed)
+        for held in late:
+            self._reply(held.request_id, self._too_late(held), out)
+        for held in freed:
+            self._leave(held, now_ms, out)
+
+    def _too_late(self, held: Held) -> Refusal:
+        if held.barrier is not None and held.barrier > self.barrier.passed:
+            message = "the replicas did not confirm in time that this node still leads the partition; ask again"
+            return _unavailable(message, appended=held.appended)
+        outcome = Outcome.MAY_APPEAR if held.appended else Outcome.NOT_APPENDED
+        message = "what the answer depends on was not committed in time; ask again"
+        return Refusal(ErrorCode.REQUEST_TIMED_OUT, message, outcome)
+
+    def _can_commit(self, context: Context) -> bool:
+        """Whether writes are committed now; when they are again, members get their full time (G8)."""
+        since = self._open_since_ms
+        stalled = since is not None and context.now_ms - since >= self._limits.stalled_after_ms
+        if stalled or self.leader.is_under_min_isr:
+            self._must_excuse = True
+            return False
+        if self._must_excuse:
+            self._must_excuse = False
+            self.machine.excuse(context)
+        return True
+
+    def excuse(self) -> None:
+        """This process itself did not run for a while (M59)."""
+        self._must_excuse = True
+
+    def _sweep(self, context: Context, out: list[Effect]) -> None:
+        limits = self._limits
+        if self.sweep is None:
+            if self.log_bytes <= max(limits.sweep_above_bytes, limits.sweep_ratio * self.table.live_bytes):
+                return
+            self.sweep = Sweep(self.table, self.leader.log.leo)
+        if self.sweep.end is None:
+            self.sweep.step(
+                limits.sweep_step_bytes,
+                limits.batch_bytes,
+                lambda batch: self._append(batch, self._codec.encode(batch, context.unix_ms), context.now_ms, out),
+            )
+            if self.sweep.is_written:
+                # Not where its own last batch ends: the newest value of a key that was left out may lie behind that.
+                self.sweep.end = self.leader.log.leo
+        self._maybe_trim(out)
+
+    def _maybe_trim(self, out: list[Effect]) -> None:
+        sweep = self.sweep
+        if sweep is None or sweep.end is None or not self.is_replaced(sweep.end):
+            return
+        self.leader.log.advance_log_start(sweep.first_offset, out)
+        self.log_bytes, self.sweep = sweep.bytes_since, None
+
+    def is_replaced(self, end: Offset) -> bool:
+        """Whether a sweep that was written up to ``end`` is committed, so that what it replaced may go."""
+        return self.leader.log.hw >= end

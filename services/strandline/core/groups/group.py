@@ -1,0 +1,185 @@
+"""One group: the fold of its rows, and what can be read off it (G14, G18).
+
+Invariant: state changes by `Group.apply` alone, and is the same for every order of rows that keeps the order of each
+key's own: a sweep writes rows again in another order (G9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from strandline.core.coordinator.records import Record
+from strandline.core.groups.owners import Owners
+from strandline.core.groups.records import (
+    CurrentKey,
+    CurrentValue,
+    GroupKey,
+    GroupValue,
+    MemberKey,
+    MemberState,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+)
+from strandline.core.types import TopicPartition
+
+
+class GroupState(StrEnum):
+    """Kafka's states of a consumer group; a group without rows is DEAD."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """No target is computed for the group's epoch yet."""
+    RECONCILING = "Reconciling"
+    """Some member is not yet stable in the target's epoch."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Group:
+    """The rows of one group."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.value: GroupValue | None = None
+        self.members: dict[str, MemberValue] = {}
+        self.instances: dict[str, str] = {}
+        """Instance id to the member that has it."""
+        self.target: TargetEpochValue | None = None
+        self.targets: dict[str, TargetValue] = {}
+        self.current: dict[str, CurrentValue] = {}
+        self.owners = Owners()
+        self.offsets: dict[str, dict[int, OffsetValue]] = {}
+        """By topic id and partition."""
+        self.top_order = 0
+        # Members that are not stable in the target's epoch; rows of a target that is not complete.
+        self._unsettled: set[str] = set()
+        self._ahead: set[str] = set()
+
+    @property
+    def epoch(self) -> int:
+        """The group epoch; 0 before the first member."""
+        return self.value.group_epoch if self.value else 0
+
+    @property
+    def target_epoch(self) -> int:
+        """The epoch of the newest complete target; 0 if there is none."""
+        return self.target.epoch if self.target else 0
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a target is only partly written, so that no row of it can be relied on (G4)."""
+        return bool(self._ahead)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no row is left."""
+        rows = (self.value, self.target, self.members, self.targets, self.current, self.offsets)
+        return not any(rows)
+
+    @property
+    def state(self) -> GroupState:
+        """The state that people are shown."""
+        if self.is_gone:
+            return GroupState.DEAD
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.target_epoch or self.is_torn:
+            return GroupState.ASSIGNING
+        return GroupState.RECONCILING if self._unsettled else GroupState.STABLE
+
+    def target_of(self, member_id: str) -> tuple[TopicPartition, ...]:
+        """The partitions that a member is to have; none if its row is missing."""
+        row = self.targets.get(member_id)
+        return row.partitions if row else ()
+
+    def is_fenced(self, member_id: str) -> bool:
+        """Whether this member was removed and its lease may still run (G21)."""
+        row = self.current.get(member_id)
+        return row is not None and row.state is MemberState.FENCED
+
+    def offset_rows(self) -> Iterator[tuple[TopicPartition, OffsetValue]]:
+        """All committed offsets."""
+        for topic_id, of_topic in self.offsets.items():
+            for partition, value in of_topic.items():
+                yield TopicPartition(topic_id, partition), value
+
+    def apply(self, record: Record) -> None:
+        """Take one row into the state."""
+        key, value = record
+        match key:
+            case OffsetKey():
+                assert value is None or isinstance(value, OffsetValue)
+                self._offset(key.tp, value)
+            case CurrentKey():
+                assert value is None or isinstance(value, CurrentValue)
+                self._current(key.member_id, value)
+            case MemberKey():
+                assert value is None or isinstance(value, MemberValue)
+                self._member(key.member_id, value)
+            case TargetKey():
+                assert value is None or isinstance(value, TargetValue)
+                self._target(key.member_id, value)
+            case TargetEpochKey():
+                assert value is None or isinstance(value, TargetEpochValue)
+                self.target = value
+                self._ahead = {member for member, row in self.targets.items() if row.epoch > self.target_epoch}
+                self._unsettled = {member for member in self.members if not self._is_settled(member)}
+            case GroupKey():
+                assert value is None or isinstance(value, GroupValue)
+                self.value = value
+                self.top_order = max(self.top_order, value.order if value else 0)
+            case _:
+                raise AssertionError(f"a record of no group: {key}")
+
+    def _offset(self, tp: TopicPartition, value: OffsetValue | None) -> None:
+        if value is not None:
+            self.offsets.setdefault(tp.topic_id, {})[tp.partition] = value
+            self.top_order = max(self.top_order, value.order)
+            return
+        of_topic = self.offsets.get(tp.topic_id, {})
+        of_topic.pop(tp.partition, None)
+        if not of_topic:
+            self.offsets.pop(tp.topic_id, None)
+
+    def _current(self, member_id: str, value: CurrentValue | None) -> None:
+        self.owners.replace(member_id, self.current.get(member_id), value)
+        if value is None:
+            self.current.pop(member_id, None)
+        else:
+            self.current[member_id] = value
+        self._note_settled(member_id)
+
+    def _member(self, member_id: str, value: MemberValue | None) -> None:
+        before = self.members.pop(member_id, None)
+        if before is not None and before.instance_id and self.instances.get(before.instance_id) == member_id:
+            del self.instances[before.instance_id]
+        if value is not None:
+            self.members[member_id] = value
+            if value.instance_id:
+                self.instances[value.instance_id] = member_id
+        self._note_settled(member_id)
+
+    def _target(self, member_id: str, value: TargetValue | None) -> None:
+        self._ahead.discard(member_id)
+        if value is None:
+            self.targets.pop(member_id, None)
+            return
+        self.targets[member_id] = value
+        if value.epoch > self.target_epoch:
+            self._ahead.add(member_id)
+
+    def _is_settled(self, member_id: str) -> bool:
+        row = self.current.get(member_id)
+        return row is not None and row.state is MemberState.STABLE and row.member_epoch == self.target_epoch
+
+    def _note_settled(self, member_id: str) -> None:
+        if member_id in self.members and not self._is_settled(member_id):
+            self._unsettled.add(member_id)
+        else:
+            self._unsettled.discard(member_id)

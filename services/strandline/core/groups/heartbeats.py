@@ -1,0 +1,195 @@
+"""What a heartbeat leads to: a member joins, says something new of itself, or comes nearer to its target (G17, G19)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from strandline.core.coordinator.machine import Context, Decision
+from strandline.core.errors import Refusal
+from strandline.core.groups.arrival import late_copy, refusal_of_epoch
+from strandline.core.groups.assignment import computed
+from strandline.core.groups.changes import Changes
+from strandline.core.groups.group import Group
+from strandline.core.groups.heartbeat_rules import Place, place_of, refusal_of_fields
+from strandline.core.groups.leaving import leave, remove
+from strandline.core.groups.membership_messages import JOIN_EPOCH, ConsumerGroupHeartbeat, HeartbeatAnswered
+from strandline.core.groups.reconciliation import next_state
+from strandline.core.groups.records import CurrentKey, CurrentValue, MemberKey, MemberState, MemberValue
+from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.subscriptions import Subscriptions
+from strandline.core.groups.targets import TargetTaken, input_for, write
+from strandline.core.groups.timers import HeartbeatTaken, RevocationAsked, Timers
+from strandline.core.types import TopicPartition
+
+_NOTHING = CurrentValue(0, 0, MemberState.STABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatParts:
+    """What heartbeats are decided with, beside the group."""
+
+    timers: Timers
+    settings: GroupSettings
+    subscriptions: Subscriptions
+
+
+def heartbeat(group: Group, request: ConsumerGroupHeartbeat, context: Context, parts: HeartbeatParts) -> Decision:
+    """Decide a heartbeat; ``group`` is an empty one if there is none by this name."""
+    refusal = refusal_of_fields(request, parts.settings)
+    refusal = refusal or refusal_of_epoch(request.coordinator_epoch, context.coordinator_epoch)
+    if refusal is not None:
+        return Decision(answer=refusal, scope=request.group_id)
+    if parts.timers.is_late_heartbeat((request.group_id, request.member_id), request.sequence):
+        return Decision(answer=late_copy(request.sequence), scope=request.group_id)
+    if request.member_epoch < JOIN_EPOCH:
+        return leave(group, request, context)
+    place = place_of(group, request, parts.settings)
+    if isinstance(place, Refusal):
+        return Decision(answer=place, scope=request.group_id)
+    if request.subscribed_topic_regex:
+        refusal = parts.subscriptions.refusal_of(request.subscribed_topic_regex)
+        if refusal is not None:
+            return Decision(answer=refusal, scope=request.group_id)
+    return _Beat(group, request, context, parts, place).decide()
+
+
+class _Beat:
+    """One heartbeat of a member, or of one that becomes a member."""
+
+    def __init__(
+        self, group: Group, request: ConsumerGroupHeartbeat, context: Context, parts: HeartbeatParts, place: Place
+    ) -> None:
+        self._group = group
+        self._request = request
+        self._context = context
+        self._parts = parts
+        self._place = place
+        self._changes = Changes(group, context.unix_ms)
+        self._joins = request.member_epoch == JOIN_EPOCH
+
+    def decide(self) -> Decision:
+        request = self._request
+        said = self._note_what_was_said()
+        target_epoch, target, notes = self._target(said)
+        before = self._group.current.get(request.member_id)
+        current = self._reconciled(target_epoch, target)
+        if current != before:
+            self._changes.put(CurrentKey(request.group_id, request.member_id), current)
+        batch = self._changes.batch()
+        return Decision(
+            batches=(batch,) if batch else (),
+            answer=self._answer(said, before, current),
+            scope=request.group_id,
+            barrier=True,
+            taken=(
+                HeartbeatTaken(
+                    request.group_id,
+                    request.member_id,
+                    said.session_timeout_ms,
+                    request.sequence,
+                    self._place.replaces,
+                ),
+                *notes,
+            ),
+            answered=self._revocation(said, current),
+        )
+
+    def _note_what_was_said(self) -> MemberValue:
+        """The member's newest own row; written, and the epoch raised, where it is another (G15)."""
+        request = self._request
+        known = self._group.members.get(self._place.replaces or request.member_id)
+        if self._place.replaces is not None:
+            remove(self._changes, self._place.replaces, is_replaced=True)
+        base = None if self._joins else known
+        said = _merged(base, request, self._parts.settings)
+        if self._place.is_new or (known is not None and _subscribes(known) != _subscribes(said)):
+            self._changes.raise_epoch()
+        if said != known or self._place.replaces is not None:
+            self._changes.put(MemberKey(request.group_id, request.member_id), said)
+        return said
+
+    def _target(self, said: MemberValue) -> tuple[int, tuple[TopicPartition, ...], tuple[TargetTaken, ...]]:
+        """The epoch and partitions that the member goes towards: of a new target if one is computed at once (G16)."""
+        group, request, parts = self._group, self._request, self._parts
+        replaced = self._place.replaces
+        target = group.target_of(replaced or request.member_id)
+        is_first = not group.members
+        at_once = is_first or parts.settings.assignment_interval_ms == 0
+        if self._changes.is_raised and at_once:
+            members = {member_id: value for member_id, value in group.members.items() if member_id != replaced}
+            members[request.member_id] = said
+            given = input_for(
+                group, self._changes.value.group_epoch, members, parts.subscriptions, self._context.topics
+            )
+            if is_first or given.pairs <= parts.settings.inline_pairs:
+                found = computed(given)
+                write(self._changes, found)
+                note = TargetTaken(group.group_id, found.group_epoch)
+                return found.group_epoch, found.target[request.member_id], (note,)
+        if replaced is not None and replaced in group.targets:
+            self._changes.put_target(request.member_id, group.targets[replaced])
+        return group.target_epoch, target, ()
+
+    def _reconciled(self, target_epoch: int, target: tuple[TopicPartition, ...]) -> CurrentValue:
+        group, request = self._group, self._request
+        known, owned = group.current.get(request.member_id), request.topic_partitions
+        if self._joins or known is None:
+            # A join holds nothing, whatever the member held before is released first.
+            known, owned = _NOTHING, ()
+        if group.is_torn and target_epoch == group.target_epoch:
+            return replace(known, member_epoch=known.member_epoch or target_epoch)
+        replaced = self._place.replaces
+
+        def is_free(tp: TopicPartition) -> bool:
+            return group.owners.is_free_for(tp, request.member_id) or (
+                replaced is not None and group.owners.is_free_for(tp, replaced)
+            )
+
+        return next_state(known, target_epoch, target, owned, is_free)
+
+    def _answer(self, said: MemberValue, before: CurrentValue | None, current: CurrentValue) -> HeartbeatAnswered:
+        assigned = tuple(each.tp for each in current.assigned)
+        owned = self._request.topic_partitions
+        is_news = self._joins or before is None or before.assigned != current.assigned
+        must_say = is_news or current.state is MemberState.UNREVOKED or (owned is not None and {*owned} != {*assigned})
+        return HeartbeatAnswered(
+            member_id=self._request.member_id,
+            member_epoch=current.member_epoch,
+            heartbeat_interval_ms=self._parts.settings.heartbeat_of(said.session_timeout_ms),
+            session_timeout_ms=said.session_timeout_ms,
+            group_epoch=self._changes.value.group_epoch,
+            assignment=assigned if must_say else None,
+        )
+
+    def _revocation(self, said: MemberValue, current: CurrentValue) -> RevocationAsked | None:
+        if current.state is not MemberState.UNREVOKED:
+            return None
+        return RevocationAsked(self._group.group_id, self._request.member_id, current, said.rebalance_timeout_ms)
+
+
+def _merged(known: MemberValue | None, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> MemberValue:
+    """What the member has said in all; a join says everything from the beginning."""
+    base = known or MemberValue(
+        session_timeout_ms=settings.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms or 0,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+    )
+    regex, rack_id = request.subscribed_topic_regex, request.rack_id
+    names = request.subscribed_topic_names
+    return replace(
+        base,
+        session_timeout_ms=request.session_timeout_ms or base.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms or base.rebalance_timeout_ms,
+        assignor=request.server_assignor or base.assignor,
+        # Empty takes back, absent leaves.
+        rack_id=(base.rack_id if rack_id is None else rack_id) or None,
+        topic_regex=(base.topic_regex if regex is None else regex) or None,
+        topic_names=base.topic_names if names is None else tuple(sorted(set(names))),
+    )
+
+
+def _subscribes(said: MemberValue) -> tuple[object, ...]:
+    """The part of a member's row that a target depends on."""
+    return said.topic_names, said.topic_regex, said.assignor, said.rack_id

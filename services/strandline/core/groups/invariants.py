@@ -1,0 +1,112 @@
+"""I28 and I29, checked on every decision against a model of its own that is built from the rows alone.
+
+For tests and the simulator: nothing here uses how `Group` keeps its state, so a mistake there is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from strandline.core.coordinator.records import Batch, Record
+from strandline.core.group_messages import OffsetCommit
+from strandline.core.groups.records import (
+    CurrentKey,
+    CurrentValue,
+    GroupKey,
+    GroupValue,
+    MemberKey,
+    OffsetKey,
+    OffsetValue,
+)
+from strandline.core.types import TopicPartition
+
+_Held = dict[TopicPartition, int]
+"""Partition to the member epoch in which the member was first seen to hold it."""
+
+
+class GroupInvariants:
+    """Watches the rows of one coordinator partition, or of a whole cluster, for group ids are unique in it.
+
+    Every method that finds an invariant broken raises an AssertionError that names it.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._member_epochs: dict[tuple[str, str], int] = {}
+        self._group_epochs: dict[str, int] = {}
+        self._members: dict[str, set[str]] = {}
+        self._offsets: dict[tuple[str, TopicPartition], OffsetValue] = {}
+
+    def decided(self, request: object | None, batches: Iterable[Batch]) -> None:
+        """A request, or with None the passing of time, led to these batches; they are applied now."""
+        for batch in batches:
+            for record in batch:
+                if isinstance(record.key, OffsetKey):
+                    self._check_offset(request, record)
+            for record in batch:
+                self._fold(record)
+            for group_id in {record.key.group_id for record in batch if isinstance(record.key, CurrentKey | GroupKey)}:
+                self._check_members(group_id)
+
+    def _check_offset(self, request: object | None, record: Record) -> None:
+        key, value = record
+        assert isinstance(key, OffsetKey)
+        if value is None:
+            return
+        assert isinstance(value, OffsetValue)
+        known = self._offsets.get((key.group_id, key.tp))
+        assert isinstance(request, OffsetCommit), f"I29: {key} was written by {request!r}"
+        assert known is None or known.order < value.order, f"I30: the order of {key} went from {known} to {value}"
+        if request.member_epoch is None:
+            members = self._members.get(key.group_id)
+            assert not members, f"I29: {key} was committed by nobody's member, and the group has {members}"
+            return
+        member = (key.group_id, request.member_id)
+        since = self._held.get(member, {}).get(key.tp)
+        epoch = self._member_epochs.get(member, -1)
+        assert since is not None and since <= request.member_epoch <= epoch, (
+            f"I29: {key} was committed by {request.member_id} in epoch {request.member_epoch}; it has held the "
+            f"partition since epoch {since}, and its epoch is {epoch}"
+        )
+
+    def _fold(self, record: Record) -> None:
+        key, value = record
+        if isinstance(key, CurrentKey):
+            assert value is None or isinstance(value, CurrentValue)
+            self._fold_current((key.group_id, key.member_id), value)
+        elif isinstance(key, MemberKey):
+            members = self._members.setdefault(key.group_id, set())
+            (members.discard if value is None else members.add)(key.member_id)
+        elif isinstance(key, OffsetKey):
+            if isinstance(value, OffsetValue):
+                self._offsets[key.group_id, key.tp] = value
+            else:
+                self._offsets.pop((key.group_id, key.tp), None)
+        elif isinstance(key, GroupKey):
+            if isinstance(value, GroupValue):
+                before = self._group_epochs.get(key.group_id, 0)
+                assert value.group_epoch >= before, f"I28: group epoch of {key.group_id} went back from {before}"
+                self._group_epochs[key.group_id] = value.group_epoch
+            else:
+                self._group_epochs.pop(key.group_id, None)
+
+    def _fold_current(self, member: tuple[str, str], value: CurrentValue | None) -> None:
+        before = self._held.pop(member, {})
+        epoch = self._member_epochs.pop(member, 0)
+        if value is None:
+            return
+        assert value.member_epoch >= epoch, f"I28: the epoch of {member} went from {epoch} to {value.member_epoch}"
+        self._member_epochs[member] = value.member_epoch
+        self._held[member] = {tp: before.get(tp, value.member_epoch) for tp, _ in value.held}
+
+    def _check_members(self, group_id: str) -> None:
+        group_epoch = self._group_epochs.get(group_id, 0)
+        owner: dict[TopicPartition, str] = {}
+        for (of_group, member_id), held in self._held.items():
+            if of_group != group_id:
+                continue
+            epoch = self._member_epochs[of_group, member_id]
+            assert epoch <= group_epoch, f"I28: {member_id} is in epoch {epoch}, its group in {group_epoch}"
+            for tp in held:
+                assert tp not in owner, f"I28: {tp} is held by {owner[tp]} and {member_id}"
+                owner[tp] = member_id

@@ -1,0 +1,45 @@
+"""What is answered to a question for committed offsets (G28)."""
+
+from __future__ import annotations
+
+from strandline.core.coordinator.machine import Decision
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.group_messages import FetchedOffset, OffsetFetch, OffsetsFetched
+from strandline.core.groups.group import Group
+from strandline.core.groups.heartbeat_rules import refusal_of_sender
+from strandline.core.groups.records import OffsetValue
+from strandline.core.types import TopicPartition
+
+
+def fetch_offsets(group: Group, request: OffsetFetch) -> Decision:
+    """Decide an OffsetFetch; a group that is not known has no offsets, which is no error."""
+    refusal = _refusal(group, request)
+    if refusal is not None:
+        return Decision(answer=refusal, scope=request.group_id)
+    if request.partitions is None:
+        found = tuple(_fetched(tp, value) for tp, value in sorted(group.offset_rows(), key=lambda row: row[0]))
+    else:
+        found = tuple(_fetched(tp, group.offsets.get(tp.topic_id, {}).get(tp.partition)) for tp in request.partitions)
+    return Decision(answer=OffsetsFetched(partitions=found), scope=request.group_id, barrier=request.require_stable)
+
+
+def _fetched(tp: TopicPartition, value: OffsetValue | None) -> FetchedOffset:
+    if value is None:
+        return FetchedOffset(tp)
+    return FetchedOffset(tp, value.offset, value.leader_epoch, value.metadata, value.commit_ms)
+
+
+def _refusal(group: Group, request: OffsetFetch) -> Refusal | None:
+    if not request.group_id.strip():
+        message = "group_id must not be empty or blank; name the group"
+        return Refusal(ErrorCode.INVALID_GROUP_ID, message, field="group_id")
+    if request.member_id is None or request.member_epoch is None:
+        return None
+    refusal = refusal_of_sender(group, request.member_id, None)
+    if refusal is not None:
+        return refusal
+    epoch = group.current[request.member_id].member_epoch
+    if request.member_epoch == epoch:
+        return None
+    message = f"member_epoch is {request.member_epoch} and the member's is {epoch}; ask again after a heartbeat"
+    return Refusal(ErrorCode.STALE_MEMBER_EPOCH, message, field="member_epoch")

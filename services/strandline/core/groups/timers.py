@@ -1,0 +1,149 @@
+"""What a coordinator remembers of members outside of its log: deadlines and sequences (G19, G21).
+
+Invariant: none of it survives the shard, and none has to: a new coordinator gives every member its full time (G8),
+and its epoch is another, in which sequences begin again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from strandline.core.groups.records import CurrentValue
+
+Member = tuple[str, str]
+"""Group id and member id."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatTaken:
+    """Note of a heartbeat that was taken; ``session_timeout_ms`` None: it has no session from now on."""
+
+    group_id: str
+    member_id: str
+    session_timeout_ms: int | None
+    sequence: int | None
+    replaces: str | None = None
+    """The member whose place this one takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTaken:
+    """Note of a member's commit that was taken."""
+
+    group_id: str
+    member_id: str
+    sequence: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationAsked:
+    """Note of an answer that asks a member to give up what ``row`` says."""
+
+    group_id: str
+    member_id: str
+    row: CurrentValue
+    rebalance_timeout_ms: int
+
+
+class Timers:
+    """Sessions, rebalance time-outs and sequences of the members of one shard."""
+
+    def __init__(self, forgotten_after_ms: int) -> None:
+        self.session_ends: dict[Member, int] = {}
+        self.rebalance_ends: dict[Member, tuple[CurrentValue, int]] = {}
+        """Until when a member must have given up what that row says."""
+        self.last_heartbeat_ms: dict[Member, int] = {}
+        self.last_commit_ms: dict[Member, int] = {}
+        self._heartbeat_sequences: dict[Member, int] = {}
+        self._commit_sequences: dict[Member, int] = {}
+        self._gone_since_ms: dict[Member, int] = {}
+        self._forgotten_after_ms = forgotten_after_ms
+        self._heap: list[tuple[int, Member]] = []
+
+    def is_late_heartbeat(self, member: Member, sequence: int | None) -> bool:
+        """Whether this heartbeat, or one sent after it, was taken before."""
+        return sequence is not None and sequence <= self._heartbeat_sequences.get(member, -1)
+
+    def is_late_commit(self, member: Member, sequence: int | None) -> bool:
+        """As `is_late_heartbeat`, for commits."""
+        return sequence is not None and sequence <= self._commit_sequences.get(member, -1)
+
+    def heartbeat(self, note: HeartbeatTaken, now_ms: int) -> None:
+        """A heartbeat was taken: the session begins again. Not only when it is answered: the client's lease counts
+        from when it was sent, so the session ends later than the lease either way."""
+        member = (note.group_id, note.member_id)
+        if note.sequence is not None:
+            self._heartbeat_sequences[member] = note.sequence
+        if note.replaces is not None:
+            self.gone((note.group_id, note.replaces), now_ms)
+        if note.session_timeout_ms is None:
+            self.gone(member, now_ms)
+            return
+        self._gone_since_ms.pop(member, None)
+        self.last_heartbeat_ms[member] = now_ms
+        self.begin_session(member, now_ms + note.session_timeout_ms)
+
+    def begin_session(self, member: Member, end_ms: int) -> None:
+        """The member's session ends at ``end_ms`` unless it is heard of."""
+        is_watched = member in self.session_ends
+        self.session_ends[member] = end_ms
+        if not is_watched:
+            heappush(self._heap, (end_ms, member))
+
+    def commit(self, note: CommitTaken, now_ms: int) -> None:
+        """A member's commit was taken."""
+        member = (note.group_id, note.member_id)
+        self.last_commit_ms[member] = now_ms
+        if note.sequence is not None:
+            self._commit_sequences[member] = note.sequence
+
+    def asked(self, note: RevocationAsked, now_ms: int) -> None:
+        """An answer left that asks for partitions: from the first such answer on the member has its time."""
+        member = (note.group_id, note.member_id)
+        known = self.rebalance_ends.get(member)
+        if known is None or known[0] != note.row:
+            self.begin_rebalance(member, note.row, now_ms + note.rebalance_timeout_ms)
+
+    def begin_rebalance(self, member: Member, row: CurrentValue, end_ms: int) -> None:
+        """The member must have given up what ``row`` says by ``end_ms``."""
+        self.rebalance_ends[member] = (row, end_ms)
+        heappush(self._heap, (end_ms, member))
+
+    def gone(self, member: Member, now_ms: int) -> None:
+        """The member has no deadlines any more. Its sequences stay for a while: a late copy of its join would make
+        it a member again."""
+        self.session_ends.pop(member, None)
+        self.rebalance_ends.pop(member, None)
+        self.last_heartbeat_ms.pop(member, None)
+        self.last_commit_ms.pop(member, None)
+        if member in self._heartbeat_sequences or member in self._commit_sequences:
+            self._gone_since_ms.pop(member, None)
+            self._gone_since_ms[member] = now_ms
+
+    def due(self, now_ms: int) -> list[Member]:
+        """The members of which a deadline may have passed, in order, each once; they stay watched."""
+        found: dict[Member, None] = {}
+        while self._heap and self._heap[0][0] <= now_ms:
+            member = heappop(self._heap)[1]
+            session_end = self.session_ends.get(member)
+            rebalance = self.rebalance_ends.get(member)
+            ends = [end for end in (session_end, rebalance[1] if rebalance else None) if end is not None]
+            if any(end <= now_ms for end in ends):
+                found[member] = None
+            elif ends:
+                heappush(self._heap, (min(ends), member))
+        for member in found:
+            heappush(self._heap, (now_ms + 1, member))
+        self._forget(now_ms)
+        return list(found)
+
+    def _forget(self, now_ms: int) -> None:
+        # Insertion order is that of the times.
+        while self._gone_since_ms:
+            member, since_ms = next(iter(self._gone_since_ms.items()))
+            if now_ms - since_ms < self._forgotten_after_ms:
+                return
+            del self._gone_since_ms[member]
+            self._heartbeat_sequences.pop(member, None)
+            self._commit_sequences.pop(member, None)

@@ -1,0 +1,207 @@
+"""GroupService on the wire: what a server reads and answers.
+
+Invariants: past this file a topic is its id (M63); an offset of a topic that is not known is refused by itself and
+never reaches a coordinator. A refusal of a whole commit is written to each of its partitions, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.group_messages import (
+    CommittedPartition,
+    FetchedOffset,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetToCommit,
+)
+from strandline.core.messages import LeaderHint
+from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.rpc.addressing import Asked, Topics, Unresolved, by_topic, check_cluster, gather, unresolved_by_topic
+from strandline.rpc.convert_errors import write_error, write_leader
+from strandline.v1 import group_service_pb2 as pb
+
+MAX_GROUP_ID = 249
+"""Characters of a group id, as of a topic's name."""
+
+_OUTCOMES = {
+    None: pb.COMMIT_OUTCOME_UNSPECIFIED,
+    Outcome.NOT_APPENDED: pb.COMMIT_OUTCOME_NOT_APPENDED,
+    Outcome.MAY_APPEAR: pb.COMMIT_OUTCOME_MAY_APPEAR,
+}
+
+
+class Commit(NamedTuple):
+    """A commit as the coordinator takes it, and what is answered without it."""
+
+    request: OffsetCommit
+    unresolved: tuple[Unresolved, ...]
+
+
+class GroupFetch(NamedTuple):
+    """One group of an OffsetFetch, or why it is not asked for; and what is answered without its coordinator."""
+
+    request: OffsetFetch
+    unresolved: tuple[Unresolved, ...] = ()
+    refusal: Refusal | None = None
+
+
+def check_group_id(group_id: str) -> Refusal | None:
+    """Refuse an id that no group can have."""
+    if group_id.strip() and len(group_id) <= MAX_GROUP_ID:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_GROUP_ID,
+        f"group_id has {len(group_id)} characters; give 1 to {MAX_GROUP_ID}, not all of them blank",
+        Outcome.NOT_APPENDED,
+        field="group_id",
+    )
+
+
+def read_commit(message: pb.OffsetCommitRequest, topics: Topics) -> Commit:
+    """A commit.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID, INVALID_GROUP_ID, INVALID_REQUEST: no partition is named, or one twice.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    if refusal := check_group_id(message.group_id):
+        raise Refused.of(refusal)
+    asked: Asked[OffsetToCommit] = gather(
+        [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics],
+        topics,
+        attrgetter("partition_index"),
+        _read_offset,
+    )
+    if not asked.parts and not asked.unresolved:
+        raise Refused(ErrorCode.INVALID_REQUEST, "topics names no partition; give at least one", Outcome.NOT_APPENDED)
+    epoch = message.generation_id_or_member_epoch if message.HasField("generation_id_or_member_epoch") else None
+    request = OffsetCommit(
+        group_id=message.group_id,
+        offsets=asked.parts,
+        member_id=message.member_id,
+        member_epoch=epoch,
+        instance_id=message.group_instance_id if message.HasField("group_instance_id") else None,
+        coordinator_epoch=message.coordinator_epoch if message.HasField("coordinator_epoch") else None,
+        sequence=message.sequence if message.HasField("sequence") else None,
+    )
+    return Commit(request, asked.unresolved)
+
+
+def _read_offset(tp: TopicPartition, partition: pb.OffsetCommitPartition) -> OffsetToCommit:
+    epoch = LeaderEpoch(partition.committed_leader_epoch) if partition.HasField("committed_leader_epoch") else None
+    return OffsetToCommit(tp, Offset(partition.committed_offset), epoch, partition.committed_metadata)
+
+
+def commit_response(
+    committed: Iterable[CommittedPartition],
+    unresolved: Iterable[Unresolved],
+    topics: Topics,
+    hint: LeaderHint | None = None,
+) -> pb.OffsetCommitResponse:
+    """What became of a commit; ``hint`` names the coordinator beside NOT_COORDINATOR."""
+    response = pb.OffsetCommitResponse()
+    for topic_id, parts in by_topic(committed, attrgetter("tp")):
+        topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
+        for part in parts:
+            row = topic.partitions.add(partition_index=part.tp.partition)
+            write_error(row, part.refusal)
+            row.outcome = _OUTCOMES[part.refusal.outcome if part.refusal else None]
+    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+        topic = response.topics.add(name=name, topic_id=topic_id)
+        for lost in vain:
+            row = topic.partitions.add(partition_index=lost.partition, outcome=pb.COMMIT_OUTCOME_NOT_APPENDED)
+            write_error(row, lost.refusal)
+    if hint is not None:
+        write_leader(response.current_coordinator, hint, topics)
+    return response
+
+
+def refused_commit(commit: Commit, refusal: Refusal) -> tuple[CommittedPartition, ...]:
+    """Every partition of a commit, refused with it."""
+    return tuple(CommittedPartition(offset.tp, refusal) for offset in commit.request.offsets)
+
+
+def read_offset_fetch(message: pb.OffsetFetchRequest, topics: Topics) -> tuple[GroupFetch, ...]:
+    """The groups whose offsets are wanted.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID, INVALID_REQUEST: no group is named, or one twice.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    names = [group.group_id for group in message.groups]
+    if not names or len(set(names)) < len(names):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"groups names {names}; name at least one group, and each once")
+    return tuple(_read_group(group, message.require_stable, topics) for group in message.groups)
+
+
+def _read_group(group: pb.OffsetFetchGroup, require_stable: bool, topics: Topics) -> GroupFetch:
+    asked: Asked[TopicPartition] | None = None
+    refusal = check_group_id(group.group_id)
+    if group.HasField("topics"):
+        named = [(topic.topic, topic.topic_id, topic.partitions) for topic in group.topics.topics]
+        try:
+            asked = gather(named, topics, int, lambda tp, _: tp)
+        except Refused as error:
+            refusal = refusal or error.refusal
+    request = OffsetFetch(
+        group_id=group.group_id,
+        partitions=asked.parts if asked is not None else None,
+        member_id=group.member_id if group.HasField("member_id") else None,
+        member_epoch=group.member_epoch if group.HasField("member_epoch") else None,
+        require_stable=require_stable,
+    )
+    return GroupFetch(request, asked.unresolved if asked is not None else (), refusal)
+
+
+def add_group(
+    response: pb.OffsetFetchResponse,
+    asked: GroupFetch,
+    found: Sequence[FetchedOffset] | Refusal,
+    topics: Topics,
+    hint: LeaderHint | None = None,
+) -> None:
+    """Add one group's offsets to an answer, or why there are none."""
+    group = response.groups.add(group_id=asked.request.group_id)
+    if isinstance(found, Refusal):
+        write_error(group, found)
+        if hint is not None:
+            write_leader(group.current_coordinator, hint, topics)
+        return
+    for topic_id, parts in by_topic(found, attrgetter("tp")):
+        topic = group.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
+        for part in parts:
+            row = topic.partitions.add(
+                partition_index=part.tp.partition,
+                committed_offset=part.offset,
+                committed_leader_epoch=part.leader_epoch,
+                metadata=part.metadata,
+                commit_timestamp_ms=part.commit_ms,
+            )
+            write_error(row, part.refusal)
+    for (name, topic_id), vain in unresolved_by_topic(asked.unresolved):
+        topic = group.topics.add(name=name, topic_id=topic_id)
+        for lost in vain:
+            write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+
+
+def add_coordinator(
+    response: pb.FindCoordinatorResponse, key: str, found: LeaderHint | Refusal, topics: Topics
+) -> None:
+    """Add where one key's coordinator is, or why there is none."""
+    row = response.coordinators.add(key=key)
+    endpoint = None
+    if isinstance(found, Refusal):
+        write_error(row, found)
+        return
+    if found.leader is not None:
+        endpoint = topics.endpoint_of(found.leader)
+    if found.leader is None or endpoint is None:
+        message = "the coordinator's partition has no leader that can be reached now; ask again"
+        write_error(row, Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
+        return
+    row.node_id, row.coordinator_epoch = found.leader, found.leader_epoch
+    row.host, row.port = endpoint

@@ -1,0 +1,223 @@
+"""GroupService over real nodes: offsets of groups without members, on every replica when they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from controller_stub import ControllerStub, topic
+from nodes_in_process import TOPIC, TOPIC_ID, running_nodes
+
+from strandline.coordinator.state_topic import PAUSE_MS, StateTopic
+from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.types import TopicPartition
+from strandline.replica.node import ReplicaNode
+from strandline.rpc.channels import open_channel
+from strandline.rpc.status import refusal_of
+from strandline.v1 import group_service_pb2 as pb
+from strandline.v1 import group_service_pb2_grpc as pb_grpc
+
+STATE_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a01"
+THREE = (1, 2, 3)
+
+
+def _controller(*, with_state: bool = True, replicas: tuple[int, ...] = THREE) -> ControllerStub:
+    ordinary = topic(TOPIC, TOPIC_ID, replicas, partitions=2, min_isr=2)
+    state = topic(GROUP_STATE, STATE_ID, replicas, partitions=4, min_isr=2)
+    return ControllerStub(ordinary, state) if with_state else ControllerStub(ordinary)
+
+
+@asynccontextmanager
+async def _groups(node: ReplicaNode) -> AsyncIterator[Any]:
+    assert node.client is not None
+    async with open_channel(node.client) as channel:
+        yield pb_grpc.GroupServiceStub(channel)
+
+
+def _commit(group: str = "g", offsets: dict[int, int] | None = None, **fields: Any) -> pb.OffsetCommitRequest:
+    request = pb.OffsetCommitRequest(group_id=group, **fields)
+    row = request.topics.add(name=TOPIC)
+    for index, offset in (offsets or {0: 5}).items():
+        row.partitions.add(partition_index=index, committed_offset=offset, committed_metadata=f"at {offset}")
+    return request
+
+
+def _fetch(*groups: str, stable: bool = True, **fields: Any) -> pb.OffsetFetchRequest:
+    return pb.OffsetFetchRequest(groups=[{"group_id": g, **fields} for g in groups], require_stable=stable)
+
+
+def _codes(answer: pb.OffsetCommitResponse) -> list[int]:
+    return [int(row.error_code) for topic_ in answer.topics for row in topic_.partitions]
+
+
+def _offsets(group: pb.OffsetFetchGroupResponse) -> dict[int, int]:
+    return {row.partition_index: row.committed_offset for t in group.topics for row in t.partitions}
+
+
+async def test_a_committed_offset_is_given_back(tmp_path: Path) -> None:
+    """With text and time, by the node that coordinates the group; a partition without one has none."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        assert _codes(await stub.OffsetCommit(_commit(offsets={0: 5}), timeout=5)) == [0]
+        answer = await stub.OffsetFetch(_fetch("g", topics={"topics": [{"topic": TOPIC, "partitions": [0, 1]}]}))
+
+    (group,) = answer.groups
+    with_offset, without = group.topics[0].partitions
+    assert (with_offset.committed_offset, with_offset.metadata) == (5, "at 5")
+    assert with_offset.commit_timestamp_ms > 1_700_000_000_000
+    assert not without.HasField("committed_offset") and without.error_code == 0
+
+
+async def test_what_is_answered_is_on_every_replica(tmp_path: Path) -> None:
+    """The logs of the state's partition are equal byte for byte, and hold the commit."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        await stub.OffsetCommit(_commit(), timeout=5)
+        tp = TopicPartition(STATE_ID, partition_of("g", 4))
+        ends = [node.driver.core.describe_replica(tp).leo for node in nodes]  # type: ignore[union-attr]
+        name = f"{GROUP_STATE}-{tp.partition}/{0:020}.log"
+        files = [(tmp_path / f"node-{n}" / name).read_bytes() for n in THREE]
+
+    assert ends == [1, 1, 1]
+    assert files[0] == files[1] == files[2] != b""
+
+
+async def test_a_node_that_does_not_coordinate_says_who_does(tmp_path: Path) -> None:
+    """NOT_COORDINATOR with the coordinator's address, for a commit and for a fetch."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[1]) as stub:
+        committed = await stub.OffsetCommit(_commit(), timeout=5)
+        fetched = await stub.OffsetFetch(_fetch("g"))
+        home = nodes[0].client
+
+    assert home is not None
+    assert _codes(committed) == [ErrorCode.NOT_COORDINATOR]
+    assert committed.topics[0].partitions[0].outcome == pb.COMMIT_OUTCOME_NOT_APPENDED
+    assert fetched.groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    for hint in (committed.current_coordinator, fetched.groups[0].current_coordinator):
+        assert (hint.leader_id, hint.endpoint.port) == (1, home.port)
+
+
+async def test_any_node_names_the_coordinator(tmp_path: Path) -> None:
+    """FindCoordinator answers key by key; an id that no group can have is refused by itself."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[2]) as stub:
+        answer = await stub.FindCoordinator(pb.FindCoordinatorRequest(coordinator_keys=["g", " "]))
+        home = nodes[0].client
+
+    found, refused = answer.coordinators
+    assert home is not None
+    assert (found.key, found.node_id, found.port, found.coordinator_epoch) == ("g", 1, home.port, 0)
+    assert (refused.error_code, refused.HasField("node_id")) == (ErrorCode.INVALID_GROUP_ID, False)
+
+
+async def test_a_topic_that_is_not_there_fails_alone(tmp_path: Path) -> None:
+    """Of a commit for three topics, the known one counts."""
+    request = _commit(offsets={0: 7})
+    request.topics.add(name="nowhere").partitions.add(partition_index=0, committed_offset=1)
+    request.topics.add(topic_id=TOPIC_ID).partitions.add(partition_index=9, committed_offset=1)
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        codes = _codes(await stub.OffsetCommit(request, timeout=5))
+        fetched = await stub.OffsetFetch(_fetch("g"))
+
+    assert sorted(codes) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert _offsets(fetched.groups[0]) == {0: 7}
+
+
+async def test_groups_are_answered_one_by_one(tmp_path: Path) -> None:
+    """Several groups in one fetch, each with its own offsets or its own error."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        for number, group in enumerate(("a", "b", "c")):
+            await stub.OffsetCommit(_commit(group, {0: number}), timeout=5)
+        answer = await stub.OffsetFetch(_fetch("c", "a", " ", "none", stable=False))
+
+    assert [_offsets(group) for group in answer.groups] == [{0: 2}, {0: 0}, {}, {}]
+    assert [group.error_code for group in answer.groups] == [0, 0, ErrorCode.INVALID_GROUP_ID, 0]
+
+
+async def test_offsets_survive_the_restart_of_all_nodes(tmp_path: Path) -> None:
+    """The next processes load them from the log."""
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        await stub.OffsetCommit(_commit(offsets={0: 5, 1: 6}), timeout=5)
+    async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
+        answer = await _until_served(stub)
+
+    assert _offsets(answer.groups[0]) == {0: 5, 1: 6}
+
+
+async def _until_served(stub: Any) -> pb.OffsetFetchResponse:
+    while True:
+        answer: pb.OffsetFetchResponse = await stub.OffsetFetch(_fetch("g"), timeout=5)
+        if answer.groups[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return answer
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (pb.OffsetCommitRequest(group_id="g"), ErrorCode.INVALID_REQUEST),
+        (_commit(""), ErrorCode.INVALID_GROUP_ID),
+        (_commit("x" * 250), ErrorCode.INVALID_GROUP_ID),
+        (_commit(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (pb.OffsetFetchRequest(), ErrorCode.INVALID_REQUEST),
+        (_fetch("g", "g"), ErrorCode.INVALID_REQUEST),
+        (pb.FindCoordinatorRequest(), ErrorCode.INVALID_REQUEST),
+        (pb.FindCoordinatorRequest(coordinator_keys=["g"], key_type=1), ErrorCode.INVALID_REQUEST),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_malformed_request_is_refused_whole(tmp_path: Path, request_: Any, code: ErrorCode) -> None:
+    """The status carries the code, and the sentence names the field."""
+    method = type(request_).__name__.removesuffix("Request")
+    async with running_nodes(_controller(replicas=(1,)), tmp_path) as nodes, _groups(nodes[0]) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await getattr(stub, method)(request_, timeout=5)
+
+    assert refusal_of(error.value).code is code
+
+
+async def test_the_topic_is_asked_for_when_somebody_needs_it(tmp_path: Path) -> None:
+    """Without it COORDINATOR_NOT_AVAILABLE, and the controller was asked once, however many calls came."""
+    asked: list[str] = []
+
+    async def create(name: str) -> Refusal | None:
+        asked.append(name)
+        return None
+
+    async with running_nodes(_controller(with_state=False, replicas=(1,)), tmp_path) as nodes:
+        nodes[0].groups.state_topic._create = create
+        async with _groups(nodes[0]) as stub:
+            committed = [_codes(await stub.OffsetCommit(_commit(), timeout=5)) for _ in range(3)]
+            found = await stub.FindCoordinator(pb.FindCoordinatorRequest(coordinator_keys=["g"]))
+
+    assert committed == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]] * 3
+    assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert asked == [GROUP_STATE]
+
+
+async def test_why_the_controller_does_not_create_it_is_passed_on() -> None:
+    """The next caller is given the controller's sentence; the controller is asked again after a pause."""
+    now = [0]
+    why = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "2 nodes are alive")
+    asked: list[str] = []
+
+    async def create(name: str) -> Refusal | None:
+        asked.append(name)
+        if len(asked) > 1:
+            raise Refused(ErrorCode.NETWORK_EXCEPTION, "no controller")
+        return why
+
+    state = StateTopic(GROUP_STATE, create, lambda: now[0])
+    state.want()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert state.want() is why
+    now[0] += PAUSE_MS
+    state.want()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert "no controller" in state.want().message
+    assert len(asked) == 2
+    await state.close()

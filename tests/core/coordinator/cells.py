@@ -1,0 +1,135 @@
+"""A state machine small enough to see through: named cells of scopes, each with a number.
+
+It stands on the shard exactly as groups do, so what is shown of its answers and its log holds for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster_of_cores import Cluster
+
+from strandline.core.coordinator.machine import Context, Decision
+from strandline.core.coordinator.records import Batch, Record
+from strandline.core.coordinator.serving import Coordinators
+from strandline.core.coordinator.shard import Shard, ShardLimits
+from strandline.core.errors import Refusal
+from strandline.core.types import TopicPartition
+from strandline.sim.record_codec import IdentityCodec
+
+TOPIC = "lines"
+"""The name that every topic of `core_builders.metadata` has."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A key."""
+
+    scope: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Put:
+    """Sets cells of a scope in one batch; None deletes one. ``fenced``: the answer needs a read barrier."""
+
+    scope: str
+    values: tuple[tuple[str, int | None], ...]
+    fenced: bool = False
+
+
+@dataclass(frozen=True)
+class Get:
+    """Reads a scope, or all of them; ``fenced`` as above."""
+
+    scope: str | None
+    fenced: bool = False
+
+
+class Cells:
+    """The machine. ``due`` is what its next tick writes."""
+
+    def __init__(self) -> None:
+        self.cells: dict[Cell, int] = {}
+        self.due: list[Decision] = []
+        self.excused: list[int] = []
+        self.takes: list[object] = []
+        self.answers: list[object] = []
+        self.unix_ms: list[int] = []
+
+    def apply(self, record: Record) -> None:
+        assert isinstance(record.key, Cell)
+        if record.value is None:
+            self.cells.pop(record.key, None)
+        else:
+            assert isinstance(record.value, int)
+            self.cells[record.key] = record.value
+
+    def decide(self, request: object, context: Context) -> Decision:
+        self.unix_ms.append(context.unix_ms)
+        if isinstance(request, Get):
+            return Decision(answer=self.of(request.scope), scope=request.scope, barrier=request.fenced)
+        assert isinstance(request, Put)
+        return Decision(
+            batches=(batch_of(request.scope, *request.values),),
+            answer="put",
+            scope=request.scope,
+            barrier=request.fenced,
+            taken=request,
+            answered=request,
+        )
+
+    def of(self, scope: str | None) -> dict[str, int]:
+        """Name to number."""
+        return {key.name: value for key, value in self.cells.items() if scope in (None, key.scope)}
+
+    def tick(self, context: Context) -> Sequence[Decision]:
+        due, self.due = self.due, []
+        return due
+
+    def computed(self, result: object, context: Context) -> Decision:
+        assert isinstance(result, Decision)
+        return result
+
+    def taken(self, note: object, now_ms: int) -> None:
+        self.takes.append(note)
+
+    def answered(self, note: object, now_ms: int) -> None:
+        self.answers.append(note)
+
+    def excuse(self, context: Context) -> None:
+        self.excused.append(context.now_ms)
+
+
+def batch_of(scope: str, *values: tuple[str, int | None]) -> Batch:
+    """A batch of records of one scope."""
+    return tuple(Record(Cell(scope, name), value) for name, value in values)
+
+
+def put(scope: str = "g", *, fenced: bool = False, **values: int | None) -> Put:
+    """A request to set cells."""
+    return Put(scope, tuple(values.items()), fenced)
+
+
+def coordinators(**limits: int) -> Coordinators:
+    """The parts of a node that coordinates cells."""
+    return Coordinators(codec=IdentityCodec(), machines={TOPIC: Cells}, limits=ShardLimits(**limits))
+
+
+def shard_of(cluster: Cluster, node: int, tp: TopicPartition) -> Shard:
+    """The shard that ``node`` has of ``tp``."""
+    return cluster.cores[node]._coordinators.shards[tp]
+
+
+def cells_of(cluster: Cluster, node: int, tp: TopicPartition) -> Cells:
+    """Its machine."""
+    machine: Any = shard_of(cluster, node, tp).machine
+    assert isinstance(machine, Cells)
+    return machine
+
+
+def code(answer: object) -> str:
+    """The name of a refusal's code, or the answer itself if it is none."""
+    return answer.code.name if isinstance(answer, Refusal) else repr(answer)

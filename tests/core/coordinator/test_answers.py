@@ -1,0 +1,234 @@
+"""When a coordinator answers: what its answer depends on is committed, and it may serve at all (G5, G6, G8)."""
+
+from __future__ import annotations
+
+from cells import Get, batch_of, cells_of, code, coordinators, put, shard_of
+from cluster_of_cores import UNIX_MS, Cluster
+from core_builders import TP, F, L, partition_image
+
+from strandline.core.coordinator.machine import Decision
+from strandline.core.coordinator.shard import ShardState
+from strandline.core.errors import Outcome, Refusal
+from strandline.core.events import CallGone, Ticked
+
+ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
+
+
+def _cluster(**limits: int) -> Cluster:
+    """Node 1 leads and coordinates, node 2 follows; both have ticked once."""
+    cluster = Cluster(1, 2, coordinators=coordinators(**limits))
+    cluster.push_all(ONE)
+    cluster.settle()
+    cluster.advance(100, settle=True)
+    return cluster
+
+
+def test_a_write_is_answered_when_the_hw_has_passed_it() -> None:
+    """What was put is answered only after the follower has it, and not at the append."""
+    cluster = _cluster()
+    request = cluster.ask_coordinator(put(a=1))
+
+    assert request not in cluster.answered
+    cluster.settle()
+    assert cluster.answered[request] == "put"
+
+
+def test_a_read_waits_for_the_write_that_it_shows() -> None:
+    """A read of a scope with an open write is answered with it, after it."""
+    cluster = _cluster()
+    wrote = cluster.ask_coordinator(put(a=1))
+    read = cluster.ask_coordinator(Get("g"))
+
+    assert not {wrote, read} & set(cluster.answered)
+    cluster.settle()
+    assert list(cluster.answered)[-2:] == [wrote, read]
+    assert cluster.answered[read] == {"a": 1}
+
+
+def test_a_scope_without_open_writes_is_answered_at_once() -> None:
+    """The open write of one scope holds no other back."""
+    cluster = _cluster()
+    cluster.ask_coordinator(put("g", a=1))
+    read = cluster.ask_coordinator(Get("other"))
+
+    assert cluster.answered[read] == {}
+
+
+def test_an_answer_for_the_whole_shard_waits_for_all_its_writes() -> None:
+    """A read without a scope waits for the newest write of any."""
+    cluster = _cluster()
+    cluster.ask_coordinator(put("g", a=1))
+    cluster.ask_coordinator(put("h", b=2))
+    read = cluster.ask_coordinator(Get(None))
+
+    assert read not in cluster.answered
+    cluster.settle()
+    assert cluster.answered[read] == {"a": 1, "b": 2}
+    assert cluster.answered[cluster.ask_coordinator(Get(None))] == {"a": 1, "b": 2}
+
+
+def test_whoever_waits_when_leadership_is_lost_hears_so() -> None:
+    """NOT_COORDINATOR, with MAY_APPEAR for what was appended and NOT_APPENDED for what was not."""
+    cluster = _cluster()
+    wrote = cluster.ask_coordinator(put(a=1))
+    read = cluster.ask_coordinator(Get("g"))
+    cluster.push(L, partition_image(leader=2, epoch=1, version=2, isr=(1, 2), min_isr=2))
+
+    answers = [cluster.answered[wrote], cluster.answered[read]]
+    assert [code(a) for a in answers] == ["NOT_COORDINATOR"] * 2
+    assert [a.outcome for a in answers if isinstance(a, Refusal)] == [Outcome.MAY_APPEAR, Outcome.NOT_APPENDED]
+
+
+def test_what_is_not_committed_in_time_is_refused_at_the_deadline() -> None:
+    """REQUEST_TIMED_OUT and MAY_APPEAR; a later answer of the same scope still leaves when its own write commits."""
+    cluster = _cluster()
+    first = cluster.ask_coordinator(put(a=1), timeout=500)
+    second = cluster.ask_coordinator(put(a=2), timeout=60_000)
+    cluster.advance(600)
+
+    answer = cluster.answered[first]
+    assert isinstance(answer, Refusal)
+    assert (code(answer), answer.outcome) == ("REQUEST_TIMED_OUT", Outcome.MAY_APPEAR)
+    assert second not in cluster.answered
+    cluster.settle()
+    assert cluster.answered[second] == "put"
+
+
+def test_a_caller_that_left_holds_nobody_back() -> None:
+    """Its answer is dropped, and the one behind it in the same scope leaves as soon as it may."""
+    cluster = _cluster()
+    gone = cluster.ask_coordinator(put(a=1))
+    stays = cluster.ask_coordinator(put(a=2))
+    cluster.step(L, CallGone(cluster.now, gone))
+    cluster.settle()
+
+    assert gone not in cluster.answered
+    assert cluster.answered[stays] == "put"
+
+
+def test_below_min_isr_nothing_is_written() -> None:
+    """A request that needs a write is refused and leaves no record; a plain read is answered."""
+    cluster = _cluster()
+    cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
+    leo = cluster.log(L).leo
+    wrote = cluster.ask_coordinator(put(a=1))
+    read = cluster.ask_coordinator(Get("g"))
+
+    answer = cluster.answered[wrote]
+    assert isinstance(answer, Refusal)
+    assert (code(answer), answer.outcome) == ("COORDINATOR_NOT_AVAILABLE", Outcome.NOT_APPENDED)
+    assert cluster.log(L).leo == leo
+    assert cluster.answered[read] == {}
+    assert cells_of(cluster, L, TP).takes == []
+
+
+def test_time_below_min_isr_is_nobodys_fault() -> None:
+    """When the shard can write again, the machine is told to give every member its full time."""
+    cluster = _cluster()
+    cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
+    cluster.advance(300)
+    excused = len(cells_of(cluster, L, TP).excused)
+    cluster.push(L, partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2, version=3))
+    cluster.advance(100)
+
+    assert len(cells_of(cluster, L, TP).excused) == excused + 1
+    cluster.advance(300)
+    assert len(cells_of(cluster, L, TP).excused) == excused + 1
+
+
+def test_a_machine_does_not_act_while_nothing_is_committed() -> None:
+    """An open write that stays open stops the ticks of the machine, which begin again once it is committed."""
+    cluster = _cluster()
+    cells = cells_of(cluster, L, TP)
+    cluster.ask_coordinator(put(a=1), timeout=60_000)
+    cluster.advance(3_000)
+    leo = cluster.log(L).leo
+    cells.due = [Decision(batches=(batch_of("g", ("b", 7)),), scope="g")]
+    cluster.advance(300)
+    assert cluster.log(L).leo == leo
+    cluster.settle()
+    cluster.advance(100, settle=True)
+
+    assert cells.of("g") == {"a": 1, "b": 7}
+
+
+def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
+    """Until then COORDINATOR_LOAD_IN_PROGRESS: what it folded may not be committed (G6)."""
+    cluster = _cluster()
+    cluster.ask_coordinator(put(a=1))
+    cluster.settle()
+    # Node 2 has a record that no HW covers yet when it is elected.
+    cluster.ask_coordinator(put(a=2))
+    while cluster.ends(F)[0] < cluster.ends(L)[0]:
+        (cluster.deliver(F, L) if cluster.waiting(F, L) else cluster.deliver(L, F))
+    cluster.push(F, partition_image(leader=2, epoch=1, version=2, min_isr=2))
+    cluster.step(F, Ticked(cluster.now, UNIX_MS))
+
+    assert shard_of(cluster, F, TP).state is ShardState.UNSETTLED
+    early = cluster.ask_coordinator(Get("g"), node=F)
+    assert code(cluster.answered[early]) == "COORDINATOR_LOAD_IN_PROGRESS"
+    cluster.push(L, partition_image(leader=2, epoch=1, version=2, min_isr=2))
+    cluster.settle()
+    late = cluster.ask_coordinator(Get("g"), node=F)
+    assert cluster.answered[late] == {"a": 2}
+
+
+def test_a_node_that_does_not_lead_says_who_does() -> None:
+    """NOT_COORDINATOR, without anything appended."""
+    cluster = _cluster()
+    answer = cluster.answered[cluster.ask_coordinator(put(a=1), node=F)]
+
+    assert isinstance(answer, Refusal)
+    assert (code(answer), answer.outcome) == ("NOT_COORDINATOR", Outcome.NOT_APPENDED)
+
+
+def test_what_is_written_carries_the_wall_clock() -> None:
+    """The context of a decision has the wall clock of the last tick, and the time since."""
+    cluster = _cluster()
+    cluster.now += 30
+    cluster.ask_coordinator(put(a=1))
+
+    assert cells_of(cluster, L, TP).unix_ms == [UNIX_MS + cluster.now]
+
+
+def test_a_request_that_needs_too_large_a_batch_is_refused_whole() -> None:
+    """MESSAGE_TOO_LARGE, and nothing of it is in the log."""
+    cluster = _cluster(max_batch_bytes=200)
+    leo = cluster.log(L).leo
+    request = cluster.ask_coordinator(put(a=1, b=2, c=3))
+
+    assert code(cluster.answered[request]) == "MESSAGE_TOO_LARGE"
+    assert cluster.log(L).leo == leo
+
+
+def test_what_nobody_asked_for_is_parted_into_batches_that_fit() -> None:
+    """A decision of a tick that needs a larger batch is written as several, all its records in order."""
+    cluster = _cluster(max_batch_bytes=200)
+    cells = cells_of(cluster, L, TP)
+    cells.due = [Decision(batches=(batch_of("g", *((f"k{i}", i) for i in range(7))),), scope="g")]
+    cluster.advance(100)
+
+    written = [payload for _, payload in cluster.disks[L][TP].batches]
+    assert [len(batch) for batch in written] == [1, 2, 2, 2]
+    assert [record.value for batch in written for record in batch] == list(range(7))
+
+
+def test_notes_of_a_decision_are_given_when_taken_and_when_answered() -> None:
+    """``taken`` at the append, ``answered`` when the answer leaves; a refused decision leaves neither."""
+    cluster = _cluster()
+    cells = cells_of(cluster, L, TP)
+    cluster.ask_coordinator(put(a=1))
+    assert (len(cells.takes), len(cells.answers)) == (1, 0)
+    cluster.settle()
+    assert len(cells.answers) == 1
+
+
+def test_so_many_wait_and_no_more() -> None:
+    """Beyond the bound a request is refused before it is decided."""
+    cluster = _cluster(max_waiting=2)
+    for value in range(2):
+        cluster.ask_coordinator(put(a=value))
+    refused = cluster.ask_coordinator(put(a=3))
+
+    assert code(cluster.answered[refused]) == "THROTTLING_QUOTA_EXCEEDED"
+    assert len(cells_of(cluster, L, TP).takes) == 2

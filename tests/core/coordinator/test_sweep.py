@@ -1,0 +1,189 @@
+"""Sweep and trim: a log stays short, and never loses the newest value of a key (G9, I31)."""
+
+from __future__ import annotations
+
+from cells import Cell, Cells, Get, cells_of, coordinators, put, shard_of
+from cluster_of_cores import Cluster
+from core_builders import TP, F, L, partition_image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.sweep import Sweep
+from strandline.core.coordinator.table import Table
+from strandline.core.types import Offset
+
+BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
+SMALL = {"sweep_above_bytes": 1_000, "sweep_step_bytes": 120, "batch_bytes": 120}
+
+
+def _cluster(**limits: int) -> Cluster:
+    cluster = Cluster(1, 2, coordinators=coordinators(**limits))
+    cluster.push_all(BOTH)
+    cluster.settle()
+    cluster.advance(100, settle=True)
+    return cluster
+
+
+def _write(cluster: Cluster, values: range, cells: int = 5) -> None:
+    for value in values:
+        cluster.ask_coordinator(put(**{f"c{value % cells}": value}))
+        cluster.settle()
+
+
+def folded(cluster: Cluster, node: int) -> dict[Cell, object]:
+    """What a log folds to from its log start, read from the disk alone."""
+    log = cluster.disks[node][TP]
+    state: dict[Cell, object] = {}
+    for header, batch in log.batches:
+        if header.next_offset > log.log_start:
+            for record in batch:
+                state.pop(record.key, None)
+                if record.value is not None:
+                    state[record.key] = record.value
+    return state
+
+
+def test_a_log_that_grew_is_swept_and_its_front_cut_off() -> None:
+    """The log start moves to where the sweep began, on the leader and on the follower, and the state is unchanged."""
+    cluster = _cluster(**SMALL)
+    _write(cluster, range(40))
+    before = cells_of(cluster, L, TP).of("g")
+    cluster.advance(1_000, settle=True)
+
+    start = cluster.log(L).log_start_offset
+    assert start == 40
+    assert cluster.log(F).log_start_offset == 40
+    assert shard_of(cluster, L, TP).log_bytes < 1_000
+    assert folded(cluster, L) == folded(cluster, F) == cells_of(cluster, L, TP).cells
+    assert cells_of(cluster, L, TP).of("g") == before
+
+
+def test_a_log_that_is_mostly_live_is_not_swept() -> None:
+    """Size alone is no reason: the log must be four times as large as what it holds."""
+    cluster = _cluster(**SMALL)
+    _write(cluster, range(40), cells=40)
+    cluster.advance(1_000, settle=True)
+
+    assert cluster.log(L).log_start_offset == 0
+
+
+def test_nothing_is_cut_off_before_the_sweep_is_committed() -> None:
+    """While the follower lacks the last swept record, the front stays (R56)."""
+    cluster = _cluster(**SMALL)
+    _write(cluster, range(40))
+    cluster.advance(1_000)
+
+    assert shard_of(cluster, L, TP).sweep is not None
+    assert cluster.log(L).log_start_offset == 0
+
+
+def test_a_deleted_key_needs_no_tombstone() -> None:
+    """After the trim a deleted key is neither in the log nor in what it folds to."""
+    cluster = _cluster(**SMALL)
+    _write(cluster, range(40))
+    cluster.ask_coordinator(put(c0=None))
+    cluster.settle()
+    cluster.advance(1_000, settle=True)
+
+    swept = [
+        record.key.name
+        for header, batch in cluster.disks[L][TP].batches
+        if header.base_offset >= 41
+        for record in batch
+    ]
+    assert cluster.log(L).log_start_offset == 41
+    assert "c0" not in swept
+    assert set(cells_of(cluster, L, TP).of("g")) == {"c1", "c2", "c3", "c4"}
+
+
+def test_a_new_leader_after_a_half_sweep_has_everything() -> None:
+    """The one that was elected folds the same state, and may sweep on its own."""
+    cluster = _cluster(**SMALL)
+    _write(cluster, range(40))
+    cluster.advance(100, settle=True)
+    before = cells_of(cluster, L, TP).of("g")
+    assert shard_of(cluster, L, TP).sweep is not None
+    for node in (F, L):
+        cluster.push(node, partition_image(leader=2, epoch=1, version=2, min_isr=2))
+    cluster.settle()
+    cluster.advance(2_000, settle=True)
+
+    assert cells_of(cluster, F, TP).of("g") == before
+    assert cluster.log(F).log_start_offset >= 40
+    assert folded(cluster, L) == folded(cluster, F) == cells_of(cluster, F, TP).cells
+
+
+def test_a_key_that_was_written_since_is_not_written_again() -> None:
+    """A sweep leaves out what already lies at or above its first offset."""
+    table = Table()
+    for offset, name in enumerate("abc"):
+        table.fold(Record(Cell("g", name), offset), 10, Offset(offset))
+    sweep = Sweep(table, Offset(3))
+    table.fold(Record(Cell("g", "b"), 9), 10, Offset(3))
+    written: list[str] = []
+
+    def append(batch: tuple[Record, ...]) -> None:
+        written.extend(record.key.name for record in batch if isinstance(record.key, Cell))
+
+    while not sweep.is_written:
+        sweep.step(10, 10, append)
+    assert written == ["a", "c"]
+
+
+def test_writes_are_amplified_by_a_third_at_most() -> None:
+    """What sweeps append is at most 0.34 of what was written, where live records are a quarter of the log or less."""
+    cluster = _cluster(sweep_above_bytes=6_000, sweep_step_bytes=1_200, batch_bytes=1_200)
+    wanted = 0
+    for round_ in range(60):
+        for value in range(10):
+            cluster.ask_coordinator(put(**{f"c{value}": round_}))
+            wanted += 121
+        cluster.settle()
+        cluster.advance(100, settle=True)
+
+    appended = sum(h.size_bytes for h in cluster.disks[L][TP].headers)
+    assert cluster.log(L).log_start_offset > 0
+    assert appended / wanted <= 1.34
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 7), st.one_of(st.none(), st.integers(0, 99))),
+        st.tuples(st.just("tick"), st.just(0), st.none()),
+        st.tuples(st.just("settle"), st.just(0), st.none()),
+        st.tuples(st.just("elect"), st.integers(1, 2), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVENTS)
+def test_live_state_is_the_fold_of_the_log_from_any_log_start(events: list[tuple[str, int, int | None]]) -> None:
+    """I31: after any history of writes, ticks, elections and sweeps, on the leader and on whoever is elected."""
+    cluster = Cluster(1, 2, coordinators=coordinators(sweep_above_bytes=300, sweep_ratio=2, sweep_step_bytes=120))
+    cluster.push_all(BOTH)
+    cluster.settle()
+    leader, epoch = L, 0
+    for what, number, value in events:
+        if what == "put":
+            cluster.ask_coordinator(put(f"g{number % 3}", **{f"c{number}": value}), node=leader)
+        elif what == "tick":
+            cluster.advance(100)
+        elif what == "settle":
+            cluster.settle()
+        else:
+            leader, epoch = (L, F)[number - 1], epoch + 1
+            image = partition_image(leader=number, epoch=epoch, version=epoch + 1, min_isr=2)
+            cluster.push_all(image)
+        machine = cells_of(cluster, leader, TP)
+        assert folded(cluster, leader) == machine.cells == shard_of(cluster, leader, TP).table.values()
+    cluster.settle()
+    cluster.advance(2_000, settle=True)
+
+    assert isinstance(shard_of(cluster, leader, TP).machine, Cells)
+    assert folded(cluster, L) == folded(cluster, F) == cells_of(cluster, leader, TP).cells
+    request = cluster.ask_coordinator(Get("g0"), node=leader)
+    cluster.settle()
+    assert cluster.answered[request] == cells_of(cluster, leader, TP).of("g0")

@@ -1,0 +1,90 @@
+"""Static members: restarts without a rebalance, and who may use an instance id (T76, KAFKA-20434)."""
+
+from __future__ import annotations
+
+import pytest
+from groups_alone import GroupsAlone, Topics, code, told
+
+
+@pytest.fixture
+def alone() -> GroupsAlone:
+    """Two static members that are stable."""
+    alone = GroupsAlone(Topics(foo=4))
+    alone.join("a1", "foo", instance_id="a", session_timeout_ms=6_000)
+    alone.join("b1", "foo", instance_id="b")
+    alone.settle()
+    return alone
+
+
+def test_t76_leaving_for_a_restart(alone: GroupsAlone) -> None:
+    """T76: a leave with -2 is answered -2, raises no epoch and keeps the partitions; the session still runs."""
+    epoch, had = alone.group.epoch, alone.has("a1")
+
+    answer = alone.beat("a1", -2, instance_id="a")
+
+    assert answer.member_epoch == -2
+    assert alone.group.epoch == epoch
+    assert alone.has("a1") == had
+    alone.tick(6_000)
+    assert alone.group.epoch == epoch + 1
+    assert "a1" not in alone.group.members
+
+
+def test_t76_the_same_instance_comes_back(alone: GroupsAlone) -> None:
+    """T76: the instance returns under another member id: the same assignment, no new epoch."""
+    epoch, had = alone.group.epoch, alone.has("a1")
+    alone.beat("a1", -2, instance_id="a")
+
+    answer = alone.join("a2", "foo", instance_id="a", session_timeout_ms=6_000)
+
+    assert told(answer) == (epoch, had)
+    assert alone.group.epoch == epoch
+    assert sorted(alone.group.members) == ["a2", "b1"]
+    assert code(alone.beat("a1", epoch, instance_id="a")) == "FENCED_INSTANCE_ID"
+
+
+def test_t76_an_instance_that_is_in_use(alone: GroupsAlone) -> None:
+    """T76: while the old member is present, another with its instance id is refused: UNRELEASED_INSTANCE_ID."""
+    assert alone.join("a2", "foo", instance_id="a").code == 111
+
+
+def test_t76_wrong_ids(alone: GroupsAlone) -> None:
+    """T76: a wrong member id for a known instance is fenced (82), an unknown instance that leaves is unknown (25)."""
+    assert alone.beat("b1", 2, instance_id="a").code == 82
+    assert alone.beat("b1", -2, instance_id="a").code == 82
+    assert alone.beat("a1", -2, instance_id="c").code == 25
+
+
+def test_another_assignor_after_the_restart_is_a_new_target(alone: GroupsAlone) -> None:
+    """KAFKA-20434: a static member that returns with another assignor gets the group a new target."""
+    epoch = alone.group.epoch
+    alone.beat("a1", -2, instance_id="a")
+    alone.beat("b1", owned=alone.has("b1"), server_assignor="range")
+    alone.join("a2", "foo", instance_id="a", server_assignor="range")
+    alone.settle()
+
+    assert alone.group.epoch == epoch + 2
+    assert alone.group.target is not None
+    assert alone.group.target.assignor == "range"
+    assert (alone.has("a2"), alone.has("b1")) == ({"foo": [0, 1]}, {"foo": [2, 3]})
+
+
+def test_another_subscription_after_the_restart_is_a_new_epoch(alone: GroupsAlone) -> None:
+    """G15: what the member subscribes to has changed over its restart."""
+    epoch = alone.group.epoch
+    alone.topics.put("bar", 1)
+    alone.beat("a1", -2, instance_id="a")
+
+    alone.join("a2", "foo", "bar", instance_id="a")
+
+    assert alone.group.epoch == epoch + 1
+
+
+def test_who_is_away_is_not_heard(alone: GroupsAlone) -> None:
+    """A member that left with -2 comes back with epoch 0 only, and commits nothing until then."""
+    epoch = alone.group.current["a1"].member_epoch
+    alone.beat("a1", -2, instance_id="a")
+
+    assert code(alone.beat("a1", epoch, instance_id="a")) == "FENCED_MEMBER_EPOCH"
+    assert [each.refusal.code.name for each in alone.commit(member_id="a1", epoch=epoch)] == ["STALE_MEMBER_EPOCH"]
+    assert alone.join("a1", "foo", instance_id="a").member_epoch == epoch

@@ -1,0 +1,206 @@
+"""A node's going in several steps: how many partitions each changes, what comes first, and what ends in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controller_builders import TOPIC, TOPIC_ID, Controller
+
+from strandline.core.controller_effects import Commit, ContinueStep, ControllerEffect
+from strandline.core.controller_events import ConnectionRefused, ControllerTicked, StepContinued
+from strandline.core.controller_messages import CreateTopics, DeleteTopics, NewTopic, ShutdownNode, TopicRef
+from strandline.core.controller_state import ClusterState, ControllerTimings
+from strandline.core.leadership import held_back
+from strandline.core.messages import PartitionImage
+from strandline.core.types import NodeId, TopicPartition
+
+TIMINGS = ControllerTimings(partitions_per_step=2, auto_leader_rebalance=False)
+LED_BY_3 = ((1, 2, 3), (3, 1, 2), (2, 3, 1), (3, 2, 1), (3, 1, 2))
+"""Assignments of a topic: its partitions 1, 3 and 4 are led by node 3."""
+
+
+def with_topic(*assignments: tuple[int, ...], timings: ControllerTimings = TIMINGS, **configs: str) -> Controller:
+    """Four nodes and a topic of one partition for each assignment."""
+    controller = Controller(timings=timings)
+    controller.start(1, 2, 3, 4)
+    given = tuple((number, tuple(map(NodeId, nodes))) for number, nodes in enumerate(assignments))
+    settings = tuple((key.replace("_", "."), value) for key, value in configs.items())
+    topic = NewTopic(name=TOPIC, topic_id=TOPIC_ID, assignments=given, configs=settings)
+    (created,) = controller.ask(CreateTopics(topics=(topic,))).topics
+    assert created.refusal is None
+    return controller
+
+
+def lose(controller: Controller, *nodes: int) -> list[ControllerEffect]:
+    """The step in which these nodes are found gone."""
+    gone = tuple((NodeId(node), controller.epochs[node]) for node in nodes)
+    return controller.step(ConnectionRefused(controller.now_ms, gone))
+
+
+def changed(effects: list[ControllerEffect]) -> list[int]:
+    """The partitions that a step's transaction changes."""
+    return [each.tp.partition for e in effects if isinstance(e, Commit) for each in e.transaction.partitions]
+
+
+def following(controller: Controller, effects: list[ControllerEffect]) -> Iterator[list[ControllerEffect]]:
+    """Every step that follows, as long as one is asked for."""
+    while ContinueStep() in effects:
+        effects = controller.step(StepContinued(controller.now_ms))
+        yield effects
+
+
+def partitions(state: ClusterState) -> list[PartitionImage]:
+    """All of them."""
+    return list(state.partitions())
+
+
+def test_the_node_is_fenced_with_the_first_part_and_what_it_led_comes_first() -> None:
+    """Fencing and two of three elections are one transaction; the third and the other ISRs follow in later ones."""
+    controller = with_topic(*LED_BY_3)
+    first = lose(controller, 3)
+    fenced_at_once = controller.node(3).fenced
+    rest = [changed(effects) for effects in following(controller, first)]
+
+    assert fenced_at_once
+    assert changed(first) == [1, 3]
+    assert rest == [[4, 0], [2]]
+    assert [each.leader for each in partitions(controller.core.state)] == [1, 1, 2, 2, 1]
+    assert all(NodeId(3) not in each.isr for each in partitions(controller.core.state))
+
+
+def test_a_step_that_is_not_too_large_is_one() -> None:
+    """Two partitions are changed in their own order, and nothing is asked for."""
+    controller = with_topic((1, 2, 3), (3, 1, 2))
+    effects = lose(controller, 3)
+
+    assert changed(effects) == [0, 1]
+    assert ContinueStep() not in effects
+
+
+def test_the_next_part_waits_for_what_is_in_front() -> None:
+    """Whoever performs the effects in order makes a part durable before the next one is asked for."""
+    controller = with_topic(*LED_BY_3)
+    effects = lose(controller, 3)
+
+    assert isinstance(effects[0], Commit)
+    assert effects[-1] == ContinueStep()
+
+
+def test_a_reign_finishes_what_the_last_one_left_over() -> None:
+    """A controller that ends after the first part is followed by one whose first step asks to go on."""
+    before = with_topic(*LED_BY_3)
+    lose(before, 3)
+    after = Controller(state=before.stored, timings=TIMINGS)
+    left = [NodeId(3) in each.isr for each in partitions(after.core.state)]
+    for _ in following(after, [ContinueStep()]):
+        pass
+    for node in (1, 2):
+        after.epochs[node] = before.epochs[node]
+        for _ in following(after, [after.heartbeat(node), ContinueStep()]):
+            pass
+
+    assert left == [True, False, True, False, True]
+    assert all(NodeId(3) not in each.isr for each in partitions(after.core.state))
+    assert [each.leader for each in partitions(after.core.state)] == [1, 1, 2, 2, 1]
+
+
+def test_the_tick_goes_on_where_nobody_continued() -> None:
+    """A process that could not decide when it was to continue does so with its next tick."""
+    controller = with_topic(*LED_BY_3)
+    lose(controller, 3)
+    effects = controller.step(ControllerTicked(controller.now_ms + 100))
+
+    assert changed(effects) == [4, 0]
+    assert ContinueStep() in effects
+
+
+def test_nodes_that_go_one_after_the_other_leave_what_is_left_over_together() -> None:
+    """A partition that the first one had not left yet is left by both at once, and both stay eligible (M64)."""
+    controller = with_topic(*LED_BY_3, min_insync_replicas="2")
+    lose(controller, 3)
+    effects = lose(controller, 2)
+    for _ in following(controller, effects):
+        pass
+    touched_twice, touched_once = controller.partition(1), controller.partition(2)
+
+    assert (touched_once.leader, touched_once.isr) == (1, (1,))
+    assert touched_once.elr == (2, 3)
+    assert touched_twice.elr == (2,)
+
+
+def test_a_node_that_is_back_in_time_keeps_the_places_that_were_left_over() -> None:
+    """Its next heartbeat unfences it: it has all that is committed there, and nobody else was elected."""
+    controller = with_topic(*LED_BY_3)
+    effects = lose(controller, 3)
+    before = controller.partition(4)
+    controller.heartbeat(3)
+    for _ in following(controller, effects):
+        pass
+
+    assert controller.partition(4) == before
+    assert NodeId(3) in before.isr
+
+
+def test_a_node_that_stops_is_let_go_when_its_last_place_is_taken() -> None:
+    """A controlled shutdown of five partitions takes three steps; only then may the process stop."""
+    controller = with_topic(*LED_BY_3)
+    answer = controller.ask(ShutdownNode(node_id=NodeId(3)))
+    early = controller.heartbeat(3, want_shut_down=True)
+    for _ in following(controller, [ContinueStep()]):
+        pass
+    late = controller.heartbeat(3, want_shut_down=True)
+
+    assert [tp.partition for tp in answer.remaining] == [4]
+    assert not early.should_shut_down
+    assert late.should_shut_down
+
+
+def test_leaders_for_many_partitions_are_elected_in_parts() -> None:
+    """The only replica of five partitions comes back: three steps elect it."""
+    controller = with_topic((3,), (3,), (3,), (3,), (3,))
+    for _ in following(controller, lose(controller, 3)):
+        pass
+    controller.register(3)
+    controller.report(3, *(controller.log_of(tp=TopicPartition(TOPIC_ID, n)) for n in range(5)))
+    controller.heartbeat(3)
+    left = [each.leader for each in partitions(controller.core.state)].count(None)
+    for _ in following(controller, [ContinueStep()]):
+        pass
+    still = [each.leader for each in partitions(controller.core.state)].count(None)
+
+    assert (left, still) == (3, 0)
+
+
+def test_an_unclean_node_loses_all_places_at_once() -> None:
+    """A directory that may lack records costs every place in the registration's own transaction (I15)."""
+    controller = with_topic(*LED_BY_3)
+    controller.register(3, unclean=True)
+
+    assert all(NodeId(3) not in (*each.isr, *each.elr) for each in partitions(controller.core.state))
+
+
+def test_a_large_topic_is_changed_in_few_parts() -> None:
+    """Every change of it is sent whole, so a step changes a quarter of a topic if that is more than the usual bound."""
+    controller = with_topic(*([(1, 2, 3)] * 40))
+    effects = lose(controller, 3)
+    sizes = [len(changed(effects)), *(len(changed(each)) for each in following(controller, effects))]
+
+    assert sizes == [10, 10, 10, 10]
+
+
+def test_a_deleted_topic_is_left_over_no_more() -> None:
+    """What was left over of it is gone, and the next step changes nothing."""
+    controller = with_topic(*LED_BY_3)
+    lose(controller, 3)
+    controller.ask(DeleteTopics(topics=(TopicRef(TOPIC),)))
+    effects = controller.step(StepContinued(controller.now_ms))
+
+    assert effects == []
+
+
+def test_a_member_that_is_gone_already_holds_back_nobody() -> None:
+    """Where node 3 is left over, nodes 1 and 2, which fell silent together, still wait for each other (M64)."""
+    controller = with_topic((3, 1, 4), (3, 1, 4), (1, 2, 3))
+    lose(controller, 3)
+
+    assert held_back(controller.draft(), {NodeId(1)}, {NodeId(1), NodeId(2)}) == {NodeId(1)}

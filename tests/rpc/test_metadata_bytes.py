@@ -1,0 +1,46 @@
+"""The metadata as a node saves it: read as it was, and only what changed encoded again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.test_metadata_history import image, node, partition, topic
+
+from strandline.core.messages import PositionProof, Reign
+from strandline.core.types import NodeEpoch
+from strandline.rpc import metadata_bytes
+from strandline.rpc.metadata_bytes import ImageWriter, image_from_bytes, image_to_bytes
+
+ONE = image(7, topic("a", partition("a", 0)), topic("b"), nodes=(node(1),))
+REIGN = Reign("a" * 32, ONE.controller_epoch, 1, "")
+OWN = PositionProof(NodeEpoch(3), ONE.controller_epoch, 7, b"m" * 32, REIGN.reign_id)
+LATER = OWN._replace(metadata_offset=9)
+SAVED = replace(ONE, to_node_epoch=NodeEpoch(3), reigns=(REIGN,), removed_node_ids=(node(4).node_id,))
+
+
+@pytest.mark.parametrize("position", [None, OWN, LATER])
+@pytest.mark.parametrize("registered", [None, LATER])
+def test_what_is_saved_is_read_as_it_was(position: PositionProof | None, registered: PositionProof | None) -> None:
+    """With each of the positions that go with it, or without."""
+    saved = replace(SAVED, position=position, registered=registered)
+
+    assert image_from_bytes(image_to_bytes(saved)) == saved
+
+
+def test_a_topic_that_stayed_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second save encodes the topic that changed; a topic that is gone is forgotten, and both read as they are."""
+    encoded: list[str] = []
+    real = metadata_bytes.write_topic
+    monkeypatch.setattr(metadata_bytes, "write_topic", lambda each: encoded.append(each.name) or real(each))
+    writer = ImageWriter()
+    writer.to_bytes(SAVED)
+    a, b = SAVED.topics
+    changed = replace(SAVED, topics=(replace(a, partitions=(partition("a", 0, epoch=2),)), b))
+    second = image_from_bytes(writer.to_bytes(changed))
+    third = image_from_bytes(writer.to_bytes(replace(changed, topics=(b,))))
+    writer.to_bytes(changed)
+
+    assert encoded == ["a", "b", "a", "a"]
+    assert second == changed
+    assert third == replace(changed, topics=(b,))
