@@ -151,6 +151,15 @@ class Silver:
         """Of the looks that statistics use, those of leaders at themselves: one for each whole look."""
         return self.plan(("leaders' looks",), lambda: self.believed_looks.where("is_leader"))
 
+    def leaders_pieces(self, scope: Scope) -> DataFrame:
+        """Of groups of partitions, distinguished by ``PLACE``: `leaders_looks`, cut at the borders of windows; ``dur``
+        is the length of a piece."""
+
+        def make() -> DataFrame:
+            return scope.clip(self.grouped(self.leaders_looks, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+
+        return self.plan(("leaders' pieces", scope), make)
+
     @property
     def keys(self) -> DataFrame:
         """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""

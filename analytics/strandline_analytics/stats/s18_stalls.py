@@ -118,8 +118,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     blamed = blamed.groupBy(*scope.columns).agg(
         F.map_from_entries(F.sort_array(F.collect_list(F.struct("_blocker", "_n")))).alias("blockers")
     )
-    looked = scope.clip(silver.grouped(silver.leaders_looks, scope)).groupBy(*GROUP)
-    known = silver.named(looked.agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us")), scope)
+    looked = silver.leaders_pieces(scope).groupBy(*GROUP).agg(F.sum("dur").alias("known_us"))
+    known = silver.named(looked, scope)
     return known.join(figures, list(scope.columns), "full").join(blamed, list(scope.columns), "left")
 
 
