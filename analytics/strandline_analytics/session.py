@@ -53,6 +53,8 @@ _EMBEDDED = {
     # Else each column that we write down is reported with the line that did: five calls of the JVM, and a failed
     # import.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # The same in the JVM, which writes down its stack for each column, and sends it to each task with the column.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Spark keeps the plans of a thousand queries, and their tasks, for a page that nobody can open here. Anyone who
@@ -112,6 +114,18 @@ SMALL = {
     "spark.sql.maxSinglePartitionBytes": "8191p",
     "spark.sql.sources.fileCompressionFactor": "0.000001",
     KEPT_AS_ROWS: "true",
+    # What each of these looks for in every plan, or proves of it, costs more than it can spare or find here.
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.analyzer.failAmbiguousSelfJoin": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+    "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
+    "spark.sql.optimizer.serializer.nestedSchemaPruning.enabled": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+    # The description of each plan, for a page that nobody opens, is written once and not twice.
+    "spark.sql.ui.explainMode": "simple",
     # What these rules may save is less than what they cost: they look at every expression of a query several times, and
     # a query runs once, over a few thousand rows.
     "spark.sql.optimizer.excludedRules": ",".join(

@@ -12,6 +12,8 @@ from typing import TypeVar
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
+from strandline_analytics.call_sites import ascribe_together
+
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
 
@@ -20,6 +22,7 @@ def side_by_side(
     spark: SparkSession, first: Callable[[], _First], second: Callable[[], _Second]
 ) -> tuple[_First, _Second]:
     """What both return; ``second`` is called in a thread of its own. If both raise, the error is that of ``first``."""
+    ascribe_together(spark)
     with ThreadPoolExecutor(1, thread_name_prefix="beside") as pool:
         beside = pool.submit(inheritable_thread_target(spark)(second))
         return first(), beside.result()

@@ -18,7 +18,7 @@ from strandline_analytics.sources.exports import open_exports
 MOST_JOBS = 45
 """One for each question and each table that several read; a broadcast or a shuffle's own job would be more."""
 MOST_STAGES = 135
-MOST_FRAMES = 900
+MOST_FRAMES = 800
 """Spark analyses the whole query whenever a frame is made of another: over little input, half of a report's time."""
 
 

@@ -23,6 +23,7 @@ from strandline_analytics.report.scenes import scenes
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.side_by_side import side_by_side
 from strandline_analytics.silver.clocks import clock_offsets, clocks, in_controller_time
+from strandline_analytics.silver.kept import is_kept_as_rows, kept
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import SAMPLES_BEFORE_US
 from strandline_analytics.stats import ALL
@@ -121,16 +122,21 @@ def as_of(silver: Silver, end_us: int) -> Silver:
 
     The end is in the controller's time, and so is what nodes reported, as far as their clocks were measured by then.
     """
-    measured = clocks(clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us)))
+    # Over little input, to correct every event again for every question costs more than to keep them.
+    as_rows = is_kept_as_rows(silver.transitions)
+    offsets = clock_offsets(silver.transitions.where(F.col("ts_wall_us") < end_us))
+    offsets = kept(offsets) if as_rows else offsets
+    measured = clocks(offsets)
 
     def before(rows: DataFrame) -> DataFrame:
         reported = in_controller_time(
             rows.withColumn("_reported", F.col("ts_wall_us")), measured, "node_id", "_reported"
         )
-        return reported.where(F.col("_reported") < end_us).select(*rows.columns)
+        earlier = reported.where(F.col("_reported") < end_us).select(*rows.columns)
+        return kept(earlier) if as_rows else earlier
 
     samples = None if silver.samples is None else before(silver.samples)
-    return Silver(before(silver.transitions), samples, silver.input_hash)
+    return Silver(before(silver.transitions), samples, silver.input_hash, beside=offsets if as_rows else None)
 
 
 def _samples(silver: Silver, material: Material) -> list[Event]:

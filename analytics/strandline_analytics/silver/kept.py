@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 KEPT_AS_ROWS = "spark.strandline.keptAsRows"
 """The setting of a session under which tables are kept as rows; it is set by the size of input (`session.SMALL`)."""
@@ -43,7 +43,12 @@ def kept(made: DataFrame) -> DataFrame:
 
 def is_kept_as_rows(table: DataFrame) -> bool:
     """Whether `kept` makes the rows of a table at once."""
-    return table.sparkSession.conf.get(KEPT_AS_ROWS, "false") == "true"
+    return tables_are_rows(table.sparkSession)
+
+
+def tables_are_rows(spark: SparkSession) -> bool:
+    """Whether a session keeps its tables as rows: its input is little."""
+    return spark.conf.get(KEPT_AS_ROWS, "false") == "true"
 
 
 def let_go(frame: DataFrame) -> None:

@@ -26,9 +26,9 @@ def quality(silver: Silver, scope: Scope, *, samples: bool) -> DataFrame:
     Args:
         samples: whether the statistic reads them; one that does not must not pay for them.
     """
-    wrong = _wrong(_flaws_of_control(silver).unionByName(_other_doubles(silver)))
+    wrong = silver.plan(("flaws",), lambda: _wrong(_flaws_of_control(silver).unionByName(_other_doubles(silver))))
     if samples:
-        wrong = wrong.unionByName(_wrong(_flaws_of_looks(silver)).join(F.broadcast(silver.places), PLACE).drop(PLACE))
+        wrong = wrong.unionByName(silver.plan(("flaws of looks",), lambda: _named_flaws_of_looks(silver)))
     return scope.place(wrong).groupBy(*scope.columns).agg(*(F.sum(name).alias(name) for name in QUALITY))
 
 
@@ -53,7 +53,8 @@ def _other_doubles(silver: Silver) -> DataFrame:
     rows = silver.transitions.where(
         (F.col("n_copies") > 1) & (F.col("node_id") != CONTROLLER_NODE_ID) & F.col("partition").isNotNull()
     )
-    rows = in_controller_time(rows.withColumn("t", F.col("ts_wall_us")), silver.clocks, "node_id", "t")
+    rows = rows.select(*PARTITION_KEY, "topic", "node_id", "n_copies", F.col("ts_wall_us").alias("t"))
+    rows = in_controller_time(rows, silver.clocks, "node_id", "t")
     return rows.select(
         *PARTITION_KEY,
         "topic",
@@ -63,6 +64,10 @@ def _other_doubles(silver: Silver) -> DataFrame:
         F.lit(0).alias("n_gap"),
         F.lit(0).alias("clock_regressions"),
     )
+
+
+def _named_flaws_of_looks(silver: Silver) -> DataFrame:
+    return _wrong(_flaws_of_looks(silver)).join(F.broadcast(silver.places), PLACE).drop(PLACE)
 
 
 def _flaws_of_looks(silver: Silver) -> DataFrame:

@@ -44,6 +44,7 @@ def removals(silver: Silver) -> DataFrame:
 def _with_limit(rows: DataFrame, silver: Silver) -> DataFrame:
     """Turn lag_time_max_ms, as the controller reported it, into lag_time_max_us, reported by whom it may."""
     reported = silver.of_type("CONFIG_CHANGE").where("partition IS NULL AND lag_time_max_ms IS NOT NULL")
+    reported = reported.select("cluster_id", "node_id", "incarnation", "seq", "ts_wall_us", "lag_time_max_ms")
     reported = in_controller_time(reported, silver.clocks, "node_id", "ts_wall_us")
     order = Window.partitionBy("cluster_id", "node_id").orderBy("ts_wall_us", "incarnation", "seq")
     settings = reported.select(

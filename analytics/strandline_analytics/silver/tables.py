@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
 from strandline_analytics.silver.clocks import Clocks, clock_offsets, clocks, epoch_starts
 from strandline_analytics.silver.control import control_rows, control_states, last_words, terms
-from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
@@ -152,6 +151,15 @@ class Silver:
         """Of the looks that statistics use, those of leaders at themselves: one for each whole look."""
         return self.plan(("leaders' looks",), lambda: self.believed_looks.where("is_leader"))
 
+    def leaders_pieces(self, scope: Scope) -> DataFrame:
+        """Of groups of partitions, distinguished by ``PLACE``: `leaders_looks`, cut at the borders of windows; ``dur``
+        is the length of a piece."""
+
+        def make() -> DataFrame:
+            return scope.clip(self.grouped(self.leaders_looks, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+
+        return self.plan(("leaders' pieces", scope), make)
+
     @property
     def keys(self) -> DataFrame:
         """Every partition that the control plane spoke of: cluster_id, topic_id, topic, partition."""
@@ -200,9 +208,3 @@ class Silver:
         """The rows of some types of samples as they were written, copies among them."""
         assert self.samples is not None, "these tables were opened without samples"
         return self.samples.where(F.col("event_type").isin(*types))
-
-    def samples_of_type(self, *types: str) -> DataFrame:
-        """The rows of some types of samples, copies of an event once."""
-        rows = self.written_samples(*types)
-        # The key of the partition changes nothing, and lets rows stay where they are grouped by it.
-        return rows.dropDuplicates([*PARTITION_KEY, *IDENTITY])

@@ -24,7 +24,7 @@ from strandline.export.schema import Column as ColumnOfSchema
 from strandline_analytics.session import carried_out_in, session_for
 from strandline_analytics.side_by_side import side_by_side
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
-from strandline_analytics.silver.kept import is_kept_as_rows, kept
+from strandline_analytics.silver.kept import kept, tables_are_rows
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.doubles import apart_and_doubled
@@ -37,6 +37,9 @@ _CORRUPT = "_corrupt_record"
 
 _TELLING = ("seq", "cluster_id", "event_type")
 """Without one of these a row is no event; few, for whatever reads any column reads them too."""
+
+_BOUNDING = "ts_wall_us"
+"""What rows are filtered by before they are kept (`_until`)."""
 
 SAMPLES_BEFORE_US = 600_000_000
 """How long before the window a sample may stand that is still believed in it, us."""
@@ -108,12 +111,16 @@ def _events(
     fit: Callable[[DataFrame, bool], DataFrame],
 ) -> tuple[DataFrame, DataFrame | None]:
     """Distinct transitions, kept, and what is kept beside them (`events.distinct_events`)."""
+
+    def rows(some: Sequence[ExportedFile]) -> DataFrame:
+        return _until(read_rows(spark, some, whole=tables_are_rows(spark)), until_us)
+
     apart, doubled = apart_and_doubled(files)
     if not doubled:
-        return kept(fit(once_each(_until(read_rows(spark, apart), until_us)), False)), None
-    events, beside = distinct_events(_until(read_rows(spark, doubled), until_us))
+        return kept(fit(once_each(rows(apart)), False)), None
+    events, beside = distinct_events(rows(doubled))
     if apart:
-        events = once_each(_until(read_rows(spark, apart), until_us)).unionByName(events)
+        events = once_each(rows(apart)).unionByName(events)
     events = kept(fit(events, False))
     check_stories(events, files_with(spark, doubled))
     return events, beside
@@ -125,9 +132,9 @@ def _samples(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
     Only files that may share an event are looked at for this, which in an export that is whole are none.
     """
     _, doubled = apart_and_doubled(files)
-    rows = read_rows(spark, files)
+    is_kept = tables_are_rows(spark)
+    rows = read_rows(spark, files, whole=is_kept)
     # Else each of a dozen queries opens every file.
-    is_kept = is_kept_as_rows(rows)
     rows = kept(rows) if is_kept else rows
     if doubled:
         check_copies(rows if is_kept else read_rows(spark, doubled), files_with(spark, doubled))
@@ -150,7 +157,7 @@ def _until(rows: DataFrame, until_us: int | None) -> DataFrame:
     # how events lie in files. The border is so far behind the end of the question that nothing a node reports of the
     # time after it is in an answer, and what a fast clock reported of the time before it lies in between
     # (`jobs.hours.TRANSITIONS_AFTER_US`); a clock that is further off puts its events into files that are not read.
-    return rows if until_us is None else rows.where(F.col("ts_wall_us") < until_us)
+    return rows if until_us is None else rows.where(F.col(_BOUNDING) < until_us)
 
 
 def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callable[[str, str], bool]:
@@ -167,16 +174,19 @@ def needed(start_us: int | None, end_us: int | None, *, samples: bool) -> Callab
     return is_needed
 
 
-def read_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> DataFrame:
+def read_rows(spark: SparkSession, files: Sequence[ExportedFile], *, whole: bool = False) -> DataFrame:
     """The rows of files of both formats, with all columns of the schema and no others.
 
     A row that cannot be of its file ends the query that meets it, with a message that names the file; the last line
     of a file of JSON lines that was cut off within it is passed over (`inspection.is_cut`).
+
+    Args:
+        whole: what reads the rows makes all their columns, and filters them by `_BOUNDING` alone.
     """
     of_cluster: dict[str, list[ExportedFile]] = defaultdict(list)
     for file in files:
         of_cluster[file.cluster_id].append(file)
-    frames = [frame for cluster, own in of_cluster.items() for frame in _read_cluster(spark, cluster, own)]
+    frames = [frame for cluster, own in of_cluster.items() for frame in _read_cluster(spark, cluster, own, whole)]
     if not frames:
         return spark.createDataFrame([], spark_ddl())
     return reduce(DataFrame.unionByName, frames)
@@ -195,7 +205,7 @@ def span_of_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[in
     return None if reported["first"] is None else (reported["first"], reported["last"] + 1)
 
 
-def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFile]) -> Iterator[DataFrame]:
+def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFile], whole: bool) -> Iterator[DataFrame]:
     """Files of one cluster, those of a format together: so a row's cluster is compared with one word."""
     parquet: list[str] = []
     lines: list[str] = []
@@ -208,14 +218,14 @@ def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFil
         else:
             lines.append(file.uri)
     if parquet:
-        yield _believed(spark.read.schema(spark_ddl()).parquet(*parquet), cluster, F.lit(False))
+        yield _believed(spark.read.schema(spark_ddl()).parquet(*parquet), cluster, F.lit(False), whole)
     if lines:
-        yield _believed(_json(spark, lines), cluster, F.col(_CORRUPT).isNotNull())
+        yield _believed(_json(spark, lines), cluster, F.col(_CORRUPT).isNotNull(), whole)
     if cut:
         tails = [bytearray(tail) for tail in map(cut_line, cut)]
         rows = _json(spark, [file.uri for file in cut])
         is_tail = F.col(_CORRUPT).cast("binary").isin(tails)
-        yield _believed(rows.where(~F.coalesce(is_tail, F.lit(False))), cluster, F.col(_CORRUPT).isNotNull())
+        yield _believed(rows.where(~F.coalesce(is_tail, F.lit(False))), cluster, F.col(_CORRUPT).isNotNull(), whole)
 
 
 def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
@@ -223,11 +233,13 @@ def _json(spark: SparkSession, uris: list[str]) -> DataFrame:
     return spark.read.schema(schema).option("columnNameOfCorruptRecord", _CORRUPT).json(uris)
 
 
-def _believed(rows: DataFrame, cluster: str, is_damaged: Column) -> DataFrame:
+def _believed(rows: DataFrame, cluster: str, is_damaged: Column, whole: bool) -> DataFrame:
     """The columns of the schema, of rows that are events of the cluster in whose folder they lie.
 
     Every column is checked, not only those that tell a damaged row: Spark carries out a filter of a query before this
     projection, and in a damaged row any column may be null, so an unchecked one would let the row go without a word.
+    Where rows are read ``whole``, no filter but by `_BOUNDING` comes first, and the checks of all columns are carried
+    by one of each kind.
     """
     file = F.col("_metadata.file_path")
 
@@ -243,9 +255,12 @@ def _believed(rows: DataFrame, cluster: str, is_damaged: Column) -> DataFrame:
         cluster, ". Move it to ROOT/", F.col("cluster_id"), "/v1, or export the clusters into different directories",
     )  # fmt: skip
     own = F.when(F.col("cluster_id") == cluster, F.col("cluster_id")).otherwise(foreign.cast("string"))
-    is_none = is_damaged | reduce(or_, (F.col(name).isNull() for name in _TELLING))
+    telling = [column.name for column in COLUMNS if column.required] if whole else _TELLING
+    is_none = is_damaged | reduce(or_, (F.col(name).isNull() for name in telling))
 
     def checked(column: ColumnOfSchema) -> Column:
+        if whole and column.name not in ("cluster_id", _BOUNDING):
+            return F.col(column.name)
         value = own if column.name == "cluster_id" else F.col(column.name)
         is_wrong = is_none | F.col(column.name).isNull() if column.required else is_none
         return F.when(is_wrong, broken.cast(column.kind.value)).otherwise(value).alias(column.name)

@@ -115,16 +115,31 @@ def frame(silver: Silver, scope: Scope, *, samples: bool, is_once: bool = False)
 
     def make() -> DataFrame:
         by = list(scope.columns)
-        known = scope.clip(silver.known_control)
-        known = known.groupBy(*by).agg(F.sum(F.col("t1") - F.col("t0")).alias("_control_us"))
-        n_keys = silver.keys.groupBy(*scope.grouping.value).agg(F.count("*").alias("_n_keys"))
-        rows = scope.windows(silver.keys).join(F.broadcast(n_keys), list(scope.grouping.value), "left")
-        rows = rows.join(known, by, "left").join(quality(silver, scope, samples=samples), by, "left")
+        rows = silver.plan(("windows", scope), lambda: _windows(silver, scope))
+        rows = rows.join(quality(silver, scope, samples=samples), by, "left")
         length = (F.col("window_end") - F.col("window_start")) * F.col("_n_keys")
         flaws = (F.coalesce(name, F.lit(0)).alias(name) for name in QUALITY)
         return rows.select(*by, length.alias("_length"), "_control_us", *flaws)
 
     return make() if is_once else silver.keep(("frame", scope, samples), make, samples=samples)
+
+
+def _windows(silver: Silver, scope: Scope) -> DataFrame:
+    """Every group and window with ``_n_keys``, the number of its partitions, and ``_control_us``."""
+    known = known_pieces(silver, scope).groupBy(*scope.columns).agg(F.sum("dur").alias("_control_us"))
+    n_keys = silver.keys.groupBy(*scope.grouping.value).agg(F.count("*").alias("_n_keys"))
+    rows = scope.windows(silver.keys).join(F.broadcast(n_keys), list(scope.grouping.value), "left")
+    return rows.join(known, list(scope.columns), "left")
+
+
+def known_pieces(silver: Silver, scope: Scope) -> DataFrame:
+    """The intervals in which the control plane's state is known, cut at the borders of windows; ``dur`` is the length
+    of a piece."""
+
+    def make() -> DataFrame:
+        return scope.clip(silver.known_control).withColumn("dur", F.col("t1") - F.col("t0"))
+
+    return silver.plan(("known pieces", scope), make)
 
 
 def group(scope: Scope, extra: Iterable[str] = ()) -> list[str]:

@@ -19,8 +19,8 @@ from strandline_analytics.stats.weighted import WEIGHT, percentiles, sums_by_val
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Time-weighted figures of the lag; ``known_us`` is the time covered by looks of leaders."""
     reported = F.col("leader_leo") - F.col("hw")
-    own = silver.leaders_looks.withColumns({"lag": F.when(reported >= 0, reported), "_is_negative": reported < 0})
-    pieces = scope.clip(silver.grouped(own, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+    columns = {"lag": F.when(reported >= 0, reported), "_is_negative": reported < 0}
+    pieces = silver.leaders_pieces(scope).withColumns(columns)
     sums = sums_by_value(pieces, GROUP, "lag", "dur", F.count_if("_is_negative").alias("_negative"))
     figures = sums.groupBy(*GROUP).agg(
         F.sum(WEIGHT).alias("known_us"),

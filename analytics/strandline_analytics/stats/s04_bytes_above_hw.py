@@ -17,9 +17,8 @@ from strandline_analytics.stats.weighted import exact_integral
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Mean, maximum and integral of the bytes between HW and LEO of the leader."""
-    own = silver.leaders_looks.withColumn("above", F.col("leo_bytes") - F.col("hw_bytes"))
-    known = silver.grouped(own.where("above IS NOT NULL"), scope)
-    pieces = scope.clip(known).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = silver.leaders_pieces(scope).withColumn("above", F.col("leo_bytes") - F.col("hw_bytes"))
+    pieces = pieces.where("above IS NOT NULL")
     exposure = exact_integral(F.col("above"), F.col("dur")).cast("double")
     figures = pieces.groupBy(*GROUP).agg(
         F.sum("dur").alias("known_us"),

@@ -18,9 +18,8 @@ from strandline_analytics.stats.weighted import WEIGHT, percentiles, sums_by_val
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Time-weighted figures of A, and for how long it was above 0."""
-    own = silver.believed_looks.where("is_leader AND acked_offset IS NOT NULL")
-    own = own.withColumn("at_risk", F.greatest(F.lit(0), F.col("acked_offset") - F.col("hw")))
-    pieces = scope.clip(silver.grouped(own, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = silver.leaders_pieces(scope).where("acked_offset IS NOT NULL")
+    pieces = pieces.withColumn("at_risk", F.greatest(F.lit(0), F.col("acked_offset") - F.col("hw")))
     sums = sums_by_value(pieces, GROUP, "at_risk", "dur")
     figures = sums.groupBy(*GROUP).agg(
         F.sum(WEIGHT).alias("known_us"),

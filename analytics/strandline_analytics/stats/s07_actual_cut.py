@@ -35,9 +35,11 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
             _at_least("lost").alias("committed_lost_records"),
         )
     )
-    cuts = silver.of_type("TRUNCATION").withColumn("t", F.col("ts_wall_us"))
+    cut = F.greatest(F.lit(0), F.col("from_leo") - F.col("to_leo"))
+    cuts = silver.of_type("TRUNCATION").select(
+        *PARTITION_KEY, "topic", "node_id", "committed_cut", F.col("ts_wall_us").alias("t"), cut.alias("cut")
+    )
     cuts = in_controller_time(cuts, silver.clocks, "node_id", "t")
-    cuts = cuts.withColumn("cut", F.greatest(F.lit(0), F.col("from_leo") - F.col("to_leo")))
     cuts = (
         scope.place(cuts)
         .groupBy(*by)

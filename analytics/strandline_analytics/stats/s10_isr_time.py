@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.stats.definition import Statistic, Value
+from strandline_analytics.stats.definition import Statistic, Value, known_pieces
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Microseconds in each state, summed over the partitions of a group."""
-    pieces = scope.clip(silver.known_control).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = known_pieces(silver, scope)
 
     def spent(condition: str) -> Column:
         return F.sum(F.when(F.expr(condition), F.col("dur")).otherwise(0))

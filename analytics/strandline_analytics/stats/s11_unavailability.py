@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.stats.definition import Statistic, Value
+from strandline_analytics.stats.definition import Statistic, Value, known_pieces
 
 
 def activations(silver: Silver) -> DataFrame:
@@ -30,7 +30,7 @@ def _activations(silver: Silver) -> DataFrame:
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Microseconds without writes and without reads, and the activation gaps."""
-    pieces = scope.clip(silver.known_control).withColumn("dur", F.col("t1") - F.col("t0"))
+    pieces = known_pieces(silver, scope)
     no_leader, under = F.col("leader").isNull(), F.col("isr_size") < F.col("min_isr")
     times = pieces.groupBy(*scope.columns).agg(
         F.sum("dur").alias("known_us"),

@@ -75,6 +75,7 @@ def _heights(silver: Silver) -> DataFrame:
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
     advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
+    advances = advances.select(*PARTITION_KEY, *_SERIES[1:], "node_id", "old_hw", "new_hw", "first_us", "last_us")
     advances = in_controller_time(advances, silver.clocks, "node_id", "last_us", "first_us")
     none = F.lit(None).cast("bigint")
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
@@ -117,8 +118,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     blamed = blamed.groupBy(*scope.columns).agg(
         F.map_from_entries(F.sort_array(F.collect_list(F.struct("_blocker", "_n")))).alias("blockers")
     )
-    looked = scope.clip(silver.grouped(silver.leaders_looks, scope)).groupBy(*GROUP)
-    known = silver.named(looked.agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us")), scope)
+    looked = silver.leaders_pieces(scope).groupBy(*GROUP).agg(F.sum("dur").alias("known_us"))
+    known = silver.named(looked, scope)
     return known.join(figures, list(scope.columns), "full").join(blamed, list(scope.columns), "left")
 
 

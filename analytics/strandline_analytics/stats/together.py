@@ -15,6 +15,7 @@ from typing import TypeVar
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 
+from strandline_analytics.call_sites import ascribe_together
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, result
@@ -37,6 +38,7 @@ def together(
         statistic, scope = each
         return take(statistic, result(statistic, silver, scope))
 
+    ascribe_together(silver.transitions.sparkSession)
     inherited = inheritable_thread_target(silver.transitions.sparkSession)(taken)
     # What reads samples takes longest: begun last, one of these would be waited for alone.
     longest_first = sorted(range(len(asked)), key=lambda place: not asked[place][0].reads_samples)

@@ -19,6 +19,7 @@ from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.control import CONTROL_TYPES
+from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.timeline.selection import QUIET_TYPES, Selection
 
@@ -26,6 +27,13 @@ COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us")
 """What a timeline has beside the columns of the export."""
 
 _NAMES = tuple(column.name for column in COLUMNS)
+_PLACING = (
+    *PARTITION_KEY, "topic", "event_type", "node_id", "incarnation", "seq", "ts_wall_us", "leader_epoch",
+    "partition_epoch", "meta_offset",
+)  # fmt: skip
+"""What the order is made of."""
+_CARRIED = "_event"
+"""All other columns, as one while the order is made: it takes a dozen steps, and Spark looks at each column in each."""
 
 
 def timeline(silver: Silver, selection: Selection) -> DataFrame:
@@ -39,16 +47,24 @@ def timeline(silver: Silver, selection: Selection) -> DataFrame:
     ordered = _ordered(corrected)
     return (
         ordered.where(_wanted(selection))
-        .select(*COMPUTED, *_NAMES)
+        .select(*COMPUTED, *(_column(name).alias(name) for name in _NAMES))
         .orderBy("merge_us", F.col("topic").asc_nulls_first(), F.col("partition").asc_nulls_first(), "ordinal")
     )
 
 
 def _rows(silver: Silver, selection: Selection) -> DataFrame:
-    rows = silver.transitions.select(*_NAMES)
+    others = F.struct(*(name for name in _NAMES if name not in _PLACING)).alias(_CARRIED)
+    rows = silver.transitions.select(*_PLACING, others)
     if selection.sample_types:
-        rows = rows.unionByName(silver.samples_of_type(*selection.sample_types).select(*_NAMES))
+        samples = silver.written_samples(*selection.sample_types).select(*_PLACING, others)
+        # The key of the partition changes nothing, and lets rows stay where they are grouped by it.
+        rows = rows.unionByName(samples.dropDuplicates([*PARTITION_KEY, *IDENTITY]))
     return rows
+
+
+def _column(name: str) -> Column:
+    """A column of the export, while the order is made."""
+    return F.col(name if name in _PLACING else f"{_CARRIED}.{name}")
 
 
 def _of_keys(rows: DataFrame, selection: Selection) -> DataFrame:
@@ -118,8 +134,9 @@ def _wanted(selection: Selection) -> Column:
 
 def _about(nodes: tuple[int, ...]) -> Column:
     """Whether a node wrote the event, or is its subject, or came, went or leads by it."""
-    named = F.array(*(F.col(c) for c in ("node_id", "subject_node_id", "replica_id", "old_leader", "new_leader")))
-    came_or_went = F.array_union(F.array_except("old_isr", "new_isr"), F.array_except("new_isr", "old_isr"))
+    named = F.array(*map(_column, ("node_id", "subject_node_id", "replica_id", "old_leader", "new_leader")))
+    old, new = _column("old_isr"), _column("new_isr")
+    came_or_went = F.array_union(F.array_except(old, new), F.array_except(new, old))
     asked = F.array(*(F.lit(node) for node in nodes))
     return F.coalesce(F.arrays_overlap(named, asked), F.lit(False)) | (
         (F.col("event_type") == "ISR_CHANGE") & F.coalesce(F.arrays_overlap(came_or_went, asked), F.lit(False))
