@@ -83,8 +83,8 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
 def planned(spark: SparkSession, root: Path) -> Iterator[Silver]:
     """The folder in Spark as larger ones are: what is kept as rows has no plan that could be looked at."""
     with pytest.MonkeyPatch.context() as changed:
-        for module in ("silver.kept", "sources.exports"):
-            changed.setattr(f"strandline_analytics.{module}.is_kept_as_rows", lambda table: False)
+        for name in ("silver.kept.is_kept_as_rows", "sources.exports.tables_are_rows"):
+            changed.setattr(f"strandline_analytics.{name}", lambda _: False)
         found = open_exports(spark, [str(root)])
         yield found
         found.release()
