@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import pytest
@@ -430,3 +431,20 @@ def test_a_thread_is_no_other_processs() -> None:
         thread.check()
     thread._pid = os.getpid()
     thread.close()
+
+
+def test_work_that_nobody_waits_for_is_not_begun() -> None:
+    """A wait that ended before the thread came to its work leaves nothing behind."""
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("begun")
+
+    thread = LoopThread()
+    waited: Future[None] = Future()
+    waited.cancel()
+    thread._loop.call_soon_threadsafe(thread._begin, work, waited)
+    thread.run(asyncio.sleep, 0)
+    thread.close()
+
+    assert begun == []

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.local_cluster import LocalCluster, Plan
-from strandline.client import Admin
+from strandline.client import Admin, sync
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS
 
 pytestmark = pytest.mark.cluster
@@ -115,6 +115,18 @@ def test_a_replicas_certificate_is_no_clients(cluster: LocalCluster) -> None:
     assert code == 1
     assert "CLUSTER_AUTHORIZATION_FAILED: replica 1 may not call GetMetadata" in out
     assert time.monotonic() - begun < DEFAULT_TIMEOUT_MS / 1000
+
+
+def test_clients_take_their_certificate_as_bytes(cluster: LocalCluster) -> None:
+    """PEM in bytes is as good as the paths of files: records are written and read, also by the blocking clients."""
+    pem = {name: Path(path).read_bytes() for name, path in cluster.client_tls("admin").items()}
+    with sync.Admin(cluster.bootstrap, **pem) as admin:
+        admin.create_topic("by-bytes", replication_factor=2)
+    with sync.Producer(cluster.bootstrap, **pem) as producer:
+        producer.send_and_wait("by-bytes", b"x")
+    with sync.Consumer(cluster.bootstrap, stop_at_end=True, **pem) as consumer:
+        consumer.assign("by-bytes")
+        assert [record.value for record in consumer] == [b"x"]
 
 
 def test_renewed_certificates_are_taken_up_without_a_restart(cluster: LocalCluster, tmp_path: Path) -> None:

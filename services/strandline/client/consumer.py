@@ -36,6 +36,7 @@ from strandline.core.types import Offset
 from strandline.rpc import forks
 from strandline.v1 import partition_pb2
 
+_new = tuple.__new__
 _ISOLATION = {
     "read_uncommitted": partition_pb2.ISOLATION_LEVEL_UNSPECIFIED,
     "read_committed": partition_pb2.ISOLATION_LEVEL_READ_COMMITTED,
@@ -349,9 +350,10 @@ class Consumer(Generic[K, V]):
                     raise StopAsyncIteration
                 continue
             record = cursor.unpacked.popleft()
-            cursor.position = Offset(record.offset + 1)
+            # Neither Offset() nor a named tuple's own constructor: per record, each is a call of Python.
+            cursor.position = record.offset + 1  # type: ignore[assignment]
             if self._incoming is None:
-                return ConsumerRecord(cursor.topic, cursor.tp.partition, *record)  # type: ignore[arg-type]
+                return _new(ConsumerRecord, (cursor.topic, cursor.tp.partition, *record))
             for given in self._incoming.intercept([self._incoming.convert(cursor.topic, cursor.tp.partition, record)]):
                 return given
 
@@ -407,7 +409,7 @@ class Consumer(Generic[K, V]):
         topic, partition, unpacked = cursor.topic, cursor.tp.partition, cursor.unpacked
         if self._incoming is None:
             taken = [unpacked.popleft() for _ in range(min(limit - len(given), len(unpacked)))]
-            given += [ConsumerRecord(topic, partition, *record) for record in taken]  # type: ignore[arg-type]
+            given += [_new(ConsumerRecord, (topic, partition, *record)) for record in taken]
             cursor.position = Offset(taken[-1].offset + 1)
             return True
         while unpacked and len(given) < limit:

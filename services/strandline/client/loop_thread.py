@@ -11,6 +11,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
 from strandline.rpc.forks import ForkedAfterUse
@@ -57,13 +58,22 @@ class LoopThread:
             ForkedAfterUse, RuntimeError: as `check`.
         """
         self.check()
-        future = asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._loop)
+        # Made before anything is begun: Ctrl-C may reach this thread between any two steps from here on, and must not
+        # leave work behind that nobody waits for.
+        waited: Future[T] = Future()
         try:
-            return future.result()
+            self._loop.call_soon_threadsafe(self._begin, lambda: function(*args, **kwargs), waited)
+            return waited.result()
         except BaseException:
-            # Ctrl-C reaches the thread that waits, and must not leave the work behind it.
-            future.cancel()
+            waited.cancel()
             raise
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], waited: Future[T]) -> None:
+        if waited.cancelled():
+            return
+        task = self._loop.create_task(work())
+        task.add_done_callback(lambda _: _hand_over(task, waited))
+        waited.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel) if waited.cancelled() else None)
 
     def close(self) -> None:
         """End the loop, and wait for its thread."""
@@ -84,6 +94,19 @@ class LoopThread:
             self._loop.run_forever()
         finally:
             self._loop.close()
+
+
+def _hand_over(task: asyncio.Task[T], waited: Future[T]) -> None:
+    """Let the thread that waits go on, unless it gave up."""
+    if task.cancelled():
+        waited.cancel()
+    if not waited.set_running_or_notify_cancel():
+        return
+    error = task.exception()
+    if error is not None:
+        waited.set_exception(error)
+    else:
+        waited.set_result(task.result())
 
 
 _lock = threading.Lock()
