@@ -98,7 +98,11 @@ class Process:
         self._streams: dict[int, ServedStream] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.core = world.build.node_core(
-            node_id=NodeId(machine.node_id), rules=world.rules, timings=world.node_timings, seen=self.disk.seen
+            node_id=NodeId(machine.node_id),
+            rules=world.rules,
+            timings=world.node_timings,
+            seen=self.disk.seen,
+            coordinators=world.groups.coordinators if world.groups is not None else None,
         )
         self.loop = world.loop
         self._running = Life(world.loop, machine.clock, self.hand, machine.work_aside)

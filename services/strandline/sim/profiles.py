@@ -61,6 +61,14 @@ PROMISED_REIGNS = (
 )  # fmt: skip
 
 
+PROMISED_GROUPS = (
+    "committed", "elections", "groups: committed", "groups: began at a commit", "groups: began at 0",
+    "groups: revoked", "groups: left", "groups: left for a restart", "groups: member died", "groups: member stalled",
+    "groups: request twice", "groups: partitions added", "groups: topic deleted", "groups: STALE_MEMBER_EPOCH",
+    "groups: FENCED_MEMBER_EPOCH", "groups: UNKNOWN_MEMBER_ID",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A kind of run."""
@@ -76,6 +84,8 @@ class Profile:
     """More than one: three on a store of their own (`sim.controllers`)."""
     has_outcast: bool = False
     """One node is left broken for ever; the others must go on without it (L8)."""
+    has_groups: bool = False
+    """Consumer groups live in the cluster (`sim.groups`)."""
     faults_ms: int = 6_000
     promises: tuple[str, ...] = PROMISED
     enough_seeds: int = 40
@@ -118,6 +128,13 @@ PROFILES: dict[str, Profile] = {
             has_outcast=True,
             faults_ms=3_000,
             promises=("committed", "elections", "isr shrunk"),
+        ),
+        Profile(
+            name="groups",
+            about="consumer groups: members join, leave, stall, die, commit late and twice; coordinators are chased",
+            has_groups=True,
+            kinds=("kill", "power", "pause", "partition", "one_way", "isolate", "churn", "lag", "stop", "slow_fsync"),
+            promises=PROMISED_GROUPS,
         ),
         Profile(
             name="rollback",

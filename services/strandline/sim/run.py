@@ -83,6 +83,8 @@ def _run(world: World) -> None:
     world.timeline.run_until(world.shape.faults_end_us)
     world.note("--", "heal everything")
     world.faults.heal()
+    if world.groups is not None:
+        world.groups.calm()
     convergence = Convergence(world)
     world.timeline.run_until(world.timeline.now_us + QUIET_US)
     for producer in world.producers:
@@ -91,6 +93,8 @@ def _run(world: World) -> None:
     while convergence.missing() is not None and world.timeline.now_us < deadline_us:
         world.timeline.run_until(world.timeline.now_us + LOOK_EVERY_US)
     convergence.check()
+    if world.groups is not None:
+        world.groups.check_end()
     world.checks.nothing_lost()
     _final_read(world)
     for producer in world.producers:

@@ -6,6 +6,7 @@ the order of a set or of a hash, so the same seed is the same run, event by even
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 from strandline.core.controller_messages import CreateTopics, NewTopic
@@ -27,6 +28,7 @@ from strandline.sim.coverage import Coverage
 from strandline.sim.disk import LogFile
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.faults import Faults
+from strandline.sim.groups import STATE_PARTITIONS, Groups
 from strandline.sim.history import Operation
 from strandline.sim.machine import Machine
 from strandline.sim.names import Names
@@ -121,6 +123,8 @@ class World:
         self.rules = Rules(durability=shape.durability, truncation=shape.truncation)
         self.node_timings = NODE_TIMINGS
         self.controller_timings = CONTROLLER_TIMINGS
+        if shape.profile.has_groups:
+            self.controller_timings = replace(CONTROLLER_TIMINGS, group_state_partitions=STATE_PARTITIONS)
         self.timeline = Timeline()
         self.loop = VirtualLoop(self.timeline)
         self.events = 0
@@ -141,6 +145,7 @@ class World:
         )
         for number in range(shape.nodes):
             self.machines[NodeId(number)] = Machine(self, NodeId(number))
+        self.groups = Groups(self) if shape.profile.has_groups else None
         self.faults = Faults(self)
         self.topic_id = TOPIC_ID
         self.tps = [TopicPartition(TOPIC_ID, index) for index in range(shape.partitions)]
@@ -169,8 +174,19 @@ class World:
                 self.controller.order(CreateTopics(topics=(topic,)))
                 due_us += _ORDER_AGAIN_US
             self._run_on("have the topic")
+        if self.groups is not None:
+            self._create_topics_of(self.groups)
         self._start_clients(draw)
         self.faults.plan()
+
+    def _create_topics_of(self, groups: Groups) -> None:
+        due_us = self.timeline.now_us
+        while not groups.is_ready:
+            if self.timeline.now_us >= due_us:
+                groups.order_topics()
+                due_us += _ORDER_AGAIN_US
+            self._run_on("have the topics of groups")
+        groups.start()
 
     def _run_on(self, what: str) -> None:
         """Go on for a while, as long as the nodes may still take to do what is waited for."""
