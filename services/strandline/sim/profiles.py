@@ -60,6 +60,13 @@ PROMISED_REIGNS = (
     "no answer: Campaign", "no answer: RenewLease", "no answer: ReadStore",
 )  # fmt: skip
 
+PROMISED_GROUPS = (
+    "committed", "elections", "truncation", "log start moved", "log restarted", "group commit done",
+    "group commit unknown", "group commit not_written", "group offset read", "group refused: NOT_COORDINATOR",
+    "group refused: COORDINATOR_NOT_AVAILABLE", "group refused: COORDINATOR_LOAD_IN_PROGRESS",
+    "group refused: REQUEST_TIMED_OUT", "leader died while loading", "leader died during a sweep",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -74,6 +81,8 @@ class Profile:
     aimed: tuple[str, ...] = ()
     controllers: int = 1
     """More than one: three on a store of their own (`sim.controllers`)."""
+    has_groups: bool = False
+    """Coordinators live in the run's topic, and clients commit offsets to them instead of producing."""
     has_outcast: bool = False
     """One node is left broken for ever; the others must go on without it (L8)."""
     faults_ms: int = 6_000
@@ -166,6 +175,17 @@ PROFILES: dict[str, Profile] = {
                 "room made in a full store",
                 *PROMISED_PARTS,
             ),
+        ),
+        Profile(
+            name="groups",
+            about="offsets committed to coordinators and read from them; their logs are loaded, swept and cut off",
+            kinds=(
+                *("kill", "power", "wipe", "partition", "one_way", "isolate", "pause", "clock", "churn", "lag"),
+                *("late_alter", "slow_fsync", "controller_kill", "stop", "clog", "min_isr"),
+            ),
+            has_groups=True,
+            enough_seeds=150,
+            promises=PROMISED_GROUPS,
         ),
         Profile(
             name="kip-101",
