@@ -21,7 +21,7 @@ TP = TopicPartition("t", 0)
 
 
 def _broken_within(seeds: int) -> str | None:
-    found = (run_seed(seed, "groups").violation for seed in range(seeds))
+    found = (run_seed(seed, "members").violation for seed in range(seeds))
     return next((f"{broken.name}: {broken.sentence}" for broken in found if broken is not None), None)
 
 
@@ -30,7 +30,7 @@ def test_seeds_of_groups_break_nothing() -> None:
     """I28 to I33, L11 and L12 hold in seeds in which coordinators change, members leave, and much is repeated."""
     counts: Counter[str] = Counter()
     for seed in range(300, 312):
-        outcome = run_seed(seed, "groups")
+        outcome = run_seed(seed, "members")
         assert outcome.violation is None, (seed, outcome.violation)
         counts.update(outcome.counts)
 
@@ -67,7 +67,7 @@ def test_two_that_read_one_partition_are_found(monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def groups() -> Groups:
     """The groups of a world that does not run."""
-    found = World(draw_shape(0, PROFILES["groups"])).groups
+    found = World(draw_shape(0, PROFILES["members"])).groups
     assert found is not None
     return found
 
