@@ -30,7 +30,8 @@ CORE = (
     "truncation",
 )  # fmt: skip
 SIM = (
-    "checks", "clients", "clock", "committed", "consumers", "coverage", "disk", "draws", "historic_rules", "history",
+    "checks", "clients", "clock", "committed", "committers", "consumers", "coverage", "disk", "draws", "group_history",
+    "historic_rules", "history",
     "machine",
     "memory_logs", "metadata_checks", "names", "network", "timeline", "virtual_loop", "world",
 )  # fmt: skip

@@ -64,6 +64,21 @@ def test_a_disk_that_lost_records_counts_in_every_partition() -> None:
     assert outcome.violation is None
 
 
+@pytest.mark.timeout(120)
+def test_committed_offsets_survive_whatever_happens() -> None:
+    """I30, I31, L12: thirty runs with coordinators on the nodes, and both their loads and their sweeps are reached."""
+    counts: Counter[str] = Counter()
+    for seed in range(30):
+        outcome = run_seed(seed, "groups")
+        counts.update(outcome.counts)
+        assert (seed, outcome.violation) == (seed, None)
+
+    assert counts["group commit done"] > 2_000
+    assert counts["group offset read"] > 2_000
+    assert counts["log start moved"] > 100
+    assert counts["group refused: COORDINATOR_LOAD_IN_PROGRESS"] > 0
+
+
 @pytest.mark.timeout(60)
 def test_without_faults_everything_works() -> None:
     """A calm run keeps committing, shrinks no ISR, elects only preferred leaders, and truncates only there."""

@@ -219,9 +219,13 @@ class LeaderReplica:
         the remote LEO changed, which is an occasion to raise the HW (M15)."""
         follower = self.progress[replica.node_id]
         follower.log_start_offset = fetch.log_start_offset
-        if fetch.barrier_seen is not None:
-            follower.barrier_seen = fetch.barrier_seen
+        if self.barrier is not None:
+            follower.barrier_seen = self.barrier_repeated(fetch)
         return follower.fetched(fetch.fetch_offset, self.log.leo, replica.node_epoch, now_ms)
+
+    def barrier_repeated(self, fetch: FetchPartition) -> int:
+        """Up to which read barrier this fetch shows that its sender had not begun to lead (G10)."""
+        return fetch.barrier_seen or 0
 
     def maybe_raise_hw(self, now_ms: int) -> bool:
         """Move the HW as far as everybody counted has the log (M6, M16). Returns whether it rose."""

@@ -38,18 +38,20 @@ class Coordinating:
         clock: Clock,
         *,
         loaded: Callable[[], None] = lambda: None,
+        read_s: float = 0,
     ) -> None:
-        """``loaded`` is called behind each piece of a log that was folded."""
+        """``loaded`` is called behind each piece of a log that was folded, ``read_s`` after it was read."""
         self._logs = logs
         self._step = step
         self._fail = fail
         self._clock = clock
         self._loaded = loaded
+        self._read_s = read_s
 
     def read_log(self, effect: ReadCoordinatorLog) -> None:
         """Read a piece of a log now, and hand it over when the loop comes round."""
         chunk = self._logs.read(effect.tp, effect.start, effect.end, effect.max_bytes, at_least_one=True)
-        asyncio.get_running_loop().call_later(0, self._hand_over, effect, chunk.payload, chunk.end)
+        asyncio.get_running_loop().call_later(self._read_s, self._hand_over, effect, chunk.payload, chunk.end)
 
     def _hand_over(self, effect: ReadCoordinatorLog, payload: Any, end: Any) -> None:
         event = CoordinatorLogRead(

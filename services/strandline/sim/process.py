@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from strandline.core import effects as want
 from strandline.core import events
+from strandline.core.coordinator.shard import ShardState
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import (
     DeletePartition,
@@ -42,6 +43,7 @@ from strandline.runtime.ports import Core
 from strandline.runtime.session import Session, SessionTimings
 from strandline.runtime.topics import TopicDirectory
 from strandline.sim.controller_link import ControllerLink
+from strandline.sim.coordinators import LOOK_EVERY, READ_S, check_coordinators
 from strandline.sim.disk import CommitFailed, LogFile
 from strandline.sim.draws import Draw, mix
 from strandline.sim.leaders import ReachedLeaders, ServedStream
@@ -97,8 +99,9 @@ class Process:
         self._latest: set[int] = set()
         self._streams: dict[int, ServedStream] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        given = {} if world.coordinators is None else {"coordinators": world.coordinators}
         self.core = world.build.node_core(
-            node_id=NodeId(machine.node_id), rules=world.rules, timings=world.node_timings, seen=self.disk.seen
+            node_id=NodeId(machine.node_id), rules=world.rules, timings=world.node_timings, seen=self.disk.seen, **given
         )
         self.loop = world.loop
         self._running = Life(world.loop, machine.clock, self.hand, machine.work_aside)
@@ -135,7 +138,7 @@ class Process:
         self.peers = LeaderLinks(
             self.host, ReachedLeaders(self), backoff=lambda: DrawnBackoff(machine.draw, _RECONNECT_US)
         )
-        coordinating = Coordinating(logs, self.driver.step, self.driver.fail, machine.clock.ms)
+        coordinating = Coordinating(logs, self.driver.step, self.driver.fail, machine.clock.ms, read_s=READ_S)
         performers = Performers(
             logs=logs,
             flusher=self.flusher,
@@ -220,6 +223,11 @@ class Process:
     def end(self) -> None:
         """This life is over: nothing of it runs any more."""
         self.alive = False
+        for shard in self.core._coordinators.shards.values():
+            if shard.state is ShardState.LOADING:
+                self.world.coverage.saw("leader died while loading")
+            elif shard.sweep is not None:
+                self.world.coverage.saw("leader died during a sweep")
         self._logs.lose_saves()
         self._running.shut()
 
@@ -402,6 +410,8 @@ class _CheckedDriver(Driver[Core]):
             super().step(event)
             process.world.checks.after_step(process)
             check_own(process)
+            if process.world.coordinators is not None and process.world.events % LOOK_EVERY == 0:
+                check_coordinators(process)
         except ProcessEnded:
             raise
         except BaseException as error:

@@ -61,6 +61,21 @@ PROMISED_REIGNS = (
 )  # fmt: skip
 
 
+PROMISED_MEMBERS = (
+    "committed", "elections", "groups: committed", "groups: began at a commit", "groups: began at 0",
+    "groups: revoked", "groups: left", "groups: left for a restart", "groups: member died", "groups: member stalled",
+    "groups: request twice", "groups: partitions added", "groups: topic deleted", "groups: STALE_MEMBER_EPOCH",
+    "groups: FENCED_MEMBER_EPOCH", "groups: UNKNOWN_MEMBER_ID",
+)  # fmt: skip
+
+PROMISED_GROUPS = (
+    "committed", "elections", "truncation", "log start moved", "log restarted", "group commit done",
+    "group commit unknown", "group commit not_written", "group offset read", "group refused: NOT_COORDINATOR",
+    "group refused: COORDINATOR_NOT_AVAILABLE", "group refused: COORDINATOR_LOAD_IN_PROGRESS",
+    "group refused: REQUEST_TIMED_OUT", "leader died while loading", "leader died during a sweep",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A kind of run."""
@@ -74,8 +89,12 @@ class Profile:
     aimed: tuple[str, ...] = ()
     controllers: int = 1
     """More than one: three on a store of their own (`sim.controllers`)."""
+    has_groups: bool = False
+    """Coordinators live in the run's topic, and clients commit offsets to them instead of producing."""
     has_outcast: bool = False
     """One node is left broken for ever; the others must go on without it (L8)."""
+    has_members: bool = False
+    """Consumer groups with members live in the cluster (`sim.groups`)."""
     faults_ms: int = 6_000
     promises: tuple[str, ...] = PROMISED
     enough_seeds: int = 40
@@ -118,6 +137,13 @@ PROFILES: dict[str, Profile] = {
             has_outcast=True,
             faults_ms=3_000,
             promises=("committed", "elections", "isr shrunk"),
+        ),
+        Profile(
+            name="members",
+            about="consumer groups: members join, leave, stall, die, commit late and twice; coordinators are chased",
+            has_members=True,
+            kinds=("kill", "power", "pause", "partition", "one_way", "isolate", "churn", "lag", "stop", "slow_fsync"),
+            promises=PROMISED_MEMBERS,
         ),
         Profile(
             name="rollback",
@@ -166,6 +192,17 @@ PROFILES: dict[str, Profile] = {
                 "room made in a full store",
                 *PROMISED_PARTS,
             ),
+        ),
+        Profile(
+            name="groups",
+            about="offsets committed to coordinators and read from them; their logs are loaded, swept and cut off",
+            kinds=(
+                *("kill", "power", "wipe", "partition", "one_way", "isolate", "pause", "clock", "churn", "lag"),
+                *("late_alter", "slow_fsync", "controller_kill", "stop", "clog", "min_isr"),
+            ),
+            has_groups=True,
+            enough_seeds=150,
+            promises=PROMISED_GROUPS,
         ),
         Profile(
             name="kip-101",

@@ -14,6 +14,8 @@ _RECORD_BYTES = 60
 class IdentityCodec:
     """A batch's records are its payload (`core.coordinator.records.RecordCodec`)."""
 
+    record_bytes = _RECORD_BYTES
+
     def encode(self, records: Batch, unix_ms: int) -> EncodedBatch:
         """One batch."""
         size_bytes = _BATCH_BYTES + _RECORD_BYTES * len(records)

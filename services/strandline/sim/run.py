@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from strandline.sim.build import PRODUCTION, Build
 from strandline.sim.committed import Broken
+from strandline.sim.group_history import group_anomalies
 from strandline.sim.history import Place, Read, Seek, anomalies
 from strandline.sim.liveness import Convergence
 from strandline.sim.profiles import PROFILES
@@ -83,15 +84,24 @@ def _run(world: World) -> None:
     world.timeline.run_until(world.shape.faults_end_us)
     world.note("--", "heal everything")
     world.faults.heal()
+    if world.groups is not None:
+        world.groups.calm()
     convergence = Convergence(world)
     world.timeline.run_until(world.timeline.now_us + QUIET_US)
     for producer in world.producers:
         producer.stopped = True
+    for committer in world.committers:
+        committer.stopped = True
     deadline_us = world.timeline.now_us + CONVERGED_WITHIN_US
     while convergence.missing() is not None and world.timeline.now_us < deadline_us:
         world.timeline.run_until(world.timeline.now_us + LOOK_EVERY_US)
     convergence.check()
+    if world.groups is not None:
+        world.groups.check_end()
     world.checks.nothing_lost()
+    if world.shape.profile.has_groups:
+        _explain_groups(world)
+        return
     _final_read(world)
     for producer in world.producers:
         world.history.extend(producer.sends())
@@ -99,6 +109,17 @@ def _run(world: World) -> None:
     found = anomalies(world.history, unreadable=offline)
     if found:
         raise Broken(found[0].name, found[0].sentence)
+
+
+def _explain_groups(world: World) -> None:
+    """What clients of groups saw is explained (I30), and every coordinator serves (L12)."""
+    if wrong := group_anomalies(world.group_history):
+        raise Broken("I30", wrong[0])
+    for tp in world.tps:
+        leader = world.leader_of(tp)
+        process = world.machines[leader].process if leader is not None else None
+        if process is not None and not process.core._coordinators.shards[tp].is_serving:
+            raise Broken("L12", f"the coordinator of p{tp.partition} on node {leader} does not serve")
 
 
 def _final_read(world: World) -> None:

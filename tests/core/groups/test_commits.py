@@ -201,6 +201,20 @@ def test_delete_group(alone: GroupsAlone) -> None:
     assert alone.ask(DeleteGroup(group_id=GROUP)).code == 69
 
 
+def test_a_group_is_not_deleted_while_a_lease_may_run(alone: GroupsAlone) -> None:
+    """G21, G30: partitions of a removed member are free with the end of its session, also by way of a deletion."""
+    alone.join("m1", "foo")
+    alone.join("m2", "foo")
+    alone.beat("m1")
+    alone.tick(10_001)
+    alone.beat("m2", -1)
+    assert alone.group.members == {}
+
+    assert alone.ask(DeleteGroup(group_id=GROUP)).code == 68
+    alone.tick(45_000)
+    assert not hasattr(alone.ask(DeleteGroup(group_id=GROUP)), "code")
+
+
 def test_orders_rise_over_deletions(alone: GroupsAlone) -> None:
     """G26: an order that was given is never given again, also when its offset was deleted before a failover."""
     alone.commit()

@@ -93,6 +93,11 @@ class Shard:
         """Whether requests are decided here (G6)."""
         return self.state is ShardState.ACTIVE
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was folded while loading is known to be committed (G6)."""
+        return self.leader.knows_true_hw
+
     def begin(self, context: Context, out: list[Effect]) -> None:
         """Begin to load. Everything below this epoch's start is read; nothing is appended until that is done."""
         self._read_from(self.leader.log.log_start_offset, context, out)
@@ -125,7 +130,7 @@ class Shard:
         self._maybe_serve(context)
 
     def _maybe_serve(self, context: Context) -> None:
-        if self.state is ShardState.UNSETTLED and self.leader.knows_true_hw:
+        if self.state is ShardState.UNSETTLED and self.is_settled:
             self.state = ShardState.ACTIVE
             self.machine.excuse(context)
 

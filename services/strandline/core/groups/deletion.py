@@ -13,20 +13,21 @@ from strandline.core.groups.membership_messages import (
     OffsetDelete,
     OffsetsDeleted,
 )
-from strandline.core.groups.records import CurrentKey
 from strandline.core.groups.subscriptions import Subscriptions
 
 
 def delete_group(group: Group, request: DeleteGroup, context: Context) -> Decision:
-    """Delete a group without members, with all its offsets."""
+    """Delete a group in which nobody holds anything, with all its offsets."""
     if not request.group_id.strip():
         message = "group_id must not be empty or blank; name the group"
         refusal = Refusal(ErrorCode.INVALID_GROUP_ID, message, field="group_id")
         return Decision(answer=refusal, scope=request.group_id)
     if group.is_gone:
         return Decision(answer=unknown_group(request.group_id), scope=request.group_id)
-    if group.members:
-        message = f"group {request.group_id!r} has {len(group.members)} members; stop them first"
+    if group.members or group.current:
+        # A fenced member may go on reading until its lease ends; a group of the same name must not give its partitions.
+        who = f"{len(group.members)} members" if group.members else "a removed member whose session is not over"
+        message = f"group {request.group_id!r} has {who}; stop its members first"
         return Decision(answer=Refusal(ErrorCode.NON_EMPTY_GROUP, message), scope=request.group_id)
     changes = Changes(group, context.unix_ms)
     delete_rows(changes)
@@ -34,11 +35,9 @@ def delete_group(group: Group, request: DeleteGroup, context: Context) -> Decisi
 
 
 def delete_rows(changes: Changes) -> None:
-    """Delete every row of a group without members."""
+    """Delete every row of a group in which nobody holds anything."""
     for tp, _ in changes.group.offset_rows():
         changes.delete_offset(tp)
-    for member_id in changes.group.current:
-        changes.put(CurrentKey(changes.group.group_id, member_id), None)
     changes.delete_group()
 
 
