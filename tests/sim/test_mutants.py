@@ -60,7 +60,11 @@ def _seams() -> dict[tuple[str, str], Any]:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.is_required], ids=lambda m: f"{m.number}-{m.name}")
+@pytest.mark.parametrize(
+    "mutant",
+    [m for m in MUTANTS if m.is_required and Layer.SCENARIOS in m.layers],
+    ids=lambda m: f"{m.number}-{m.name}",
+)
 def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
     """A required bug's own scenario catches it, and its swapped rule decided differently from the right one."""
     found = examine(mutant, BOUNDED, [Layer.SCENARIOS])
@@ -69,8 +73,37 @@ def test_a_required_bug_is_killed_by_its_cheapest_layer(mutant: Mutant) -> None:
     assert found.kills, found.verdicts
 
 
-def test_the_twelve_required_bugs_have_mutants() -> None:
-    """None of R1 to R12 is missing, nor of 13 to 26, and no number is given twice."""
+_JUDGED_BY_TESTS = """
+from mutants.catalogue import MUTANTS
+from mutants.examination import Bounds, examine
+from mutants.verdict import Layer
+for mutant in MUTANTS:
+    if mutant.layers == (Layer.TESTS,):
+        found = examine(mutant, Bounds())
+        differed = any(bite.differed for bite in found.bites)
+        print(mutant.number, differed, *(kill.is_by_property or not mutant.is_required for kill in found.kills))
+"""
+
+
+def test_bugs_that_unit_tests_alone_reach_are_killed_by_them() -> None:
+    """Bugs of consumer groups: the tests that each names catch it, and a required one by a property."""
+    environment = {**os.environ, "PYTHONPATH": _HERE}
+    done = subprocess.run(
+        [sys.executable, "-c", _JUDGED_BY_TESTS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=True,
+    )
+
+    expected = [mutant.number for mutant in MUTANTS if mutant.layers == (Layer.TESTS,)]
+    assert expected
+    assert done.stdout.splitlines() == [f"{number} True True" for number in expected]
+
+
+def test_the_required_bugs_have_mutants() -> None:
+    """No required bug is missing, nor one of 13 to 26, and no number is given twice."""
     numbers = [mutant.number for mutant in record.with_pairs()]
 
     assert set(REQUIRED) == {mutant.bug for mutant in MUTANTS if mutant.is_required}
@@ -210,7 +243,7 @@ def test_a_story_of_loss_is_not_asked() -> None:
 
 
 def test_a_claim_alone_does_not_kill_a_required_bug() -> None:
-    """For R1 to R12 some layer must name a property; for the others a claim is enough."""
+    """For a required bug some layer must name a property; for the others a claim is enough."""
     claim = Verdict(layer=Layer.SCENARIOS, killed_by="expect-hw")
     found = [Examined(number=number, verdicts=(claim,), bites=()) for number in ("R1", "13")]
 

@@ -23,6 +23,7 @@ from strandline.cli import (
     log,
     node,
     produce,
+    rebalances,
     reigns,
     roles,
     scenario,
@@ -32,6 +33,7 @@ from strandline.cli import (
     up,
 )
 from strandline.cli.demo import command as demo
+from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
     "topic produce consume cluster node log up demo console export analytics scenario sim controller replica settings "
@@ -45,6 +47,10 @@ class InOrder(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands' names in the order of `--help`."""
         return sorted(super().list_commands(ctx), key=_ORDER.split().index)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the options before the command; those behind it may have their former names."""
+        return super().parse_args(ctx, in_todays_words(args))
 
 
 app = typer.Typer(
@@ -73,6 +79,7 @@ app.add_typer(scenario.app, name="scenario")
 sim.app.command("exhaust")(exhaust.exhaust)
 sim.app.command("elections")(elections.elections)
 sim.app.command("reigns")(reigns.reigns)
+sim.app.command("rebalances")(rebalances.rebalances)
 app.add_typer(sim.app, name="sim")
 app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)

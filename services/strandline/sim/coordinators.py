@@ -12,7 +12,6 @@ from strandline.core.coordinator.records import Batch, DecodedRecord, EncodedBat
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits, ShardState
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.records import OffsetKey
 from strandline.sim.committed import Broken
 from strandline.sim.record_codec import IdentityCodec
 
@@ -96,8 +95,4 @@ def check_coordinators(process: Process) -> None:
 def _machine_rows(shard: Shard) -> dict[Any, object]:
     machine = shard.machine
     assert isinstance(machine, GroupMachine)
-    return {
-        OffsetKey(group_id, *tp): value
-        for group_id, group in machine.groups.items()
-        for tp, value in group.offset_rows()
-    }
+    return {key: value for group in machine.groups.values() for key, value in group.rows()}

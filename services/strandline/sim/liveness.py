@@ -42,7 +42,7 @@ class Convergence:
                 return why
         if any(producer.waits for producer in world.producers):
             return ("L4", "a produce is not answered")
-        return None
+        return world.groups.missing() if world.groups is not None else None
 
     def check(self) -> None:
         """Raise what is missing, and count what may stay away.

@@ -27,7 +27,7 @@ PROMISED = (
     "duplicate recognised", "alter refused: INELIGIBLE_REPLICA", "alter refused: STALE_CONTROLLER_EPOCH",
     "fetch refused: UNKNOWN_LEADER_EPOCH", "fetch refused: FENCED_LEADER_EPOCH", "latest not available",
     "election from the ELR", "partition offline", "unsynced records lost", "stream broken", "read at a follower",
-    "log restarted", "log start moved", "alter late", "alter twice", "fsync failed", "clean stop",
+    "log restarted", "log start moved", "alter late", "alter twice", "fsync failed", "clean stop", "step continued",
 )  # fmt: skip
 
 PROMISED_LOSSES = (
@@ -57,7 +57,15 @@ PROMISED_REIGNS = (
     "reign: campaigning to standby", "reign: active to unsure", "reign: unsure to active", "reign: active to deposed",
     "reign: unsure to deposed", "reign: deposed to standby", "append settled: done", "append settled: uncertain",
     "look: refused", "paused active woke inside an append", "watch of the store broke", "no answer: Append",
-    "no answer: Campaign", "no answer: RenewLease", "no answer: ReadStore",
+    "no answer: Campaign", "no answer: RenewLease", "no answer: ReadStore", "step continued",
+)  # fmt: skip
+
+
+PROMISED_MEMBERS = (
+    "committed", "elections", "groups: committed", "groups: began at a commit", "groups: began at 0",
+    "groups: revoked", "groups: left", "groups: left for a restart", "groups: member died", "groups: member stalled",
+    "groups: request twice", "groups: partitions added", "groups: topic deleted", "groups: STALE_MEMBER_EPOCH",
+    "groups: FENCED_MEMBER_EPOCH", "groups: UNKNOWN_MEMBER_ID",
 )  # fmt: skip
 
 PROMISED_GROUPS = (
@@ -85,6 +93,8 @@ class Profile:
     """Coordinators live in the run's topic, and clients commit offsets to them instead of producing."""
     has_outcast: bool = False
     """One node is left broken for ever; the others must go on without it (L8)."""
+    has_members: bool = False
+    """Consumer groups with members live in the cluster (`sim.groups`)."""
     faults_ms: int = 6_000
     promises: tuple[str, ...] = PROMISED
     enough_seeds: int = 40
@@ -129,10 +139,17 @@ PROFILES: dict[str, Profile] = {
             promises=("committed", "elections", "isr shrunk"),
         ),
         Profile(
+            name="members",
+            about="consumer groups: members join, leave, stall, die, commit late and twice; coordinators are chased",
+            has_members=True,
+            kinds=("kill", "power", "pause", "partition", "one_way", "isolate", "churn", "lag", "stop", "slow_fsync"),
+            promises=PROMISED_MEMBERS,
+        ),
+        Profile(
             name="rollback",
             about="the controller's store goes back in time, and is recovered from what nodes have stored (TR18)",
             kinds=("rollback", "kill", "power", "pause", "isolate", "late_alter"),
-            promises=("committed", "elections", "controller stopped serving", "controller recovered"),
+            promises=("committed", "elections", "controller stopped serving", "controller recovered", "step continued"),
         ),
         Profile(
             name="controllers",

@@ -84,6 +84,8 @@ def _run(world: World) -> None:
     world.timeline.run_until(world.shape.faults_end_us)
     world.note("--", "heal everything")
     world.faults.heal()
+    if world.groups is not None:
+        world.groups.calm()
     convergence = Convergence(world)
     world.timeline.run_until(world.timeline.now_us + QUIET_US)
     for producer in world.producers:
@@ -94,8 +96,10 @@ def _run(world: World) -> None:
     while convergence.missing() is not None and world.timeline.now_us < deadline_us:
         world.timeline.run_until(world.timeline.now_us + LOOK_EVERY_US)
     convergence.check()
+    if world.groups is not None:
+        world.groups.check_end()
     world.checks.nothing_lost()
-    if world.coordinators is not None:
+    if world.shape.profile.has_groups:
         _explain_groups(world)
         return
     _final_read(world)

@@ -6,6 +6,7 @@ the order of a set or of a hash, so the same seed is the same run, event by even
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 from strandline.core.controller_messages import CreateTopics, NewTopic
@@ -30,6 +31,7 @@ from strandline.sim.disk import LogFile
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.faults import Faults
 from strandline.sim.group_history import Committed, Fetched
+from strandline.sim.groups import STATE_PARTITIONS, Groups
 from strandline.sim.history import Operation
 from strandline.sim.machine import Machine
 from strandline.sim.names import Names
@@ -124,6 +126,8 @@ class World:
         self.rules = Rules(durability=shape.durability, truncation=shape.truncation)
         self.node_timings = NODE_TIMINGS
         self.controller_timings = CONTROLLER_TIMINGS
+        if shape.profile.has_members:
+            self.controller_timings = replace(CONTROLLER_TIMINGS, group_state_partitions=STATE_PARTITIONS)
         self.timeline = Timeline()
         self.loop = VirtualLoop(self.timeline)
         self.events = 0
@@ -153,6 +157,9 @@ class World:
         self.group_history: list[Committed | Fetched] = []
         self.codec = coordinators.NumberedCodec()
         self.coordinators = coordinators.make(self.codec) if shape.profile.has_groups else None
+        self.groups = Groups(self) if shape.profile.has_members else None
+        if self.groups is not None:
+            self.coordinators = self.groups.coordinators
         self._ends: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
@@ -176,8 +183,19 @@ class World:
                 self.controller.order(CreateTopics(topics=(topic,)))
                 due_us += _ORDER_AGAIN_US
             self._run_on("have the topic")
+        if self.groups is not None:
+            self._create_topics_of(self.groups)
         self._start_clients(draw)
         self.faults.plan()
+
+    def _create_topics_of(self, groups: Groups) -> None:
+        due_us = self.timeline.now_us
+        while not groups.is_ready:
+            if self.timeline.now_us >= due_us:
+                groups.order_topics()
+                due_us += _ORDER_AGAIN_US
+            self._run_on("have the topics of groups")
+        groups.start()
 
     def _run_on(self, what: str) -> None:
         """Go on for a while, as long as the nodes may still take to do what is waited for."""
@@ -197,7 +215,7 @@ class World:
             self.controller.process.end(keeps_commit=False)
 
     def _start_clients(self, draw: Draw) -> None:
-        if self.coordinators is not None:
+        if self.shape.profile.has_groups:
             for number in range(CLIENTS):
                 committer = Committer(self, number, self.tps[number % len(self.tps)])
                 self.committers.append(committer)

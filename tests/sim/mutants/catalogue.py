@@ -29,6 +29,9 @@ from mutants import (
     m45_union_of_isrs,
     m47_deletion_answered_too_early,
     m50_refusal_without_a_break,
+    m73_commit_needs_equal_epochs,
+    m74_static_leave_is_a_leave,
+    m75_load_gives_no_time,
     m101_unproven_is_elected,
     m102_compared_as_in_raft,
     m103_one_report_too_few,
@@ -58,6 +61,10 @@ from mutants import (
     r10_node_epoch,
     r11_fetch_fence,
     r12_ack_before_fsync,
+    r51_given_before_given_up,
+    r52_owner_forgotten,
+    r53_commit_by_member_id,
+    r85_free_before_the_lease_ends,
 )
 from mutants.mutant import Mutant
 
@@ -74,6 +81,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *r10_node_epoch.MUTANTS,
     *r11_fetch_fence.MUTANTS,
     *r12_ack_before_fsync.MUTANTS,
+    *r51_given_before_given_up.MUTANTS,
+    *r52_owner_forgotten.MUTANTS,
+    *r53_commit_by_member_id.MUTANTS,
+    *r85_free_before_the_lease_ends.MUTANTS,
     *m13_diverging_fetch_counted.MUTANTS,
     *m14_ack_on_append.MUTANTS,
     *m15_phantom_epoch.MUTANTS,
@@ -100,6 +111,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *m45_union_of_isrs.MUTANTS,
     *m47_deletion_answered_too_early.MUTANTS,
     *m50_refusal_without_a_break.MUTANTS,
+    *m73_commit_needs_equal_epochs.MUTANTS,
+    *m74_static_leave_is_a_leave.MUTANTS,
+    *m75_load_gives_no_time.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
     *m102_compared_as_in_raft.MUTANTS,
     *m103_one_report_too_few.MUTANTS,
@@ -119,9 +133,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *m122_woken_consumer.MUTANTS,
 )
 """``R1`` to ``R12``, then 13 to 26 and 47; 27 to 38, 48 and 50 of several controllers and of stores that forget, and 43
-to 45 of what is given twice, or believed; from 101 on those of elections by reports and of wrong peers, and from 120 on
-those that others invented.
+to 45 of what is given twice, or believed; R51 to R53, R85 and 73 to 75 of consumer groups; from 101 on those of
+elections by reports and of wrong peers, and from 120 on those that others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
-REQUIRED = tuple(f"R{number}" for number in range(1, 13))
+REQUIRED = (*(f"R{number}" for number in range(1, 13)), "R51", "R52", "R53", "R85")

@@ -63,9 +63,9 @@ class Examined:
 
 def examine(mutant: Mutant, bounds: Bounds, layers: Iterable[Layer] = tuple(Layer)) -> Examined:
     """Run the layers on a mutant."""
-    stories = _stories(mutant, bounds)
+    asked = [layer for layer in layers if layer in mutant.layers and (layer is not Layer.TESTS or mutant.tests)]
+    stories = _stories(mutant, bounds) if Layer.SCENARIOS in asked else []
     with mutant.applied() as rules:
-        asked = [layer for layer in layers if layer is not Layer.TESTS or mutant.tests]
         verdicts = tuple(_judge(layer, mutant, bounds, stories) for layer in asked)
         bites = tuple(_bite(rule) for rule in rules)
     return Examined(number=mutant.number, verdicts=verdicts, bites=bites)

@@ -18,6 +18,8 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from mutants.verdict import Layer
+
 ROOMS = ("strandline.core", "strandline.sim")
 """Where rules are decided and where they are doubted; a function is exchanged under every name it has in here."""
 
@@ -114,12 +116,13 @@ class Mutant:
     """A protocol bug that must be caught.
 
     Attributes:
-        number: ``R1`` to ``R12`` are required, with a letter where one bug has several forms; the others are numbers.
+        number: with an ``R`` if it is required, and a letter where one bug has several forms.
         broken: the rule that is broken, in one sentence.
         source: where such a bug is known from.
         scenario: the one that shows it best; it is played before all others.
         tests: unit tests that must fail, for a bug that no history of honest nodes shows.
         profiles: which kinds of simulated runs can show it.
+        layers: which layers reach the rule at all; the others are not run.
         masked_by: the other defence, in words, that hides it; such a mutant may survive if ``pair`` does not.
         pair: this bug with that other defence removed as well.
     """
@@ -132,6 +135,7 @@ class Mutant:
     scenario: str = ""
     tests: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ("swarm",)
+    layers: tuple[Layer, ...] = tuple(Layer)
     masked_by: str = ""
     pair: Mutant | None = None
 

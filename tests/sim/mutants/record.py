@@ -1,4 +1,4 @@
-"""The gate's result after all mutants were examined: the verdicts, the count of twelve, and the two documents.
+"""The gate's result after all mutants were examined: the verdicts, what became of the required ones, two documents.
 
 Invariant: `docs/mutants.json` is the result of a run, and the table in `docs/RELIABILITY.md` is a function of that
 file.

@@ -9,6 +9,7 @@ Invariant: nothing of a test outlives its run: a module that was imported under 
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ from mutants.verdict import Layer, Verdict
 ROOT = Path(__file__).resolve().parents[3]
 _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist")
 
+_BROKEN = re.compile(r"""^E +(?:[\w.]+: )?(?:assert ['"])?(I[0-9]+): """, re.MULTILINE)
+"""An assertion of the product, or what a search reports, that names the invariant that is broken."""
+
 
 class _Seen:
     """Counts the tests that ran, and keeps the first failure."""
@@ -29,6 +33,7 @@ class _Seen:
         self.played = 0
         self.failed = ""
         self.why = ""
+        self.broken = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Called by pytest for each phase of each test."""
@@ -36,6 +41,8 @@ class _Seen:
         if report.failed and not self.failed:
             self.failed = report.nodeid
             self.why = str(report.longrepr).strip().splitlines()[-1][:200]
+            broken = _BROKEN.search(str(report.longrepr))
+            self.broken = broken[1] if broken else "test"
 
 
 def judge(tests: Sequence[str]) -> Verdict:
@@ -53,7 +60,7 @@ def judge(tests: Sequence[str]) -> Verdict:
     assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), said.getvalue()[-500:]
     return Verdict(
         layer=Layer.TESTS,
-        killed_by="test" if seen.failed else "",
+        killed_by=seen.broken,
         where=seen.failed.rpartition("/")[2],
         why=seen.why,
         tried=seen.played,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.records import Key, Record
 from strandline.core.groups.owners import Owners
 from strandline.core.groups.records import (
     CurrentKey,
@@ -108,6 +108,22 @@ class Group:
         for topic_id, of_topic in self.offsets.items():
             for partition, value in of_topic.items():
                 yield TopicPartition(topic_id, partition), value
+
+    def rows(self) -> Iterator[tuple[Key, object]]:
+        """All rows, as the log has them."""
+        group_id = self.group_id
+        if self.value is not None:
+            yield GroupKey(group_id), self.value
+        if self.target is not None:
+            yield TargetEpochKey(group_id), self.target
+        for member_id, said in self.members.items():
+            yield MemberKey(group_id, member_id), said
+        for member_id, target in self.targets.items():
+            yield TargetKey(group_id, member_id), target
+        for member_id, current in self.current.items():
+            yield CurrentKey(group_id, member_id), current
+        for tp, offset in self.offset_rows():
+            yield OffsetKey(group_id, *tp), offset
 
     def apply(self, record: Record) -> None:
         """Take one row into the state."""

@@ -48,6 +48,10 @@ class GroupInvariants:
             for group_id in {record.key.group_id for record in batch if isinstance(record.key, CurrentKey | GroupKey)}:
                 self._check_members(group_id)
 
+    def written_before(self, record: Record) -> None:
+        """A row was read while a log was loaded, or written again by a sweep."""
+        self._fold(record)
+
     def _check_offset(self, request: object | None, record: Record) -> None:
         key, value = record
         assert isinstance(key, OffsetKey)

@@ -1,0 +1,10 @@
+"""Exhaustive search of rebalances: two members, three partitions, every order of what reaches whom (G17 to G19).
+
+The production core decides each heartbeat; heartbeats and answers are lost, repeated and late, members start again,
+and are removed after their rebalance time-out.
+"""
+
+from strandline.sim.rebalances.search import Result, search
+from strandline.sim.rebalances.steps import Bounds
+
+__all__ = ["Bounds", "Result", "search"]

@@ -1,0 +1,27 @@
+"""R85: partitions of a member that is too slow are free as soon as its rebalance time-out is over."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, Real, Swap
+from mutants.verdict import Layer
+
+from strandline.core.groups import leaving
+from strandline.core.groups.changes import Changes
+
+
+def _frees_at_once(real: Real, changes: Changes, member_id: str) -> None:
+    real.differs()
+    leaving.remove(changes, member_id)
+
+
+MUTANTS = (
+    Mutant(
+        number="R85",
+        name="free before the lease ends",
+        broken="Another member is given partitions that a removed one still reads.",
+        source="G21; Kafka's own behaviour",
+        tests=("tests/sim/test_rebalances_search.py", "tests/core/groups/test_heartbeats.py"),
+        layers=(Layer.TESTS,),
+        swaps=(Swap(leaving, "fence", _frees_at_once, pure=False),),
+    ),
+)
