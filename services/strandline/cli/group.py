@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.group_reset import reset_offsets
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, show
 from strandline.cli.over_tls import over_tls
@@ -17,7 +18,9 @@ from strandline.cli.over_tls import over_tls
 if TYPE_CHECKING:
     from strandline.cli.group_over_rpc import SeenGroup
 
-app = typer.Typer(help="List groups; describe their offsets, lag and members.", no_args_is_help=True)
+app = typer.Typer(help="List and describe groups; reset their offsets.", no_args_is_help=True)
+
+app.command("reset-offsets")(reset_offsets)
 
 STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 
@@ -62,7 +65,7 @@ _STATES = [
 
 @app.callback()
 def group() -> None:
-    """List groups; describe their offsets, lag and members."""
+    """List and describe groups; reset their offsets."""
 
 
 @app.command("list")

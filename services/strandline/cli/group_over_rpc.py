@@ -7,7 +7,7 @@ the deadline. A list that lacks groups says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -91,7 +91,8 @@ class Groups:
             for row in topic.partitions
             if row.HasField("committed_offset") and not row.error_code
         }
-        ends = await self._ends({*committed, *(named for member in group.members for named in assigned_to(member))})
+        assigned = {named for member in group.members for named in assigned_to(member)}
+        ends = await self.offsets_at({*committed, *assigned}, LATEST)
         return SeenGroup(coordinator=coordinator, described=group, committed=committed, ends=ends)
 
     async def _list_of(self, endpoint: Endpoint, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse | str:
@@ -137,8 +138,12 @@ class Groups:
                 failure = error
         raise failure
 
-    async def _ends(self, named: Iterable[Named]) -> dict[Named, int]:
-        """The HW of each partition that exists."""
+    async def offsets_at(self, named: Iterable[Named], timestamp_ms: int) -> dict[Named, int]:
+        """LATEST (the HW), EARLIEST, or the first offset at or after a time, of the partitions that exist and have one.
+
+        Raises:
+            Refused: a leader's last refusal at the deadline.
+        """
         asked = sorted(named)
         known = {topic.name for topic in (await self._cluster.fetch_image()).topics}
         # Asking for a topic is what makes the client follow its leaders.
@@ -151,8 +156,38 @@ class Groups:
             for name, index in asked
             if name in topics and index < len(topics[name].partitions)
         }
-        found = await OffsetFinder(self._cluster).find(dict.fromkeys(wanted.values(), LATEST), deadline_ms=_DEADLINE_MS)
-        return {name: end for name, tp in wanted.items() if (end := found[tp].offset) is not None}
+        times = dict.fromkeys(wanted.values(), timestamp_ms)
+        found = await OffsetFinder(self._cluster).find(times, deadline_ms=_DEADLINE_MS)
+        return {name: offset for name, tp in wanted.items() if (offset := found[tp].offset) is not None}
+
+    async def partitions_of(self, topic: str) -> list[Named]:
+        """Every partition of a topic.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        found = await self._cluster.topic(topic, deadline_ms=_DEADLINE_MS)
+        return [(topic, index) for index in range(len(found.partitions))]
+
+    async def commit(self, group_id: str, offsets: Mapping[Named, int]) -> None:
+        """Writes offsets of a group without members, in one commit; asked again if its end is not known.
+
+        Raises:
+            Refused: the first refusal of a partition.
+        """
+        request = pb.OffsetCommitRequest(cluster_id=self._cluster.cluster_id, group_id=group_id)
+        for topic in sorted({topic for topic, _ in offsets}):
+            row = request.topics.add(name=topic)
+            for (name, index), offset in sorted(offsets.items()):
+                if name == topic:
+                    row.partitions.add(partition_index=index, committed_offset=offset)
+
+        async def ask(stub: GroupServiceAsyncStub) -> pb.OffsetCommitPartitionResponse:
+            answer = await self._cluster.ask(stub.OffsetCommit, request)
+            rows = [row for topic in answer.topics for row in topic.partitions]
+            return next((row for row in rows if row.error_code), rows[0])
+
+        await self._ask_coordinator(group_id, ask)
 
     def _living(self) -> list[tuple[int, Endpoint]]:
         nodes = self._cluster.image.nodes
