@@ -16,8 +16,10 @@ from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import open_channel
 from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import group_service_pb2 as group_pb
 from strandline.v1 import metadata_pb2
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
+from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 
 
 @pytest.fixture(scope="module")
@@ -202,6 +204,87 @@ def test_figures_of_a_run_agree_with_each_other(cluster: LocalCluster) -> None:
     assert isinstance(ends, list) and sum(row["records"] for row in ends) == 3530
     assert (short.returncode, "loaded has 3,530 records" in short.stderr, short.stdout) == (1, True, "")
     assert (late.returncode, "not done within 1s" in late.stderr, late.stdout) == (1, True, "")
+
+
+async def _commit(address: str, group_id: str, topic: str, offsets: dict[int, int]) -> None:
+    """Commit offsets for a group without members, at its coordinator, as soon as there is one."""
+    host, _, port = address.rpartition(":")
+    endpoint = Endpoint(host, int(port))
+    request = group_pb.OffsetCommitRequest(group_id=group_id)
+    row = request.topics.add(name=topic)
+    for index, offset in offsets.items():
+        row.partitions.add(partition_index=index, committed_offset=offset)
+    while True:
+        async with open_channel(endpoint) as channel:
+            answer = await GroupServiceStub(channel).OffsetCommit(request, timeout=10)
+        if not any(each.error_code for each in answer.topics[0].partitions):
+            return
+        if answer.HasField("current_coordinator"):
+            hint = answer.current_coordinator.endpoint
+            endpoint = Endpoint(hint.host, hint.port)
+
+
+def test_groups_are_listed_and_described(cluster: LocalCluster) -> None:
+    """A group with offsets is listed as empty, with its lag by partition; one that is not there is named."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "grouped", "-p", "2", *at)
+    strandline("produce", "grouped", "-p", "0", *at, stdin="a\nb\nc\n")
+    address = cluster.address(1)
+    assert address is not None
+    asyncio.run(asyncio.wait_for(_commit(address.client, "readers", "grouped", {0: 1, 1: 0}), 60))
+    listed = document("group", "list", *at)
+    stable = document("group", "list", "--state", "stable", *at)
+    described = document("group", "describe", "readers", *at)
+    state = document("group", "describe", "--all-groups", "--state", *at)
+    members = document("group", "describe", "readers", "--members", *at)
+    shown = strandline("group", "describe", "readers", *at).stdout
+    unknown = strandline("group", "describe", "writers", *at)
+
+    assert isinstance(listed, list) and isinstance(described, list) and isinstance(state, list)
+    assert [row for row in listed if row["group"] == "readers"] == [
+        {"group": "readers", "type": "Consumer", "state": "Empty"}
+    ]
+    assert (stable, members) == ([], [])
+    assert [(row["partition"], row["current_offset"], row["log_end_offset"], row["lag"]) for row in described] == [
+        (0, 1, 3, 2),
+        (1, 0, 0, 0),
+    ]
+    assert ("readers", "Empty", 0) in [(row["group"], row["state"], row["members"]) for row in state]
+    assert all(heading in shown for heading in ("CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID"))
+    assert (unknown.returncode, "GROUP_ID_NOT_FOUND" in unknown.stderr) == (1, True)
+
+
+def test_offsets_of_a_group_are_reset(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Nothing is written without --execute; what is shown is written, clamped to the log; a file repeats a plan."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "again", "-p", "2", *at)
+    strandline("produce", "again", "-p", "0", "--timestamp", "2023-11-14", *at, stdin="a\nb\nc\n")
+    address = cluster.address(1)
+    assert address is not None
+    asyncio.run(asyncio.wait_for(_commit(address.client, "rewound", "again", {0: 3}), 60))
+    reset = ("group", "reset-offsets", "rewound", *at)
+
+    def committed() -> dict[int, int]:
+        """The group's offsets by partition."""
+        rows = document("group", "describe", "rewound", *at)
+        assert isinstance(rows, list)
+        return {row["partition"]: row["current_offset"] for row in rows}
+
+    shown = document(*reset, "--topic", "again", "--to-offset", "2", "--export", str(tmp_path / "plan"))
+    assert isinstance(shown, list)
+    assert [(row["partition"], row["current_offset"], row["new_offset"], row["note"]) for row in shown] == [
+        (0, 3, 2, None),
+        (1, None, 0, "2 is above the high watermark: latest"),
+    ]
+    assert committed() == {0: 3}
+    document(*reset, "--all-topics", "--shift-by", "-2", "--execute")
+    assert committed() == {0: 1}
+    document(*reset, "--topic", "again:0", "--to-datetime", "2023-11-15", "--execute")
+    assert committed() == {0: 3}
+    document(*reset, "--from-file", str(tmp_path / "plan"), "--execute")
+    assert committed() == {0: 2, 1: 0}
+    beyond = strandline(*reset, "--topic", "again:7", "--to-earliest", "--execute")
+    assert (beyond.returncode, "no partition again-7" in beyond.stderr) == (1, True)
 
 
 def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) -> None:

@@ -20,6 +20,7 @@ from strandline.cli import (
     elections,
     exhaust,
     export,
+    group,
     log,
     node,
     perf,
@@ -38,8 +39,8 @@ from strandline.cli.demo import command as demo
 from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
-    "topic produce consume perf cluster node log profile up demo console export analytics scenario sim controller "
-    "replica settings certs completion"
+    "topic produce consume group perf cluster node log profile up demo console export analytics scenario sim "
+    "controller replica settings certs completion"
 )
 
 
@@ -69,6 +70,7 @@ app = typer.Typer(
 app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.add_typer(group.app, name="group")
 app.add_typer(perf.app, name="perf")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
