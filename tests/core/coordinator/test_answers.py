@@ -8,8 +8,10 @@ from core_builders import TP, F, L, partition_image
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.shard import ShardState
+from strandline.core.effects import Compute
 from strandline.core.errors import Outcome, Refusal
-from strandline.core.events import CallGone, Ticked
+from strandline.core.events import CallGone, Computed, Ticked
+from strandline.core.types import LeaderEpoch
 
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
 
@@ -28,7 +30,7 @@ def test_a_write_is_answered_when_the_hw_has_passed_it() -> None:
     cluster = _cluster()
     request = cluster.ask_coordinator(put(a=1))
 
-    assert request not in cluster.answered
+    assert request not in cluster.answered, "I30: a write was answered that may be undone"
     cluster.settle()
     assert cluster.answered[request] == "put"
 
@@ -164,7 +166,8 @@ def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
     cluster.push(F, partition_image(leader=2, epoch=1, version=2, min_isr=2))
     cluster.step(F, Ticked(cluster.now, UNIX_MS))
 
-    assert shard_of(cluster, F, TP).state is ShardState.UNSETTLED
+    unsettled = shard_of(cluster, F, TP).state is ShardState.UNSETTLED
+    assert unsettled, "I30: a coordinator shows what may be undone"
     early = cluster.ask_coordinator(Get("g"), node=F)
     assert code(cluster.answered[early]) == "COORDINATOR_LOAD_IN_PROGRESS"
     cluster.push(L, partition_image(leader=2, epoch=1, version=2, min_isr=2))
@@ -232,3 +235,25 @@ def test_so_many_wait_and_no_more() -> None:
 
     assert code(cluster.answered[refused]) == "THROTTLING_QUOTA_EXCEEDED"
     assert len(cells_of(cluster, L, TP).takes) == 2
+
+
+def test_a_long_computation_is_done_elsewhere_and_its_result_written() -> None:
+    """A decision's work leaves as an effect; its result is given to the machine and what it decides is appended."""
+    cluster = _cluster()
+    cells = cells_of(cluster, L, TP)
+    wanted = Decision(batches=(batch_of("g", ("late", 5)),), scope="g")
+    cells.due = [Decision(scope="g", work=lambda: wanted)]
+    cluster.advance(100)
+    (effect,) = cluster.wished(L, Compute)
+    cluster.step(L, Computed(cluster.now, TP, effect.leader_epoch, effect.work()))
+
+    assert cells.of("g") == {"late": 5}
+
+
+def test_the_result_for_an_earlier_reign_is_dropped() -> None:
+    """What was computed for a shard that is gone says nothing to the next one."""
+    cluster = _cluster()
+    wanted = Decision(batches=(batch_of("g", ("late", 5)),), scope="g")
+    cluster.step(L, Computed(cluster.now, TP, LeaderEpoch(7), wanted))
+
+    assert cells_of(cluster, L, TP).of("g") == {}

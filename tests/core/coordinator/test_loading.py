@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from cells import Get, cells_of, code, coordinators, put, shard_of
 from cluster_of_cores import Cluster
 from core_builders import TP, L, partition_image
 
+from strandline.core.coordinator.records import DecodedRecord
 from strandline.core.coordinator.shard import ShardState
+from strandline.core.errors import ErrorCode, Refused
+from strandline.sim.record_codec import IdentityCodec
 
 ALONE = partition_image(replicas=(1,), isr=(1,))
 
@@ -97,3 +103,24 @@ def test_a_log_of_nothing_is_served_at_once(records: int) -> None:
     _lead(cluster)
 
     assert shard_of(cluster, L, TP).state is ShardState.ACTIVE
+
+
+class _Unreadable(IdentityCodec):
+    """A codec of an earlier release than the log's."""
+
+    def decode(self, payload: Any) -> tuple[DecodedRecord, ...]:
+        raise Refused(ErrorCode.INVALID_RECORD, "a kind of record that this release does not know")
+
+
+def test_a_log_that_cannot_be_read_is_reported_and_not_served() -> None:
+    """The partition is reported as failed, requests are COORDINATOR_NOT_AVAILABLE, and the node goes on."""
+    cluster = _written(3)
+    cluster.coordinators = replace(coordinators(), codec=_Unreadable())
+    cluster.restart(L)
+    _lead(cluster)
+    refused = cluster.ask_coordinator(Get("g"))
+
+    assert shard_of(cluster, L, TP).state is ShardState.UNREADABLE
+    assert code(cluster.answered[refused]) == "COORDINATOR_NOT_AVAILABLE"
+    (failed,) = cluster.emitted(L, "PARTITION_FAILED")
+    assert "does not know" in failed.event.reason  # type: ignore[union-attr]
