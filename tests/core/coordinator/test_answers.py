@@ -30,7 +30,7 @@ def test_a_write_is_answered_when_the_hw_has_passed_it() -> None:
     cluster = _cluster()
     request = cluster.ask_coordinator(put(a=1))
 
-    assert request not in cluster.answered
+    assert request not in cluster.answered, "I30: a write was answered that may be undone"
     cluster.settle()
     assert cluster.answered[request] == "put"
 
@@ -166,7 +166,8 @@ def test_a_new_leader_serves_when_the_hw_has_reached_its_epoch() -> None:
     cluster.push(F, partition_image(leader=2, epoch=1, version=2, min_isr=2))
     cluster.step(F, Ticked(cluster.now, UNIX_MS))
 
-    assert shard_of(cluster, F, TP).state is ShardState.UNSETTLED
+    unsettled = shard_of(cluster, F, TP).state is ShardState.UNSETTLED
+    assert unsettled, "I30: a coordinator shows what may be undone"
     early = cluster.ask_coordinator(Get("g"), node=F)
     assert code(cluster.answered[early]) == "COORDINATOR_LOAD_IN_PROGRESS"
     cluster.push(L, partition_image(leader=2, epoch=1, version=2, min_isr=2))

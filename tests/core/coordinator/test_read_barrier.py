@@ -140,7 +140,7 @@ def test_tr40_a_fetch_from_before_the_election_proves_nothing() -> None:
     cluster.step(L, event)
 
     assert cluster.log(L).hw == cluster.log(L).leo
-    assert read not in cluster.answered
+    assert read not in cluster.answered, "I30: the read missed a write that had been answered"
     cluster.advance(6_000)
     assert code(cluster.answered[read]) == "COORDINATOR_NOT_AVAILABLE"
 

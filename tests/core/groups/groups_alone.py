@@ -14,6 +14,7 @@ from strandline.core.coordinator.records import Record
 from strandline.core.errors import Refusal
 from strandline.core.group_messages import CommittedPartition, OffsetCommit, OffsetToCommit
 from strandline.core.groups.group import Group
+from strandline.core.groups.happenings import GroupChange, MemberChange
 from strandline.core.groups.invariants import GroupInvariants
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat, HeartbeatAnswered
@@ -81,10 +82,20 @@ class GroupsAlone:
     coordinator_epoch: int = 7
     log: list[Record] = field(default_factory=list)
     works: list[Any] = field(default_factory=list)
+    seen: list[GroupChange | MemberChange] = field(default_factory=list)
+    """What the machine showed of itself."""
 
     def __post_init__(self) -> None:
-        self.machine = GroupMachine(Re2Patterns(), self.settings)
+        self.machine = GroupMachine(Re2Patterns(), self.settings, self)
+        self.machine.excuse(self.context)
         self.invariants = GroupInvariants()
+
+    def group_changed(self, change: GroupChange, now_ms: int) -> None:
+        assert now_ms == self.now_ms
+        self.seen.append(change)
+
+    def member_changed(self, change: MemberChange, now_ms: int) -> None:
+        self.seen.append(change)
 
     @property
     def context(self) -> Context:

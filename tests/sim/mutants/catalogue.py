@@ -64,6 +64,7 @@ from mutants import (
     r51_given_before_given_up,
     r52_owner_forgotten,
     r53_commit_by_member_id,
+    r54_answers_of_coordinators,
     r85_free_before_the_lease_ends,
 )
 from mutants.mutant import Mutant
@@ -84,6 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *r51_given_before_given_up.MUTANTS,
     *r52_owner_forgotten.MUTANTS,
     *r53_commit_by_member_id.MUTANTS,
+    *r54_answers_of_coordinators.MUTANTS,
     *r85_free_before_the_lease_ends.MUTANTS,
     *m13_diverging_fetch_counted.MUTANTS,
     *m14_ack_on_append.MUTANTS,
@@ -138,4 +140,4 @@ elections by reports and of wrong peers, and from 120 on those that others inven
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
-REQUIRED = (*(f"R{number}" for number in range(1, 13)), "R51", "R52", "R53", "R85")
+REQUIRED = (*(f"R{number}" for number in range(1, 13)), "R51", "R52", "R53", "R54", "R55", "R56", "R83", "R85")

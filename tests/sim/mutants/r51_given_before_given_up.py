@@ -21,7 +21,8 @@ MUTANTS = (
         broken="A member is given a partition of its target at once, whoever holds it.",
         source="G17; the classic protocol's cooperative assignor does this where a report is missing (KIP-792)",
         tests=("tests/core/groups/test_heartbeats.py",),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("members",),
         swaps=(Swap(Owners, "is_free_for", _gives_at_once),),
     ),
 )

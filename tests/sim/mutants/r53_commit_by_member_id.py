@@ -21,7 +21,8 @@ MUTANTS = (
         broken="A member commits for partitions that it does not hold, and in epochs in which it did not hold them.",
         source="G20; zombies of consumer groups (KIP-447)",
         tests=("tests/core/groups/test_commits.py",),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("members",),
         swaps=(Swap(commits, "may_commit", _member_is_enough),),
     ),
 )

@@ -21,7 +21,8 @@ MUTANTS = (
         broken="Another member is given partitions that a removed one still reads.",
         source="G21; Kafka's own behaviour",
         tests=("tests/sim/test_rebalances_search.py", "tests/core/groups/test_heartbeats.py"),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("members",),
         swaps=(Swap(leaving, "fence", _frees_at_once, pure=False),),
     ),
 )

@@ -18,6 +18,7 @@ from strandline.core.groups.changes import Changes
 from strandline.core.groups.commits import commit
 from strandline.core.groups.deletion import delete_group, delete_offsets
 from strandline.core.groups.group import Group
+from strandline.core.groups.happenings import GroupObserver, Happenings
 from strandline.core.groups.heartbeats import HeartbeatParts, heartbeat
 from strandline.core.groups.leaving import fence, release, remove
 from strandline.core.groups.membership_messages import (
@@ -58,7 +59,9 @@ class MembersGone:
 class GroupMachine:
     """`core.coordinator.machine.Machine` for consumer groups."""
 
-    def __init__(self, engine: PatternEngine, settings: GroupSettings | None = None) -> None:
+    def __init__(
+        self, engine: PatternEngine, settings: GroupSettings | None = None, observer: GroupObserver | None = None
+    ) -> None:
         self.settings = settings or GroupSettings()
         self.groups: dict[str, Group] = {}
         self.timers = Timers(self.settings.forgotten_after_ms)
@@ -76,6 +79,9 @@ class GroupMachine:
         self._assigned_ms: dict[str, int] = {}
         self._retention_queue: list[str] = []
         self._next_retention_ms: int | None = None
+        self._happenings = Happenings(observer) if observer is not None else None
+        # Set when the log is loaded: what was before is news to nobody.
+        self._is_shown = False
 
     def group(self, group_id: str) -> Group:
         """The group of this name; an empty one, which is not kept, if there is none."""
@@ -88,6 +94,9 @@ class GroupMachine:
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
+        if self._happenings is not None and self._is_shown and not isinstance(record.key, OffsetKey):
+            member_id = record.key.member_id if isinstance(record.key, CurrentKey) else None
+            self._happenings.about_to_change(group, member_id)
         group.apply(record)
         if group.is_gone:
             self._forget(group_id)
@@ -105,8 +114,15 @@ class GroupMachine:
         self._computing.pop(group_id, None)
         self._assigned_ms.pop(group_id, None)
 
+    def _show(self, now_ms: int) -> None:
+        """Show what the decisions before have changed."""
+        if self._happenings is not None:
+            for group_id in self._happenings.groups:
+                self._happenings.show(self.group(group_id), now_ms)
+
     def decide(self, request: object, context: Context) -> Decision:
         """What a request leads to (`Machine.decide`)."""
+        self._show(context.now_ms)
         match request:
             case ConsumerGroupHeartbeat():
                 return heartbeat(self.group(request.group_id), request, context, self._parts)
@@ -127,6 +143,7 @@ class GroupMachine:
 
     def tick(self, context: Context) -> Sequence[Decision]:
         """What has become due (`Machine.tick`): first who goes, then targets, for each group at most one decision."""
+        self._show(context.now_ms)
         due: dict[str, Decision] = {}
         for group_id, member_ids in self._due_members(context).items():
             due[group_id] = self._members_out(self.groups[group_id], member_ids, context)
@@ -257,6 +274,7 @@ class GroupMachine:
                         self._computing[each.group_id] = each.epoch
                 case _:
                     raise AssertionError(f"a note of no decision: {each!r}")
+        self._show(now_ms)
 
     def answered(self, note: object, now_ms: int) -> None:
         """An answer left (`Machine.answered`); if it asks for partitions, the member's time for that begins."""
@@ -267,6 +285,7 @@ class GroupMachine:
 
     def excuse(self, context: Context) -> None:
         """Every member gets its full session and rebalance time-out from now on (`Machine.excuse`)."""
+        self._is_shown = True
         for group in self.groups.values():
             for member_id, row in group.current.items():
                 said = group.members.get(member_id)

@@ -1,0 +1,165 @@
+"""What becomes visible of groups while they change: one value for each change of a group and of a member (G33).
+
+Invariant: a batch is seen as a whole, never a state between two of its rows; nothing is seen of a log that is loaded.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from strandline.core.groups.group import Group, GroupState
+from strandline.core.groups.records import CurrentValue, MemberState
+from strandline.core.types import TopicPartition
+
+
+class Cause(StrEnum):
+    """Why a group is in another state or epoch."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    """A member left or its session ended."""
+    FENCED = "fenced"
+    """A member did not give up its partitions in time."""
+    INTEREST = "interest"
+    """A subscription, an assignor or a rack is another, or a topic that is subscribed to."""
+    TARGET = "target"
+    """A target was computed."""
+    RECONCILED = "reconciled"
+    """Members came nearer to their targets."""
+
+
+class Phase(StrEnum):
+    """What became of a member."""
+
+    JOINED = "joined"
+    ASSIGNED = "assigned"
+    """Its partitions or its epoch are others, and nothing is asked back."""
+    REVOKING = "revoking"
+    AWAY = "away"
+    FENCED = "fenced"
+    GONE = "gone"
+
+
+class GroupChange(NamedTuple):
+    """A group is in another state or epoch than before."""
+
+    group_id: str
+    old_state: GroupState
+    new_state: GroupState
+    group_epoch: int
+    target_epoch: int
+    n_members: int
+    cause: Cause
+
+
+class MemberChange(NamedTuple):
+    """A member has another row than before."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    phase: Phase
+    member_epoch: int | None
+    """None for a member that is gone."""
+    assigned: tuple[TopicPartition, ...]
+    revoking: tuple[TopicPartition, ...]
+
+
+class GroupObserver(Protocol):
+    """Is shown changes after they were applied; it changes nothing."""
+
+    def group_changed(self, change: GroupChange, now_ms: int) -> None:
+        """A group changed."""
+        ...
+
+    def member_changed(self, change: MemberChange, now_ms: int) -> None:
+        """A member changed; shown before the change of its group."""
+        ...
+
+
+class _Before(NamedTuple):
+    state: GroupState
+    epoch: int
+    target_epoch: int
+    n_members: int
+
+
+class Happenings:
+    """Keeps how groups were before the rows that were not shown yet."""
+
+    def __init__(self, observer: GroupObserver) -> None:
+        self._observer = observer
+        self._groups: dict[str, _Before] = {}
+        self._members: dict[tuple[str, str], CurrentValue | None] = {}
+
+    def about_to_change(self, group: Group, member_id: str | None) -> None:
+        """A row of ``group`` is applied next; ``member_id``: it is what that member has."""
+        if group.group_id not in self._groups:
+            before = _Before(group.state, group.epoch, group.target_epoch, len(group.members))
+            self._groups[group.group_id] = before
+        if member_id is not None:
+            self._members.setdefault((group.group_id, member_id), group.current.get(member_id))
+
+    def show(self, group: Group, now_ms: int) -> None:
+        """Show what has become of ``group`` since; nothing if it is as it was."""
+        before = self._groups.pop(group.group_id, None)
+        if before is None:
+            return
+        fenced = False
+        for key in [key for key in self._members if key[0] == group.group_id]:
+            change = _member_change(group, key[1], self._members.pop(key))
+            if change is not None:
+                fenced = fenced or change.phase is Phase.FENCED
+                self._observer.member_changed(change, now_ms)
+        after = _Before(group.state, group.epoch, group.target_epoch, len(group.members))
+        if after[:3] != before[:3]:
+            cause = Cause.FENCED if fenced else _cause(before, after)
+            change_of_group = GroupChange(
+                group.group_id, before.state, after.state, after.epoch, after.target_epoch, after.n_members, cause
+            )
+            self._observer.group_changed(change_of_group, now_ms)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups with rows that were not shown yet."""
+        return tuple(self._groups)
+
+
+def _cause(before: _Before, after: _Before) -> Cause:
+    if after.n_members != before.n_members:
+        return Cause.JOIN if after.n_members > before.n_members else Cause.LEAVE
+    if after.target_epoch != before.target_epoch:
+        return Cause.TARGET
+    return Cause.INTEREST if after.epoch != before.epoch else Cause.RECONCILED
+
+
+def _member_change(group: Group, member_id: str, before: CurrentValue | None) -> MemberChange | None:
+    row = group.current.get(member_id)
+    if row == before:
+        return None
+    said = group.members.get(member_id)
+    return MemberChange(
+        group.group_id,
+        member_id,
+        said.instance_id if said else None,
+        said.rack_id if said else None,
+        _phase(before, row),
+        row.member_epoch if row else None,
+        tuple(each.tp for each in row.assigned) if row else (),
+        tuple(each.tp for each in row.revoking) if row else (),
+    )
+
+
+def _phase(before: CurrentValue | None, row: CurrentValue | None) -> Phase:
+    if row is None:
+        return Phase.GONE
+    named = {
+        MemberState.FENCED: Phase.FENCED,
+        MemberState.AWAY: Phase.AWAY,
+        MemberState.UNREVOKED: Phase.REVOKING,
+    }
+    if row.state in named:
+        return named[row.state]
+    return Phase.JOINED if before is None or before.state is MemberState.FENCED else Phase.ASSIGNED
