@@ -44,7 +44,7 @@ from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, LeaderEpoch, Offset
-from strandline.records.codec import NewRecord, Record
+from strandline.records.codec import NewRecord, Record, encode_batch
 from strandline.records.compression import Compression
 from strandline.rpc.forks import ForkedAfterUse
 from strandline.rpc.tls_files import TlsWrong
@@ -111,4 +111,5 @@ __all__ = [
     "TopicDeleted",
     "TopicPartition",
     "UnreadableBatch",
+    "encode_batch",
 ]
