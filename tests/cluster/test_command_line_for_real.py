@@ -287,6 +287,28 @@ def test_offsets_of_a_group_are_reset(cluster: LocalCluster, tmp_path: Path) -> 
     assert (beyond.returncode, "no partition again-7" in beyond.stderr) == (1, True)
 
 
+def test_groups_and_offsets_are_deleted(cluster: LocalCluster) -> None:
+    """`delete-offsets` removes a partition's offset and `delete` groups, after a yes; an unknown one is named."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "left", "-p", "2", *at)
+    address = cluster.address(1)
+    assert address is not None
+    asyncio.run(asyncio.wait_for(_commit(address.client, "former", "left", {0: 0, 1: 0}), 60))
+    unconfirmed = strandline("group", "delete", "former", *at)
+    one = document("group", "delete-offsets", "former", "--topic", "left:1", "--yes", *at)
+    none = document("group", "delete-offsets", "former", "--topic", "left:1", "--yes", *at)
+    rest = document("group", "describe", "former", *at)
+    both = strandline("group", "delete", "former", "never", "--yes", "-o", "json", *at)
+
+    assert (unconfirmed.returncode, "not confirmed" in unconfirmed.stderr) == (1, True)
+    assert isinstance(one, list) and isinstance(rest, list)
+    assert [(row["topic"], row["partition"], row["outcome"]) for row in one] == [("left", 1, "deleted")]
+    assert none == []
+    assert [row["partition"] for row in rest] == [0]
+    assert [row["deleted"] for row in json.loads(both.stdout)] == [True, False]
+    assert (both.returncode, "GROUP_ID_NOT_FOUND" in both.stdout) == (1, True)
+
+
 def test_an_election_that_nobody_needs_changes_nothing(cluster: LocalCluster) -> None:
     """`topic elect` succeeds where no election is needed, and an unclean one moves no existing leader."""
     at = ["--bootstrap", cluster.bootstrap]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.failures import CommandFailed, perform
+from strandline.cli.group_delete import delete, delete_offsets
 from strandline.cli.group_reset import reset_offsets
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, show
@@ -18,9 +19,11 @@ from strandline.cli.over_tls import over_tls
 if TYPE_CHECKING:
     from strandline.cli.group_over_rpc import SeenGroup
 
-app = typer.Typer(help="List and describe groups; reset their offsets.", no_args_is_help=True)
+app = typer.Typer(help="List, describe and delete groups; reset their offsets.", no_args_is_help=True)
 
 app.command("reset-offsets")(reset_offsets)
+app.command("delete")(delete)
+app.command("delete-offsets")(delete_offsets)
 
 STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 
@@ -65,7 +68,7 @@ _STATES = [
 
 @app.callback()
 def group() -> None:
-    """List and describe groups; reset their offsets."""
+    """List, describe and delete groups; reset their offsets."""
 
 
 @app.command("list")

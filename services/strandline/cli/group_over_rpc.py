@@ -24,6 +24,7 @@ from strandline.rpc.channels import Backoff
 from strandline.rpc.convert_errors import HasError, read_error
 from strandline.v1 import group_service_pb2 as pb
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
+from strandline.v1.partition_pb2 import TopicPartitions
 
 if TYPE_CHECKING:
     from strandline.v1.group_service_pb2_grpc import GroupServiceAsyncStub
@@ -188,6 +189,42 @@ class Groups:
             return next((row for row in rows if row.error_code), rows[0])
 
         await self._ask_coordinator(group_id, ask)
+
+    async def delete(self, group_id: str) -> None:
+        """Deletes a group with its offsets.
+
+        Raises:
+            Refused: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
+        """
+        request = pb.DeleteGroupsRequest(cluster_id=self._cluster.cluster_id, groups_names=[group_id])
+
+        async def ask(stub: GroupServiceAsyncStub) -> pb.DeletedGroup:
+            return (await self._cluster.ask(stub.DeleteGroups, request)).results[0]
+
+        await self._ask_coordinator(group_id, ask)
+
+    async def delete_offsets(self, group_id: str, named: Iterable[Named]) -> list[tuple[Named, Refusal | None]]:
+        """Deletes offsets of a group; by partition why one was not deleted. One that is not there is no refusal.
+
+        Raises:
+            Refused: GROUP_ID_NOT_FOUND, and what else keeps all of them.
+        """
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(named):
+            topics.setdefault(topic, []).append(index)
+        request = pb.OffsetDeleteRequest(
+            cluster_id=self._cluster.cluster_id,
+            group_id=group_id,
+            topics=[TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+        )
+
+        async def ask(stub: GroupServiceAsyncStub) -> pb.OffsetDeleteResponse:
+            return await self._cluster.ask(stub.OffsetDelete, request)
+
+        _, answer = await self._ask_coordinator(group_id, ask)
+        return [
+            ((topic.name, row.partition_index), read_error(row)) for topic in answer.topics for row in topic.partitions
+        ]
 
     def _living(self) -> list[tuple[int, Endpoint]]:
         nodes = self._cluster.image.nodes

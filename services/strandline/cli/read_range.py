@@ -1,4 +1,4 @@
-"""Where reading begins and where it ends, as `consume` is told by `--offset` and `--until`.
+"""Where reading begins and where it ends: what `--offset` and `--until` of `consume` say.
 
 Invariant: the end is exclusive, as every offset here. A time is looked up at the leaders: the first record at or after
 it begins a range, or is the first beyond one.
