@@ -49,7 +49,13 @@ class GroupInvariants:
                 self._check_members(group_id)
 
     def written_before(self, record: Record) -> None:
-        """A row was read while a log was loaded, or written again by a sweep."""
+        """A row was read while a log was loaded, or written again by a sweep. Of partitions that were not seen before
+        it is believed, for a sweep leaves only the newest row of a member."""
+        key, value = record
+        if isinstance(key, CurrentKey) and isinstance(value, CurrentValue):
+            held = self._held.setdefault((key.group_id, key.member_id), {})
+            for tp, epoch in value.held:
+                held.setdefault(tp, epoch)
         self._fold(record)
 
     def _check_offset(self, request: object | None, record: Record) -> None:
