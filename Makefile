@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -119,6 +119,9 @@ images: .venv/.installed ## build the container images [BASE=image JAVA=image ET
 
 grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
 	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py
+
+client-sync: .venv/.installed ## write client/sync.py from the asynchronous clients, and their signatures into docs/CLIENT.md
+	@$(BIN)/python tests/client/sync_source.py && $(BIN)/python tests/client/signatures_page.py
 
 settings-page: .venv/.installed ## write every setting into docs/OPERATIONS.md, and what docs/benchmarks.json says into pages
 	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'

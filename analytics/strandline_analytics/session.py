@@ -15,7 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.class_archive import jvm_options
-from strandline_analytics.jvm_names import keep_objects, remember_names
+from strandline_analytics.jvm_names import keep_objects, release_together, remember_names
+from strandline_analytics.jvm_start import started
 from strandline_analytics.jvm_words import without_greetings
 from strandline_analytics.silver.kept import KEPT_AS_ROWS
 from strandline_analytics.sources.places import bytes_here
@@ -195,6 +196,8 @@ def open_session(
         session = _embedded(app, master, memory, options)
         if little:
             keep_objects(session)
+        else:
+            release_together(session)
     remember_names(session)
     return session
 
@@ -216,13 +219,19 @@ def _embedded(app: str, master: str, memory: str, jvm: Sequence[str]) -> SparkSe
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Else Spark looks for an address by the machine's name, and warns if it finds loopback.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(app).master(master).config("spark.driver.memory", memory)
-    for name, value in (_EMBEDDED | _WISHES | _MEANING).items():
-        builder = builder.config(name, value)
     options = (*_JVM, *jvm, f"-Dlog4j2.configurationFile={_QUIET.as_uri()}")
-    builder = builder.config("spark.driver.extraJavaOptions", " ".join(options))
-    with without_greetings():
-        session = builder.getOrCreate()
+    settings = {
+        "spark.app.name": app,
+        "spark.master": master,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": " ".join(options),
+    }
+    settings |= _EMBEDDED | _WISHES | _MEANING
+    with without_greetings(), started(settings) as process:
+        session = SparkSession.builder.config(map={**settings}).getOrCreate()
+    if process is not None:
+        gateway: Any = session.sparkContext._gateway
+        gateway.proc = process
     _GIVEN[session.sparkContext.applicationId] = frozenset()
     session.sparkContext.setLogLevel("ERROR")
     return session

@@ -9,11 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.consume import AtTime, record_document, start_of
+from strandline.cli.consume import record_document
 from strandline.cli.failures import CommandFailed, explain, fail
 from strandline.cli.options import addresses, key_values, partition_list
 from strandline.cli.output import cell
-from strandline.cli.produce import keys_of
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
 from strandline.records.codec import Record
@@ -119,39 +118,6 @@ def test_partitions_are_a_list_of_numbers() -> None:
     assert partition_list("0, 2") == [0, 2]
     with pytest.raises(typer.BadParameter, match="partition numbers"):
         partition_list("first")
-
-
-def test_where_reading_begins() -> None:
-    """Reading begins at the end unless given; two positions are one too many."""
-    assert start_of(False, None, None) == "end"
-    assert start_of(True, None, None) == "beginning"
-    assert start_of(False, 7, None) == 7
-    assert start_of(False, None, "1500") == AtTime(1500)
-    with pytest.raises(typer.BadParameter, match="one of"):
-        start_of(True, 7, None)
-
-
-def test_reading_begins_at_a_time_of_any_form() -> None:
-    """A time is read like everywhere, without a zone as UTC; anything else is rejected."""
-    assert start_of(False, None, "2023-11-14T22:13:20") == AtTime(1_700_000_000_000)
-    with pytest.raises(typer.BadParameter, match="is no time"):
-        start_of(False, None, "yesterday")
-
-
-def test_k_is_the_key_and_a_capital_k_the_separator() -> None:
-    """Every line has the given key, or its own before the separator; both at once are rejected."""
-    assert keys_of("user1", None).split(b"a:b") == (b"user1", b"a:b")
-    assert keys_of(None, ":").split(b"a:b") == (b"a", b"b")
-    assert keys_of(None, None).split(b"a:b") == (None, b"a:b")
-    with pytest.raises(typer.BadParameter, match="not both"):
-        keys_of("user1", ":")
-
-
-@pytest.mark.parametrize("text", [":", "::", "\t", "="])
-def test_a_separator_is_not_taken_for_a_key(text: str) -> None:
-    """A value that looks like a separator is rejected as a key, because -k was its option once."""
-    with pytest.raises(typer.BadParameter, match="that is -K"):
-        keys_of(text, None)
 
 
 def test_a_record_as_json() -> None:

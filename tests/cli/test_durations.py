@@ -25,14 +25,20 @@ from strandline.cli.durations import Duration, read_duration
         ("2d", 172_800_000_000),
         ("7us", 7),
         ("0s", 0),
+        ("PT1H", 3_600_000_000),
+        ("P1DT1M0.5S", 86_460_500_000),
+        ("P2D", 172_800_000_000),
     ],
 )
 def test_a_duration_is_numbers_with_units(text: str, us: int) -> None:
-    """Units may be combined from large to small."""
+    """Units may be combined from large to small; the form of ISO 8601 is the same length."""
     assert read_duration(text) == Duration(us)
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-5s", "5m1h", "1h1h", "1m30", "5min", "1:30"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "s", "5 s", "-5s", "5m1h", "1h1h", "1m30", "5min", "1:30", "P", "PT", "P1DT", "P1Y", "PT1", "pt1h"],
+)
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     """A number without a unit, above all: it could mean seconds or minutes."""
     with pytest.raises(ValueError, match=r"is no duration; .*1h30m"):

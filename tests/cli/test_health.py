@@ -11,16 +11,16 @@ from tests.cli.cluster_images import held, image, node, partition, view
 from strandline.cli.cluster import Seen, document, replica_lags, screen, status_rows
 from strandline.cli.health import judge
 from strandline.cli.node import node_rows
-from strandline.core.messages import MetadataImage, PartitionView
-from strandline.core.types import Durability, NodeId, Rules
+from strandline.client import DescribedCluster, DescribedLeader
+from strandline.core.types import Durability, Rules
 
 
-def seen(shown: MetadataImage, *views: PartitionView) -> Seen:
+def seen(shown: DescribedCluster, *views: DescribedLeader) -> Seen:
     """A cluster in the state that a command read."""
     return Seen(image=shown, health=judge(shown), views=list(views))
 
 
-def printed(shown: MetadataImage, *, everything: bool = False) -> str:
+def printed(shown: DescribedCluster, *, everything: bool = False) -> str:
     """The screen as text."""
     console = Console(width=200, file=StringIO(), record=True)
     console.print(screen(seen(shown), everything=everything))
@@ -46,7 +46,7 @@ def test_a_missing_leader_comes_first() -> None:
 def test_an_election_that_lacks_a_log_names_its_node() -> None:
     """A living member waits to be compared (M65): the sentence names the awaited node, and the cost of not waiting."""
     nodes = (node(1, fenced=True), node(2), node(3, fenced=True))
-    health = judge(image(partition(0, leader=None, isr=(2,), elr=(NodeId(3),)), nodes=nodes))
+    health = judge(image(partition(0, leader=None, isr=(2,), elr=(3,)), nodes=nodes))
 
     assert health.problems[1] == (
         "logs must be compared before one may lead: orders-0 lacks node 3 "
@@ -115,7 +115,9 @@ def test_the_document_is_for_programs() -> None:
 
 def test_a_cluster_that_may_lose_records_says_so() -> None:
     """Under page-cache the first lines of the screen and a field of the document are the warning."""
-    shown = replace(image(partition(0)), rules=Rules(durability=Durability.PAGE_CACHE))
+    shown = replace(
+        image(partition(0)), durability="page-cache", loss_warning=Rules(durability=Durability.PAGE_CACHE).loss_warning
+    )
 
     assert "WARNING  durability=page-cache" in printed(shown)
     assert "power loss" in document(seen(shown))["warning"]

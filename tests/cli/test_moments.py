@@ -40,16 +40,17 @@ def test_a_number_that_looks_like_seconds_is_reported(
     assert ("if it is seconds, write 2026-11-21T14:00:00Z" in capsys.readouterr().err) == is_reported
 
 
-def test_a_moment_may_be_a_length_before_now() -> None:
-    """`-1h30m` is an hour and a half ago."""
+@pytest.mark.parametrize("text", ["-1h30m", "-PT1H30M"])
+def test_a_moment_may_be_a_length_before_now(text: str) -> None:
+    """A duration with a minus sign is that long ago, in any form of a duration."""
     before_us = time.time_ns() // 1_000
-    read_us = read_moment_us("-1h30m", "--from")
+    read_us = read_moment_us(text, "--from")
     after_us = time.time_ns() // 1_000
 
     assert before_us <= read_us + 5_400_000_000 <= after_us
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01T00:00:00Z", "-2 hours", "-5", "9" * 30])
+@pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01T00:00:00Z", "-2 hours", "-5", "9" * 30, "٣"])
 def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
     """The message names the option and shows each form."""
     with pytest.raises(typer.BadParameter, match=r"--from.*-2h"):
@@ -60,3 +61,8 @@ def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
 def test_a_moment_is_shown_as_it_may_be_written(us: int) -> None:
     """A printed time can be given as input."""
     assert read_moment_us(time_text(us), "--from") == us
+
+
+def test_a_moment_beyond_all_dates_is_still_shown() -> None:
+    """A record's timestamp may be any number; one without a date is shown in microseconds."""
+    assert time_text(10**18) == "1000000000000000000 us"

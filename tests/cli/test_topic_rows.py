@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.cluster_images import TOPIC_ID, image, partition, view
+from tests.cli.cluster_images import image, partition, view
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.topic_elect import election_row, is_unmet
 from strandline.cli.topic_replicas import replica_rows
-from strandline.client import DescribedReplica, Election, ErrorCode, Refusal, ReplicaStateView, TopicPartition
-from strandline.core.types import LeaderEpoch, NodeId, Offset
+from strandline.client import DescribedReplica, Election, ErrorCode, Refusal, ReplicaState
 
 
 def held(node_id: int, leo: int, hw: int, *, state: str = "fetching", reason: str = "") -> DescribedReplica:
     """A node's report of its own replica."""
-    own = ReplicaStateView(
-        tp=TopicPartition(TOPIC_ID, 0),
-        leo=Offset(leo),
-        durable_leo=Offset(leo),
-        high_watermark=Offset(hw),
-        log_start_offset=Offset(3),
+    own = ReplicaState(
+        leo=leo,
+        durable_leo=leo,
+        high_watermark=hw,
+        log_start_offset=3,
         fetch_state=state,
         reason=reason,
-        leader=NodeId(1),
-        leader_epoch=LeaderEpoch(4),
+        leader=1,
+        leader_epoch=4,
         epochs=(),
     )
-    return DescribedReplica(NodeId(node_id), "orders", TopicPartition(TOPIC_ID, 0), 1_000, own, None)
+    return DescribedReplica(node_id, "orders", 0, 1_000, own, None)
 
 
 def test_each_replica_is_a_row_with_its_own_word_and_its_leaders() -> None:
     """LEO, HW and state are the replica's own, the lag is its leader's; a silent node and an unknown lag stay empty."""
-    shown = image(partition(0, isr=(1, 2), observers=(NodeId(9),)))
+    shown = image(partition(0, isr=(1, 2), observers=(9,)))
     led = [view(0, 120, 118, {2: 120, 3: 100, 9: None})]
     found = list(
         replica_rows(
             shown, led, [held(1, 120, 118, state="leading"), held(3, 100, 90, state="failed", reason="damaged")],
-            lambda topic, part: topic == "orders" and part.tp.partition == 0,
+            lambda topic, part: topic == "orders" and part.partition == 0,
         )
     )  # fmt: skip
 
@@ -64,7 +62,7 @@ def test_without_the_leaders_answer_no_lag_is_known() -> None:
 def test_an_election_that_is_not_needed_is_no_failure(code: ErrorCode | None, unmet: bool) -> None:
     """Only a partition without the requested leader makes the exit code 1."""
     refusal = None if code is None else Refusal(code, "why")
-    election = Election("orders", TopicPartition(TOPIC_ID, 0), NodeId(1), LeaderEpoch(5), refusal)
+    election = Election("orders", 0, 1, 5, refusal)
 
     assert is_unmet(election) is unmet
     assert election_row(election)["elected"] is (code is None)

@@ -154,6 +154,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         self.produced: list[tuple[int, int, int, int]] = []
         self.signs_of_life = 0
         self.fetched: list[ppb.FetchPartition] = []
+        self.isolation_levels: set[int] = set()
         self.follower_fetches = 0
         self.produce_streams = 0
         self.list_offsets_refusals: deque[ErrorCode] = deque()
@@ -161,7 +162,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         self.deletions: list[lpb.DeleteRecordsRequest] = []
 
     async def start(self) -> None:
-        self.server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self.server = self.cluster.new_server()
         leader_service_pb2_grpc.add_LeaderServiceServicer_to_server(self, self.server)
         # Both services have a Fetch; the follower's is its own object.
         follower_service_pb2_grpc.add_FollowerServiceServicer_to_server(_FollowerFace(self), self.server)
@@ -244,6 +245,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         writing = asyncio.Lock()
         try:
             async for request in requests:
+                self.isolation_levels.add(request.isolation_level)
                 self.signs_of_life += not request.topics and not request.forgotten_topics_data
                 for topic in request.forgotten_topics_data:
                     for index in topic.partitions:
@@ -439,6 +441,18 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
         return self.answers[name]
 
 
+class _NoteCallers(grpc.aio.ServerInterceptor):
+    """Notes the user agent of every call, by its method."""
+
+    def __init__(self, noted: dict[str, set[str]]) -> None:
+        self._noted = noted
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        agent = dict(details.invocation_metadata).get("user-agent", "")
+        self._noted.setdefault(details.method.rpartition("/")[2], set()).add(str(agent))
+        return await continuation(details)
+
+
 class FakeCluster:
     """The state that controller and nodes share."""
 
@@ -453,7 +467,14 @@ class FakeCluster:
         self.offset = 1
         self.controller_epoch = 1
         self.bootstrap = ""
+        self.user_agents: dict[str, set[str]] = {}
+        self.racks: dict[int, str] = {}
+        self.topic_id = TOPIC_ID
         self._server: Any = None
+
+    def new_server(self) -> Any:
+        """A server that notes who calls."""
+        return grpc.aio.server(options=[("grpc.so_reuseport", 0)], interceptors=[_NoteCallers(self.user_agents)])
 
     def log(self, partition: int = 0) -> FakeLog:
         return self._logs[partition]
@@ -462,7 +483,7 @@ class FakeCluster:
         return self.log(tp.partition).append(payload, self.leaders[tp][1])
 
     def tp(self, partition: int = 0) -> TopicPartition:
-        return TopicPartition(TOPIC_ID, partition)
+        return TopicPartition(self.topic_id, partition)
 
     def image(self) -> MetadataImage:
         """The whole state."""
@@ -479,10 +500,14 @@ class FakeCluster:
             )
             for tp, (leader, epoch) in self.leaders.items()
         )
-        topics = (TopicImage(name=TOPIC, topic_id=TOPIC_ID, partitions=partitions),) if self.has_topic else ()
+        topics = (TopicImage(name=TOPIC, topic_id=self.topic_id, partitions=partitions),) if self.has_topic else ()
         nodes = tuple(
             NodeImage(
-                node_id=NodeId(node.node_id), node_epoch=NodeEpoch(1), client_endpoint=node.endpoint, fenced=False
+                node_id=NodeId(node.node_id),
+                node_epoch=NodeEpoch(1),
+                client_endpoint=node.endpoint,
+                fenced=False,
+                rack=self.racks.get(node.node_id),
             )
             for node in self.nodes
         )
@@ -501,7 +526,7 @@ class FakeCluster:
         self.offset += 1
         image = replace(self.image(), is_snapshot=False)
         if not self.has_topic:
-            image = replace(image, deleted_topic_ids=(TOPIC_ID,))
+            image = replace(image, deleted_topic_ids=(self.topic_id,))
         for queue in self.controller.watchers:
             queue.put_nowait(image)
 
@@ -518,6 +543,14 @@ class FakeCluster:
         self.has_topic = False
         self.announce()
 
+    def recreate_topic(self) -> None:
+        """Create another topic under the name of the deleted one."""
+        self.topic_id = self.topic_id[:-1] + "2"
+        self.leaders = {self.tp(index): (0, 1) for index in self._logs}
+        self._logs = {index: FakeLog() for index in self._logs}
+        self.has_topic = True
+        self.announce()
+
     def move_leader(self, node_id: int | None, partition: int = 0, *, announce: bool = True) -> None:
         """Elect another leader, in the next epoch."""
         _, epoch = self.leaders[self.tp(partition)]
@@ -528,7 +561,7 @@ class FakeCluster:
     async def start(self) -> None:
         for node in self.nodes:
             await node.start()
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._server = self.new_server()
         controller_service_pb2_grpc.add_ControllerServiceServicer_to_server(self.controller, self._server)
         port = self._server.add_insecure_port("127.0.0.1:0")
         self.bootstrap = f"127.0.0.1:{port}"

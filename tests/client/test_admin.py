@@ -56,7 +56,7 @@ async def test_changes_of_a_topic() -> None:
 
         assert (dict(altered.topics[0].set_configs), list(altered.topics[0].delete_configs)) == ({"a": "1"}, ["b"])
         assert (grown.topics[0].count, list(grown.topics[0].assignments[0].node_ids)) == (4, [0])
-        assert deleted.topics[0].name == TOPIC
+        assert (deleted.topics[0].name, deleted.topics[0].topic_id) == ("", TOPIC_ID)
 
 
 async def test_settings_of_a_topic() -> None:
@@ -124,9 +124,9 @@ async def test_looks_at_everybody() -> None:
         await cluster.nodes[1].stop()
         led_then = await admin.describe_partitions()
 
-        assert sorted(view.tp.partition for view in led) == [0, 1]
+        assert sorted(view.partition for view in led) == [0, 1]
         assert [(replica.node_id, replica.view.leo) for replica in held if replica.view] == [(0, 7), (1, 7)]
-        assert [view.tp.partition for view in led_then] == [0]
+        assert [view.partition for view in led_then] == [0]
 
 
 async def test_metadata_topics_and_nodes() -> None:

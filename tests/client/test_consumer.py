@@ -39,7 +39,7 @@ async def test_reads_everything_once_in_order() -> None:
         async for record in consumer:
             seen[record.partition].append(record.offset)
 
-        assert assigned == [(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)]
+        assert assigned == {(TOPIC, 0), (TOPIC, 1), (TOPIC, 2)}
         assert seen == {index: list(range(40)) for index in range(3)}
 
 
@@ -452,7 +452,7 @@ async def test_partition_added_later_is_read_from_its_beginning() -> None:
         (fetched,) = await consumer.fetch_batches(5_000)
 
         assert (fetched.partition, [record.value for record in fetched.records]) == (1, [b"new"])
-        assert consumer.assignment == [(TOPIC, 0), (TOPIC, 1)]
+        assert consumer.assignment() == {(TOPIC, 0), (TOPIC, 1)}
 
 
 @pytest.mark.parametrize("entry", [(TOPIC, 0), TOPIC])
@@ -464,4 +464,27 @@ async def test_chosen_partitions_and_a_fixed_end_do_not_grow(entry: tuple[str, i
         cluster.add_partition()
         await until(lambda: consumer._cluster.view.partition(cluster.tp(1)) is not None)
 
-        assert consumer.assignment == [(TOPIC, 0)]
+        assert consumer.assignment() == {(TOPIC, 0)}
+
+
+async def test_a_topic_can_be_assigned_without_being_followed() -> None:
+    """`assign("topic", follow_topic=False)` reads the partitions that the topic has now, and no later ones."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign(TOPIC, follow_topic=False)
+        cluster.add_partition()
+        await until(lambda: consumer._cluster.view.partition(cluster.tp(1)) is not None)
+
+        assert consumer.assignment() == {(TOPIC, 0)}
+
+
+async def test_committed_records_are_asked_for() -> None:
+    """Without a setting fetches ask for read_committed; "read_uncommitted" asks for the other."""
+    asked = []
+    for isolation in ({}, {"isolation": "read_uncommitted"}):
+        async with fake_cluster() as cluster, Consumer(cluster.bootstrap, **isolation) as consumer:  # type: ignore[arg-type]
+            write(cluster, b"a")
+            await consumer.assign(TOPIC)
+            await consumer.poll(5_000)
+            asked.append(cluster.nodes[0].isolation_levels)
+
+    assert asked == [{partition_pb2.ISOLATION_LEVEL_READ_COMMITTED}, {partition_pb2.ISOLATION_LEVEL_UNSPECIFIED}]

@@ -1,4 +1,4 @@
-"""What a user of the client needs comes from `strandline.client` alone."""
+"""What a user of the client needs comes from `strandline.client` alone, and is the client's own."""
 
 from __future__ import annotations
 
@@ -6,20 +6,44 @@ import builtins
 import inspect
 import re
 import typing
+from collections.abc import Iterator
 
 import strandline.client as client
+from strandline.client import sync
 
 _NAMES = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
-_NOT_MADE_BY_USERS = {"OutgoingBatch"}
+_QUOTED = re.compile(r"(?<!`)`([A-Za-z_]+)(?:\.([a-z_]+))?`(?!`)")
+_NOT_MADE_BY_USERS = {"OutgoingBatch", "Blocking"}
 """Parameters of constructors that only the client itself calls."""
+_SHARED = {
+    "Acks",
+    "Compression",
+    "ControllerHint",
+    "ErrorCode",
+    "ForkedAfterUse",
+    "LeaderEpoch",
+    "NewRecord",
+    "Offset",
+    "Outcome",
+    "Record",
+    "Refusal",
+    "Refused",
+    "TlsWrong",
+}
+"""Words of the protocol that every part uses: what is refused and how, and what a record is. Nothing else that a user
+meets is a type of the core."""
+_MODULES = [client, sync]
 
 
-def named_types(annotation: object) -> set[type]:
+def named_types(annotation: object) -> set[typing.Any]:
     """The project's own types in an annotation, those inside of unions, lists and callables too."""
-    found = {annotation} if isinstance(annotation, type) and annotation.__module__.startswith("strandline") else set()
-    for inner in typing.get_args(annotation):
+    is_own = getattr(annotation, "__module__", "").startswith("strandline")
+    is_type = isinstance(annotation, type) or hasattr(annotation, "__supertype__")
+    found: set[typing.Any] = {annotation} if is_own and is_type else set()
+    for inner in (*typing.get_args(annotation), typing.get_origin(annotation)):
         for one in inner if isinstance(inner, list) else [inner]:
-            found |= named_types(one)
+            if one is not None:
+                found |= named_types(one)
     return found
 
 
@@ -31,30 +55,75 @@ def public_functions(cls: type) -> list[typing.Any]:
 
 
 def exported() -> list[type]:
-    """Every class that the package exports."""
-    return [value for name in client.__all__ if inspect.isclass(value := getattr(client, name))]
+    """Every class that the packages export."""
+    found = [getattr(module, name) for module in _MODULES for name in module.__all__]
+    return [value for value in found if inspect.isclass(value)]
+
+
+def met() -> set[typing.Any]:
+    """Every type that the exported classes take, return or hold."""
+    found: set[typing.Any] = set()
+    for cls in exported():
+        for owner in (cls, *public_functions(cls)):
+            for name, hint in typing.get_type_hints(owner).items():
+                if not name.startswith("_"):
+                    found |= named_types(hint)
+    return {one for one in found if one.__name__ not in _NOT_MADE_BY_USERS}
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Every docstring that a user reads, with whose it is."""
+    for cls in exported():
+        if not cls.__module__.startswith("strandline.client"):
+            continue
+        for one in (cls, *public_functions(cls)):
+            if one.__module__.startswith("strandline.client"):
+                yield f"{cls.__name__}.{one.__name__}", inspect.getdoc(one) or ""
 
 
 def test_every_type_that_users_meet_is_exported() -> None:
     """Every type that the exported classes take, return or hold can be imported from the same package."""
-    met: set[type] = set()
-    for cls in exported():
-        for owner in (cls, *public_functions(cls)):
-            for hint in typing.get_type_hints(owner).values():
-                met |= named_types(hint)
+    own = {one for module in _MODULES for name in module.__all__ if (one := getattr(module, name)) is not None}
+    missing = {one.__name__ for one in met() if one not in own}
 
-    assert {cls.__name__ for cls in met} - set(client.__all__) - _NOT_MADE_BY_USERS == set()
+    assert missing == set()
+    assert {"Refused", "TopicPartition", "DescribedCluster"} <= {one.__name__ for one in met() | set(exported())}
+
+
+def test_what_users_meet_is_the_clients_own() -> None:
+    """Beside the words of the protocol nothing is a type of the core, of rpc or of records: those may change."""
+    others = {one for one in met() | set(exported()) if not one.__module__.startswith("strandline.client")}
+
+    assert {one.__name__ for one in others} == _SHARED
 
 
 def test_every_error_that_users_catch_is_exported() -> None:
     """Each exception that a docstring of an exported class names under "Raises" is exported or Python's own."""
     raised: set[str] = set()
-    for cls in exported():
-        for function in public_functions(cls):
-            _, _, section = (inspect.getdoc(function) or "").partition("Raises:\n")
-            for names in _NAMES.findall(section):
-                raised |= set(names.split(", "))
+    for _, text in documented():
+        _, _, section = text.partition("Raises:\n")
+        for names in _NAMES.findall(section):
+            raised |= set(names.split(", "))
     own = {name for name in raised if not hasattr(builtins, name)}
 
-    assert {"Refused", "SendFailed"} <= raised
+    assert {"Refused", "SendFailed", "DeserializationFailed"} <= raised
     assert own - set(client.__all__) == set()
+
+
+def test_docstrings_name_what_a_user_has() -> None:
+    """A name in backquotes is exported, a member or parameter of something that is, or Python's own."""
+    members = {name for cls in exported() for name in dir(cls)}
+    members |= {name for cls in exported() for function in public_functions(cls) for name in _parameters(function)}
+    known = set(client.__all__) | members | set(dir(builtins)) | {"for"}
+    unknown = [
+        f"{where}: {match.group()}"
+        for where, text in documented()
+        for match in _QUOTED.finditer(text)
+        if match[1] not in known or (match[2] and match[2] not in members)
+    ]
+
+    assert unknown == []
+
+
+def _parameters(function: typing.Any) -> list[str]:
+    return list(inspect.signature(function).parameters)

@@ -27,7 +27,7 @@ def a_batch(records: int = 10, deadline_ms: float = 1e9) -> OutgoingBatch:
 
 
 def a_lane(batches: int = 3, *, idempotent: bool = True) -> tuple[PartitionLane, list[OutgoingBatch]]:
-    lane = PartitionLane(idempotent=idempotent, max_in_flight=5, backoff=Backoff(10, 10, draw=random.Random(1)))
+    lane = PartitionLane("t-0", idempotent=idempotent, max_in_flight=5, backoff=Backoff(10, 10, draw=random.Random(1)))
     lane.identity = ProducerIdentity(1, 0) if idempotent else None
     waiting = [a_batch() for _ in range(batches)]
     lane.queue.extend(waiting)

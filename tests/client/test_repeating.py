@@ -6,10 +6,16 @@ from typing import Any, cast
 
 import pytest
 
+from strandline.client import Admin
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.metadata import Cluster
 from strandline.client.repeating import ask_again
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
+from strandline.core.messages import EpochsSeen
+from strandline.core.types import LeaderEpoch, PartitionEpoch, TopicPartition
+from strandline.rpc.convert_admin import read_elect_leaders
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import error_pb2, metadata_pb2
 
 LOST = ClusterUnreachable("no answer")
 AWAY = ControllersAway(["a:1"], "no connection")
@@ -20,6 +26,7 @@ class Scripted:
     """Answers of controllers, one for each time they are asked; the last one for ever."""
 
     timeout_ms = 10_000
+    cluster_id = "c"
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -68,3 +75,82 @@ async def test_at_the_deadline_a_lost_answer_is_what_is_reported() -> None:
     with pytest.raises(Refused) as refused:
         await _ask(Scripted(STANDBY), deadline_ms=200)
     assert refused.value is STANDBY
+
+
+LEADERLESS = metadata_pb2.PartitionMetadata(partition_index=0, leader_epoch=7, partition_epoch=9)
+LED = metadata_pb2.PartitionMetadata(partition_index=1, leader_epoch=3, partition_epoch=3, leader_id=1)
+TOPIC = metadata_pb2.TopicMetadata(name="t", topic_id="id-t", partitions=[LEADERLESS, LED])
+DESCRIBED = pb.DescribeTopicsResponse(topics=[pb.DescribedTopic(topic=TOPIC)])
+NODES = pb.ListNodesResponse(nodes=[pb.ListedNode(node=metadata_pb2.NodeMetadata(node_id=4, node_epoch=41))])
+GONE = pb.TopicResult(error_code=error_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, error_message="UNKNOWN_TOPIC_ID: gone")
+STALE = pb.ShutdownNodeResponse(error_code=error_pb2.ERROR_CODE_STALE_BROKER_EPOCH)
+REMOVED = pb.UnregisterNodeResponse(error_code=error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED)
+HELD = pb.ElectLeadersResponse(
+    replica_election_results=[
+        pb.ElectionTopicResult(
+            topic="t",
+            topic_id="id-t",
+            partition_result=[
+                pb.ElectionPartitionResult(
+                    partition_index=0,
+                    leader_id=2,
+                    leader_epoch=8,
+                    error_code=error_pb2.ERROR_CODE_ELECTION_NOT_NEEDED,
+                )
+            ],
+        )
+    ]
+)
+
+
+def _admin(*answers: Any) -> tuple[Admin, Scripted]:
+    """An admin that asks controllers which answer so."""
+    admin, cluster = Admin("127.0.0.1:1"), Scripted(*answers)
+    admin._cluster = cast("Cluster", cluster)
+    return admin, cluster
+
+
+async def test_a_topic_is_deleted_once_by_its_id() -> None:
+    """A repeat that finds it gone is done: the topic of that name may be another one by then, and is not touched."""
+    admin, cluster = _admin(DESCRIBED, LOST, pb.DeleteTopicsResponse(responses=[GONE]))
+    await admin.delete_topic("t")
+    _, first, repeat = cluster.asked
+
+    assert first == repeat
+    assert (first.topics[0].name, first.topics[0].topic_id) == ("", "id-t")
+
+
+async def test_an_unclean_election_names_the_epoch_that_it_ends() -> None:
+    """A repeat that finds an election held since reports that one; without a lost answer it is a refusal."""
+    admin, cluster = _admin(DESCRIBED, LOST, HELD)
+    (repeated,) = await admin.elect_leaders([("t", 0)], unclean=True)
+    again, _ = _admin(DESCRIBED, HELD)
+    (refused,) = await again.elect_leaders([("t", 0)], unclean=True)
+    seen = EpochsSeen(TopicPartition("id-t", 0), LeaderEpoch(7), PartitionEpoch(9))
+
+    assert cluster.asked[1] == cluster.asked[2]
+    assert read_elect_leaders(cluster.asked[1]).seen == (seen,)
+    assert (repeated.leader, repeated.leader_epoch, repeated.refusal) == (2, 8, None)
+    assert refused.refusal is not None
+
+
+async def test_a_shutdown_names_the_process_that_is_to_stop() -> None:
+    """One that stopped and came back is another process: a repeat does not stop it again."""
+    admin, cluster = _admin(NODES, LOST, STALE)
+    remaining = await admin.shutdown_node(4)
+
+    assert remaining == []
+    assert cluster.asked[1] == cluster.asked[2]
+    assert cluster.asked[1].node_epoch == 41
+    with pytest.raises(Refused):
+        await _admin(NODES, STALE)[0].shutdown_node(4)
+
+
+async def test_a_node_that_a_lost_request_removed_is_removed() -> None:
+    """Only after a lost answer: otherwise the id was never registered, and the caller hears that."""
+    admin, cluster = _admin(LOST, REMOVED)
+    await admin.unregister_node(4)
+
+    assert len(cluster.asked) == 2
+    with pytest.raises(Refused):
+        await _admin(REMOVED)[0].unregister_node(4)

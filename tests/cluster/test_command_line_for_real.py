@@ -62,6 +62,51 @@ def test_lines_go_in_and_come_out(cluster: LocalCluster) -> None:
     assert [(row["offset"], row["key"], row["value"]) for row in rows] == [(1, "b", "2"), (2, None, "last")]
 
 
+def test_what_is_consumed_as_json_can_be_produced(cluster: LocalCluster) -> None:
+    """Keys, headers, tombstones and times survive `consume -o json | produce --input json`; a bad line ends it."""
+    at = ["--bootstrap", cluster.bootstrap]
+    for name in ("first", "second"):
+        strandline("topic", "create", name, "-p", "1", *at)
+    strandline(
+        "produce", "first", "-K", ":", "-H", "a=1", "-H", "b=x=y", "-Z", "--timestamp", "2023-11-14T22:13:20",
+        *at, stdin="moon:spring\nsun:\n",
+    )  # fmt: skip
+    reading = ["--from-beginning", "--stop-at-end", *at]
+    copied = strandline("consume", "first", "-o", "json", *reading).stdout
+    sent = strandline("produce", "second", "--input", "json", *at, stdin=copied + '{"valeu": 1}\n{"value": "late"}\n')
+    read = strandline("consume", "second", "-f", r"%k %v %V %T %h\n", *reading)
+
+    assert sent.returncode == 2
+    assert "line 3: 'valeu' is no field" in sent.stderr
+    assert "2 records before it acknowledged, no more sent" in sent.stderr
+    assert read.stdout == "moon spring 6 1700000000000 a=1,b=x=y\nsun  -1 1700000000000 a=1,b=x=y\n"
+
+
+def test_a_range_of_a_topic_is_read(cluster: LocalCluster) -> None:
+    """--offset and --until bound each partition, by offset, time or the last N; -k selects one key."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "ranges", "-p", "2", *at)
+    for index, first in ((0, 0), (1, 10)):
+        for step, day in enumerate(("2023-11-14", "2023-11-15")):
+            lines = "".join(f"k{number}:{number}\n" for number in range(first + 3 * step, first + 3 * step + 3))
+            strandline("produce", "ranges", "-p", str(index), "-K", ":", "--timestamp", day, *at, stdin=lines)
+
+    def values(*words: str) -> list[int]:
+        """The values that a reading prints, sorted."""
+        ran = strandline("consume", "ranges", *words, *at)
+        assert ran.returncode == 0, ran.stderr
+        return sorted(map(int, ran.stdout.split()))
+
+    assert values("--offset", "-2", "--until", "end") == [4, 5, 14, 15]
+    assert values("--offset", "-100", "--until", "2") == [0, 1, 10, 11]
+    assert values("--offset", "1", "--until", "@2023-11-15") == [1, 2, 11, 12]
+    assert values("--offset", "@2023-11-15", "--until", "@2023-11-16", "-p", "1") == [13, 14, 15]
+    assert values("--from-beginning", "--until", "end", "-k", "k13") == [13]
+    assert values("--from-beginning", "--until", "6", "-n", "4", "--isolation", "read_uncommitted")[3:]
+    assert values("--offset", "end", "--until", "3") == []
+    assert values("--from-beginning", "--until", "@2023-11-14") == []
+
+
 def test_offsets_are_those_of_the_records(cluster: LocalCluster) -> None:
     """A partition's start and end, the offset for a time, and the newest record agree with what was sent."""
     at = ["--bootstrap", cluster.bootstrap]

@@ -13,11 +13,14 @@ from strandline.core.controller_messages import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectionKind,
+    ElectLeaders,
     GrowingTopic,
     NewTopic,
     TopicRef,
 )
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import EpochsSeen
 from strandline.core.repeated_requests import KEPT_GROWTHS
 
 T = TopicRef("t")
@@ -135,3 +138,27 @@ def test_an_id_that_is_no_uuid_is_refused(controller: Controller, request_id: st
         assert isinstance(refusal, Refusal)
         assert (refusal.code, refusal.field) == (ErrorCode.INVALID_REQUEST, "request_id")
     assert controller.core.state.topics == {}
+
+
+def test_an_unclean_election_is_held_in_the_epoch_that_was_seen() -> None:
+    """A repeat that arrives when the elected leader has died, too, elects nobody: that would be a second loss."""
+    controller = Controller()
+    controller.start(1, 2, 3)
+    controller.create(1, 2, 3, min_insync_replicas="1")
+    controller.propose(1)
+    controller.fence(1)
+    seen = controller.partition()
+    request = ElectLeaders(
+        kind=ElectionKind.UNCLEAN,
+        partitions=((T, (0,)),),
+        seen=(EpochsSeen(seen.tp, seen.leader_epoch, seen.partition_epoch),),
+    )
+    (first,) = controller.ask(request).results
+    (repeat,) = controller.ask(request).results
+    controller.fence(2)
+    (late,) = controller.ask(request).results
+
+    assert (first.refusal, first.leader) == (None, 2)
+    assert (repeat.refusal.code, repeat.leader) == (ErrorCode.ELECTION_NOT_NEEDED, 2)
+    assert (late.refusal.code, late.leader) == (ErrorCode.ELECTION_NOT_NEEDED, None)
+    assert controller.partition().leader is None

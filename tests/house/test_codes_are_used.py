@@ -18,6 +18,7 @@ from strandline.client.delivery import OutgoingBatch, ProducerIdentity
 from strandline.client.fetching import Fetching, FetchPolicy
 from strandline.client.lane import PartitionLane
 from strandline.client.offsets import LATEST, OffsetFinder
+from strandline.client.retry_log import RetryLog
 from strandline.client.view import Leader
 from strandline.core.controller_messages import NodeRegistered
 from strandline.core.errors import RESERVED, RULES, ErrorCode, Outcome, Refusal, Refused
@@ -100,7 +101,7 @@ def test_pages_and_contract_say_which_codes_are_reserved() -> None:
 @pytest.mark.parametrize("code", ERRORS, ids=lambda code: code.name)
 def test_a_producer_sends_again_what_is_retriable(code: ErrorCode) -> None:
     """A numbered batch is sent again if the table says so; otherwise it has ended, acknowledged or failed."""
-    lane = PartitionLane(idempotent=True, max_in_flight=5)
+    lane = PartitionLane("t-0", idempotent=True, max_in_flight=5)
     lane.identity = ProducerIdentity(1, 0)
     batch = OutgoingBatch("t", TP, now_ms=0, deadline_ms=1e9)
     batch.record_count = 1
@@ -117,11 +118,11 @@ async def test_a_consumer_fetches_again_after_what_is_retriable(code: ErrorCode)
     refreshed: list[bool] = []
     later: list[float] = []
     cluster = SimpleNamespace(listen=lambda _: None, refresh=lambda: refreshed.append(True))
-    policy = FetchPolicy(False, "error", 500, 1, 1 << 20, 1 << 20, partition_pb2.ISOLATION_LEVEL_UNSPECIFIED)
+    policy = FetchPolicy(False, None, 0, "error", 500, 1, 1 << 20, 1 << 20, partition_pb2.ISOLATION_LEVEL_UNSPECIFIED)
     fetching = Fetching(
         cast("Any", cluster), policy, cast("Any", None), on_news=lambda: None, on_lost=lambda: None
     )  # fmt: skip
-    cursor = SimpleNamespace(topic="t", tp=TP, fetch_offset=0, failure=None, later=later.append)
+    cursor = SimpleNamespace(topic="t", tp=TP, fetch_offset=0, failure=None, later=later.append, retry=RetryLog("t"))
     fetching._refused(cast("Any", cursor), Refusal(code))
 
     assert (cursor.failure is None) is RULES[code].retriable

@@ -50,3 +50,11 @@ def test_a_status_without_details_is_read_by_its_code(status: grpc.StatusCode, c
     error = grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(), "words")
 
     assert refusal_of(error) == Refusal(code, "words")
+
+
+def test_a_write_to_a_stream_that_ended_is_a_lost_connection() -> None:
+    """grpcio replaces the server's status by one of its own (grpc #36066); nothing is known of the reason then."""
+    words = "Internal error from Core"
+    error = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), words)
+
+    assert refusal_of(error).code is ErrorCode.NETWORK_EXCEPTION

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 from certificates import CLUSTER, Certificates, settings_of
 
-from strandline.client import Admin
+from strandline.client import Admin, DescribedLeader, DescribedPartition
 from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
-from strandline.core.messages import Endpoint, PartitionImage, PartitionView
+from strandline.core.messages import Endpoint
 from strandline.core.types import NodeId
 from strandline.replica.node import ReplicaNode
 from strandline.replica.settings import ReplicaSettings
@@ -60,11 +60,15 @@ class Secured:
         assert self.controller.internal is not None
         return self.controller.internal
 
-    async def partition(self, topic: str) -> PartitionImage:
+    async def topic_id(self, topic: str) -> str:
+        """The id of a topic."""
+        return (await self.admin.describe_topics([topic]))[0].topic_id
+
+    async def partition(self, topic: str) -> DescribedPartition:
         """Partition 0 of a topic as the controller currently has it."""
         return (await self.admin.describe_topics([topic]))[0].partitions[0]
 
-    async def led(self, topic: str) -> PartitionView:
+    async def led(self, topic: str) -> DescribedLeader:
         """Partition 0 of a topic as its leader currently reports it."""
         return (await self.admin.describe_partitions([topic]))[0]
 

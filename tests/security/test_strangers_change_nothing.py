@@ -108,7 +108,7 @@ class Attack:
                 cluster_id=self._cluster_id,
                 controller_epoch=1,
                 request_sequence=1_000_000,
-                topics=[{"topic_id": image.tp.topic_id, "partitions": [proposal]}],
+                topics=[{"topic_id": await self._cluster.topic_id(TOPIC), "partitions": [proposal]}],
             ),
             timeout=DEADLINE_S,
         )
@@ -128,7 +128,7 @@ class Attack:
             leader_pb.FetchRequest(
                 cluster_id=self._cluster_id,
                 replica_state={"replica_id": self._as_node, "replica_epoch": nodes[self._as_node]},
-                topics=[{"topic_id": image.tp.topic_id, "partitions": [part]}],
+                topics=[{"topic_id": await self._cluster.topic_id(TOPIC), "partitions": [part]}],
             ),
             timeout=DEADLINE_S,
         )

@@ -121,6 +121,40 @@ def test_all_three_or_none(tmp_path: Path) -> None:
         open_tls(files.cert, "", "")
 
 
+def test_pem_may_be_given_as_bytes(tmp_path: Path) -> None:
+    """The content in place of the paths gives the same identity, and files that change later change nothing."""
+    files = _right(Certificates.at(tmp_path))
+    cert, key, ca = (path.read_bytes() for path in files.all)
+    tls = open_tls(cert, key, ca)
+    mixed = open_tls(str(files.cert), key, ca)
+
+    assert tls is not None
+    assert mixed is not None
+    assert tls.identity == mixed.identity == parse_identity("strandline://c1/replica/1")
+    assert tls.generation == 1
+
+
+def test_bytes_are_never_repeated(tmp_path: Path) -> None:
+    """What is wrong with PEM in bytes is named by its setting, without a byte of it: it may be a key."""
+    made = Certificates.at(tmp_path)
+    mine, other = _right(made), made.files("replica/2")
+
+    with pytest.raises(TlsWrong) as caught:
+        open_tls(mine.cert.read_bytes(), other.key.read_bytes(), mine.ca.read_bytes())
+
+    assert str(caught.value) == (
+        "tls_key given as bytes does not belong to the certificate given as bytes; give the pair together"
+    )
+
+
+def test_pem_in_a_string_is_no_path(tmp_path: Path) -> None:
+    """A string is a path; one that is PEM is rejected with what to give instead, and not repeated."""
+    files = _right(Certificates.at(tmp_path))
+
+    with pytest.raises(TlsWrong, match="tls_key is PEM as a string, where a path is expected; give PEM as bytes"):
+        open_tls(str(files.cert), files.key.read_bytes().decode(), str(files.ca))
+
+
 @pytest.mark.parametrize(
     "uri",
     [

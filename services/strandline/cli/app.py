@@ -32,6 +32,7 @@ from strandline.cli import (
     up,
 )
 from strandline.cli.demo import command as demo
+from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
     "topic produce consume cluster node log up demo console export analytics scenario sim controller replica settings "
@@ -45,6 +46,10 @@ class InOrder(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands' names in the order of `--help`."""
         return sorted(super().list_commands(ctx), key=_ORDER.split().index)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the options before the command; those behind it may have their former names."""
+        return super().parse_args(ctx, in_todays_words(args))
 
 
 app = typer.Typer(

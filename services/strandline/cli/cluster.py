@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from strandline.cli.health import Health
-    from strandline.client import Admin
-    from strandline.core.messages import MetadataImage, PartitionImage, PartitionView
-    from strandline.core.types import TopicPartition
-    from strandline.rpc.convert_controllers import ControllerDescribed
+    from strandline.client import Admin, DescribedCluster, DescribedController, DescribedLeader, DescribedPartition
 
 app = typer.Typer(help="Show whether the cluster is healthy, and if not, why.", no_args_is_help=True)
 
@@ -103,12 +100,12 @@ async def _watch(bootstrap: str, interval: Duration, everything: bool) -> None:
 class Seen:
     """A cluster as it was seen: what the controller committed, the judgement, and what leaders measured."""
 
-    image: MetadataImage
+    image: DescribedCluster
     health: Health
-    views: list[PartitionView]
+    views: list[DescribedLeader]
     metadata_age_ms: int | None = None
     """How long the sender of the metadata has not heard of a controller (C62)."""
-    controllers: tuple[ControllerDescribed, ...] = ()
+    controllers: tuple[DescribedController, ...] = ()
 
 
 async def _look(admin: Admin) -> Seen:
@@ -125,7 +122,7 @@ async def _look(admin: Admin) -> Seen:
     # Why a replica is not in sync, only its own node knows.
     held = await admin.describe_replicas(short) if short else []
     health = judge(image, held)
-    controllers: tuple[ControllerDescribed, ...] = ()
+    controllers: tuple[DescribedController, ...] = ()
     try:
         controllers = await admin.describe_controllers()
     except Refused as error:
@@ -150,11 +147,10 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     image = seen.image
     verdict = Text("healthy", style="bold green") if seen.health.healthy else Text("not healthy", style="bold red")
     verdict.append(
-        f"   cluster {image.cluster_id}   controller epoch {image.controller_epoch}   "
-        f"durability {image.rules.durability.value}",
+        f"   cluster {image.cluster_id}   controller epoch {image.controller_epoch}   durability {image.durability}",
         style="not bold default",
     )
-    warning = image.rules.loss_warning
+    warning = image.loss_warning
     lines = [verdict, *([Text(f"WARNING  {warning}", style="bold red")] if warning else [])]
     lines += [Text(f"  {problem}", style="yellow") for problem in seen.health.problems]
     if (age_ms := seen.metadata_age_ms) is not None and age_ms >= _OLD_MS:
@@ -171,14 +167,14 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     return Group(*lines, *([table(shown, _COLUMNS)] if shown else []), *more)
 
 
-def _controllers_text(controllers: tuple[ControllerDescribed, ...]) -> str:
+def _controllers_text(controllers: tuple[DescribedController, ...]) -> str:
     """Which one decides, and how far the others are behind it."""
     active = [one.controller_id for one in controllers if one.is_active]
     standbys = [f"{one.controller_id} ({one.lag} behind)" for one in controllers if not one.is_active]
     return f"{active[0] if active else 'none'} decides; standby: {', '.join(standbys) or 'none'}"
 
 
-def _nodes_text(image: MetadataImage, everything: bool) -> str:
+def _nodes_text(image: DescribedCluster, everything: bool) -> str:
     """How many nodes are in which state; by name those that do not simply serve, or every one."""
     from strandline.cli.node import node_state
 
@@ -192,7 +188,7 @@ def _nodes_text(image: MetadataImage, everything: bool) -> str:
     return ", ".join(said) or "none has registered"
 
 
-def _partitions_text(image: MetadataImage) -> str:
+def _partitions_text(image: DescribedCluster) -> str:
     counts = summary(image)
     if not counts["partitions"]:
         return "none"
@@ -201,7 +197,7 @@ def _partitions_text(image: MetadataImage) -> str:
     return f"{counts['partitions']:,} of {topics}, {whole:,} of them with every replica in sync"
 
 
-def summary(image: MetadataImage) -> dict[str, int]:
+def summary(image: DescribedCluster) -> dict[str, int]:
     """How many nodes, topics and partitions there are, and how many of them something is wrong with."""
     from strandline.cli import health
 
@@ -226,7 +222,7 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
     return {
         "healthy": seen.health.healthy,
         "problems": list(seen.health.problems),
-        "warning": image.rules.loss_warning,
+        "warning": image.loss_warning,
         "cluster_id": image.cluster_id,
         "controller_epoch": image.controller_epoch,
         "metadata_age_ms": seen.metadata_age_ms,
@@ -250,16 +246,16 @@ def status_rows(seen: Seen, *, everything: bool) -> list[dict[str, Any]]:
     """One row per partition, of those that something is wrong with or of all; None where a leader did not answer."""
     from strandline.cli.health import is_wrong
 
-    by_key: dict[TopicPartition, PartitionView] = {view.tp: view for view in seen.views}
+    by_key = {(view.topic, view.partition): view for view in seen.views}
     return [
-        status_row(topic.name, partition, by_key.get(partition.tp))
+        status_row(topic.name, partition, by_key.get((topic.name, partition.partition)))
         for topic in sorted(seen.image.topics, key=lambda topic: topic.name)
         for partition in topic.partitions
         if everything or is_wrong(partition)
     ]
 
 
-def status_row(topic: str, partition: PartitionImage, view: PartitionView | None) -> dict[str, Any]:
+def status_row(topic: str, partition: DescribedPartition, view: DescribedLeader | None) -> dict[str, Any]:
     """A partition as controller and leader see it."""
     from strandline.cli.topic import partition_row
 
@@ -275,7 +271,7 @@ def status_row(topic: str, partition: PartitionImage, view: PartitionView | None
     }
 
 
-def replica_lags(view: PartitionView) -> dict[int, int | None]:
+def replica_lags(view: DescribedLeader) -> dict[int, int | None]:
     """Records that each follower has not fetched yet; None: it has not fetched in this leader epoch."""
     return {
         replica.node_id: None if replica.remote_leo is None else max(0, view.leo - replica.remote_leo)
@@ -283,7 +279,7 @@ def replica_lags(view: PartitionView) -> dict[int, int | None]:
     }
 
 
-def _isr_text(partition: PartitionImage) -> str:
+def _isr_text(partition: DescribedPartition) -> str:
     missing = [str(node_id) for node_id in partition.replicas if node_id not in partition.isr]
     return cell(partition.isr) + (f" (not {','.join(missing)})" if missing else "")
 

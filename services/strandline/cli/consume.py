@@ -1,4 +1,4 @@
-"""`strandline consume`: a topic's records on stdout, one per line.
+"""`strandline consume`: a topic's records on stdout, one per line, or in a format.
 
 Invariant: only committed records are printed, each partition's in order of offset; figures go to stderr, so that
 stdout holds records and nothing else.
@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strandline.cli.failures import perform
-from strandline.cli.moments import FORMS, read_moment_us
+from strandline.cli.moments import FORMS
 from strandline.cli.options import Bootstrap, Topic, addresses, partition_list
 from strandline.cli.over_tls import over_tls, tls_options
+from strandline.cli.read_range import OFFSET_FORMS, UNTIL_FORMS, AtTime, End, Last, Start, end_of, start_of
+from strandline.cli.record_format import FORMAT_HELP, Write, read_format
+from strandline.cli.record_input import key_of
 
 if TYPE_CHECKING:
     from strandline.client import Consumer
     from strandline.records.codec import Record
+
+_LOOK_EVERY_MS = 200
+"""How often a bounded reading looks whether it is over, while nothing comes."""
 
 
 class RecordForm(StrEnum):
@@ -32,26 +41,44 @@ class RecordForm(StrEnum):
     JSON = "json"
 
 
+class Isolation(StrEnum):
+    """Which records are given; equal until there are transactions."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
 @over_tls
 def consume(
     topic: Topic,
     bootstrap: Bootstrap,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Begin with the oldest record.")] = False,
-    offset: Annotated[int | None, typer.Option(min=0, help="Begin at this offset, in every partition read.")] = None,
-    timestamp: Annotated[str | None, typer.Option(metavar="TIME", help=f"Begin at this time: {FORMS}.")] = None,
+    offset: Annotated[
+        str | None, typer.Option(metavar="PLACE", help=f"Begin at {OFFSET_FORMS}; in every partition read.")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"Begin at this time: {FORMS}; the same as --offset @TIME.")
+    ] = None,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", metavar="N[,...]", help="Only these partitions.")
     ] = None,
-    stop_at_end: Annotated[
-        bool, typer.Option("--stop-at-end", help="Stop at the offsets where the partitions ended when reading began.")
-    ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help=f"End before {UNTIL_FORMS}; end is what it was when reading began."),
+    ] = None,
+    stop_at_end: Annotated[bool, typer.Option("--stop-at-end", help="The same as --until end.")] = False,
     max_records: Annotated[int | None, typer.Option("--max-records", "-n", min=1, help="End after so many.")] = None,
     from_follower: Annotated[
         bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
     ] = False,
+    isolation: Annotated[
+        Isolation, typer.Option(help="Only records of committed transactions, or all.")
+    ] = Isolation.READ_COMMITTED,
+    key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="Only records with this key.")] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Also print keys, separated by TEXT.")
     ] = None,
+    record_format: Annotated[str | None, typer.Option("--format", "-f", metavar="FORMAT", help=FORMAT_HELP)] = None,
     output: Annotated[
         RecordForm, typer.Option("--output", "-o", help="Values as lines, or one json object per record.")
     ] = RecordForm.TEXT,
@@ -62,37 +89,34 @@ def consume(
         topic=topic,
         partitions=partition_list(partition),
         start=start_of(from_beginning, offset, timestamp),
-        stop_at_end=stop_at_end,
+        end=end_of(stop_at_end, until),
         max_records=max_records,
         from_follower=from_follower,
+        isolation=isolation,
+        key=key_of(key),
     )
-    printer = Printer(form=output, key_separator=key_separator)
+    printer = printer_of(output, record_format, key_separator)
     perform(_consume(bootstrap, plan, printer))
     if not quiet and sys.stderr.isatty():
         typer.echo(f"{printer.printed:,} records", err=True)
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """Begin at the first record at or after a time, in ms since 1970."""
-
-    timestamp_ms: int
-
-
-Start = Literal["beginning", "end"] | int | AtTime
-"""Where reading begins; a number is an offset."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to read, from where, and until when. ``partitions`` None: all."""
+    """What to read, from where, and until when. ``partitions`` None: all; ``key`` None: any."""
 
     topic: str
     partitions: list[int] | None
     start: Start
-    stop_at_end: bool
+    end: End
     max_records: int | None
     from_follower: bool
+    isolation: Isolation
+    key: bytes | None
+
+    def ends(self, timestamp_ms: int | None) -> bool:
+        """Whether a record of this time lies beyond a time that ends the reading."""
+        return isinstance(self.end, AtTime) and timestamp_ms is not None and timestamp_ms >= self.end.timestamp_ms
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,19 +124,43 @@ class Printer:
     """Prints records to stdout and counts them."""
 
     form: RecordForm
+    write: Write | None = None
     key_separator: str | None = None
+    shows_place: bool = False
     printed: int = 0
 
     def show(self, topic: str, partition: int, record: Record) -> None:
-        """One record, one line."""
+        """One record: one line, or what the format says."""
         self.printed += 1
         out = sys.stdout.buffer
+        if self.write is not None:
+            out.write(self.write(topic, partition, record))
+            return
         if self.form is RecordForm.JSON:
             out.write(json.dumps(record_document(topic, partition, record)).encode() + b"\n")
             return
+        if self.shows_place:
+            out.write(b"[%d]@%d " % (partition, record.offset))
         if self.key_separator is not None:
-            out.write((record.key or b"") + self.key_separator.encode())
+            out.write((record.key or b"") + os.fsencode(self.key_separator))
         out.write((record.value or b"") + b"\n")
+
+    def read_from(self, partitions: int) -> None:
+        """People see which partition a record is of, where there are several; a pipe gets the values alone."""
+        self.shows_place = partitions > 1 and sys.stdout.isatty()
+
+
+def printer_of(output: RecordForm, record_format: str | None, key_separator: str | None) -> Printer:
+    """The printer that the options describe.
+
+    Raises:
+        typer.BadParameter: the format is wrong, or given together with another form.
+    """
+    if record_format is None:
+        return Printer(form=output, key_separator=key_separator)
+    if output is not RecordForm.TEXT or key_separator is not None:
+        raise typer.BadParameter("--format says it all; give it without --output and --key-separator")
+    return Printer(form=output, write=read_format(record_format))
 
 
 async def _consume(bootstrap: str, plan: Plan, printer: Printer) -> None:
@@ -122,46 +170,99 @@ async def _consume(bootstrap: str, plan: Plan, printer: Printer) -> None:
     consumer = Consumer(
         addresses(bootstrap),
         read_from="follower" if plan.from_follower else "leader",
-        stop_at_end=plan.stop_at_end,
+        isolation=plan.isolation.value,
+        stop_at_end=plan.end == "end",
         **tls_options(),
     )
     async with consumer:
         async with known_topic(plan.topic):
-            await _place(consumer, plan)
-        while not (plan.stop_at_end and consumer.is_finished):
-            for fetched in await consumer.fetch_batches():
-                for record in fetched.records:
-                    if printer.printed == plan.max_records:
-                        break
+            partitions = await _place(bootstrap, consumer, plan)
+        printer.read_from(len(partitions))
+        if plan.end is None or plan.end == "end":
+            await _print_all(consumer, plan, printer)
+        else:
+            await _print_range(bootstrap, consumer, plan, printer, partitions)
+
+
+async def _print_all(consumer: Consumer, plan: Plan, printer: Printer) -> None:
+    """Until the end that the consumer knows, the number of records, or for ever."""
+    while not (plan.end == "end" and consumer.is_finished):
+        for fetched in await consumer.fetch_batches():
+            for record in fetched.records:
+                if printer.printed == plan.max_records:
+                    break
+                if plan.key is None or record.key == plan.key:
                     printer.show(fetched.topic, fetched.partition, record)
-            sys.stdout.flush()
-            if printer.printed == plan.max_records:
-                return
+        sys.stdout.flush()
+        if printer.printed == plan.max_records:
+            return
 
 
-async def _place(consumer: Consumer, plan: Plan) -> None:
-    """Assigns the partitions and goes to where reading begins."""
-    wanted = [plan.topic] if plan.partitions is None else [(plan.topic, index) for index in plan.partitions]
-    if isinstance(plan.start, AtTime):
-        await consumer.assign(wanted)
-        consumer.seek_to_time(plan.start.timestamp_ms)
-    else:
-        await consumer.assign(wanted, start=plan.start)
+async def _print_range(bootstrap: str, consumer: Consumer, plan: Plan, printer: Printer, partitions: list[int]) -> None:
+    """Until each partition has given what lies before the end."""
+    ends: Mapping[int, int] | None = dict.fromkeys(partitions, plan.end) if isinstance(plan.end, int) else None
+    left = set(partitions)
+    while left and printer.printed != plan.max_records:
+        if ends is None and isinstance(plan.end, AtTime) and time.time() * 1_000 >= plan.end.timestamp_ms:
+            # Nothing later can lie before the time, except by a clock that is wrong.
+            ends = await _offsets_at(bootstrap, plan.topic, partitions, plan.end)
+        over = {index for index in left if ends is not None and _is_beyond(consumer, plan.topic, index, ends[index])}
+        for fetched in await consumer.fetch_batches(timeout_ms=0 if over else _LOOK_EVERY_MS):
+            for record in fetched.records if fetched.partition in left - over else ():
+                if (ends is not None and record.offset >= ends[fetched.partition]) or plan.ends(record.timestamp_ms):
+                    over.add(fetched.partition)
+                    break
+                if printer.printed == plan.max_records:
+                    break
+                if plan.key is None or record.key == plan.key:
+                    printer.show(fetched.topic, fetched.partition, record)
+        sys.stdout.flush()
+        left -= over
+        if over and left:
+            await consumer.assign([(plan.topic, index) for index in sorted(left)])
 
 
-def start_of(from_beginning: bool, offset: int | None, timestamp: str | None) -> Start:
-    """Where reading begins; at the end if nothing is said.
+def _is_beyond(consumer: Consumer, topic: str, partition: int, end: int) -> bool:
+    position = consumer.position(topic, partition)
+    return position is not None and position >= end
 
-    Raises:
-        typer.BadParameter: when more than one place is named, or the time cannot be read.
-    """
-    if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
-        raise typer.BadParameter("give one of --from-beginning, --offset and --timestamp")
-    if offset is not None:
-        return offset
-    if timestamp is not None:
-        return AtTime(read_moment_us(timestamp, "--timestamp") // 1_000)
-    return "beginning" if from_beginning else "end"
+
+async def _offsets_at(bootstrap: str, topic: str, partitions: list[int], at: AtTime) -> dict[int, int]:
+    """By partition the first offset at or after a time, and the end where there is none."""
+    from strandline.cli.connect import open_admin
+    from strandline.client import LATEST
+
+    async with open_admin(bootstrap) as admin:
+        # Ends first: what is appended meanwhile is not before the time.
+        ends, found = [await admin.list_offsets(topic, partitions, timestamp_ms=ms) for ms in (LATEST, at.timestamp_ms)]
+    offsets = {index: found[index].offset for index in partitions}
+    return {index: (ends[index].offset or 0) if at is None else at for index, at in offsets.items()}
+
+
+async def _place(bootstrap: str, consumer: Consumer, plan: Plan) -> list[int]:
+    """Assigns the partitions and goes to where reading begins. Returns the partitions."""
+    start = plan.start
+    wanted: list[str | tuple[str, int]] = [plan.topic]
+    if plan.partitions is not None:
+        wanted = [(plan.topic, index) for index in plan.partitions]
+    assigned = await consumer.assign(wanted, start=start if isinstance(start, int | str) else "beginning")
+    partitions = [index for _, index in assigned]
+    if isinstance(start, AtTime):
+        consumer.seek_to_time(start.timestamp_ms)
+    elif isinstance(start, Last):
+        for index, (first, end) in (await _spans(bootstrap, plan.topic, partitions)).items():
+            consumer.seek(plan.topic, index, max(first, end - start.count))
+    return partitions
+
+
+async def _spans(bootstrap: str, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
+    """By partition its first offset and its end."""
+    from strandline.cli.connect import open_admin
+    from strandline.client import EARLIEST, LATEST
+
+    async with open_admin(bootstrap) as admin:
+        ends, firsts = [await admin.list_offsets(topic, partitions, timestamp_ms=at) for at in (LATEST, EARLIEST)]
+    return {index: (firsts[index].offset or 0, ends[index].offset or 0) for index in partitions}
 
 
 def record_document(topic: str, partition: int, record: Record) -> dict[str, Any]:

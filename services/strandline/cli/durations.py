@@ -1,4 +1,4 @@
-"""How a length of time is written on the command line: `250ms`, `10s`, `5m`, `1h30m`, `2d`.
+"""How a length of time is written on the command line: `250ms`, `10s`, `5m`, `1h30m`, `2d`, or by ISO 8601 `PT1H30M`.
 
 Invariant: a length has a unit, so that no option leaves anybody guessing between seconds, minutes and milliseconds.
 Settings of services are no options of commands: their names end with the unit (`session_timeout_ms`).
@@ -15,8 +15,10 @@ import typer
 
 _UNITS_US = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|d|h|m|s)")
+_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+"""ISO 8601 without years, months and weeks, as Kafka's `--by-duration` takes it."""
 
-EXAMPLE = "write a number with its unit (d, h, m, s, ms, us), for example 10s, 5m or 1h30m"
+EXAMPLE = "write a number with its unit (d, h, m, s, ms, us), for example 10s, 5m or 1h30m, or PT1H30M"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,11 +53,14 @@ class Duration:
 
 
 def read_duration(text: str) -> Duration:
-    """`10s`, `1h30m`, `1.5s`: units from large to small, each at most once.
+    """`10s`, `1h30m`, `1.5s`, `PT1.5S`: units from large to small, each at most once.
 
     Raises:
         ValueError: it is no length; says how one is written.
     """
+    if (iso := _ISO.fullmatch(text)) and text[-1] not in "PT":
+        sizes = [_UNITS_US[unit] for unit in "dhms"]
+        return Duration(round(sum(float(count or 0) * size for count, size in zip(iso.groups(), sizes, strict=True))))
     parts = list(_PART.finditer(text))
     units = [part[2] for part in parts]
     in_order = [unit for unit in _UNITS_US if unit in units]

@@ -12,6 +12,7 @@ import typer
 
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.moments import time_text
 from strandline.cli.options import Output
 from strandline.cli.output import Column, Format, show
 
@@ -93,8 +94,8 @@ def _row(cluster_id: str, found: IncarnationFound) -> dict[str, Any]:
         "rows": found.rows,
         "last_seq": found.last_seq,
         "coverage": f"{found.coverage:.4f}",
-        "from": _time(found.first_us),
-        "to": _time(found.last_us),
+        "from": time_text(found.first_us),
+        "to": time_text(found.last_us),
         "missing": [list(hole) for hole in found.missing],
         "verdict": found.completeness.value,
     }
@@ -142,10 +143,3 @@ def _guarded(place: str, work: Any) -> Any:
 
 def _now_us() -> int:
     return int(datetime.now(UTC).timestamp() * 1_000_000)
-
-
-def _time(us: int) -> str:
-    try:
-        return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{us} us"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from strandline.client.describing import DescribedReplica
-    from strandline.core.messages import MetadataImage, PartitionImage
+    from strandline.client import DescribedCluster, DescribedPartition, DescribedReplica
 
 _NAMED = 4
 """Partitions named in a sentence before it goes on with "and N more"."""
@@ -35,10 +34,10 @@ class Health:
         return not self.problems
 
 
-def judge(image: MetadataImage, held: Iterable[DescribedReplica] = ()) -> Health:
+def judge(image: DescribedCluster, held: Iterable[DescribedReplica] = ()) -> Health:
     """The health of the cluster that ``image`` shows, and of what nodes tell of replicas that are not in sync."""
     stopped = [
-        f"{one.topic}-{one.tp.partition} on node {one.node_id}: {one.view.reason}"
+        f"{one.topic}-{one.partition} on node {one.node_id}: {one.view.reason}"
         for one in held
         if one.view is not None and one.view.reason
     ]
@@ -60,34 +59,34 @@ def judge(image: MetadataImage, held: Iterable[DescribedReplica] = ()) -> Health
     return Health(available=not offline, problems=tuple(problem for problem in problems if problem))
 
 
-def named_partitions(image: MetadataImage) -> Iterator[tuple[str, PartitionImage]]:
+def named_partitions(image: DescribedCluster) -> Iterator[tuple[str, DescribedPartition]]:
     """Every partition with its name `topic-index`, topics in order of name."""
     for topic in sorted(image.topics, key=lambda topic: topic.name):
         for partition in topic.partitions:
-            yield f"{topic.name}-{partition.tp.partition}", partition
+            yield f"{topic.name}-{partition.partition}", partition
 
 
-def is_unavailable(partition: PartitionImage) -> bool:
+def is_unavailable(partition: DescribedPartition) -> bool:
     """No leader: nothing can be written or read at a leader."""
     return partition.leader is None
 
 
-def is_under_min_isr(partition: PartitionImage) -> bool:
+def is_under_min_isr(partition: DescribedPartition) -> bool:
     """Fewer in-sync replicas than acks=all needs (M47)."""
     return len(partition.isr) < partition.min_isr
 
 
-def is_under_replicated(partition: PartitionImage) -> bool:
+def is_under_replicated(partition: DescribedPartition) -> bool:
     """A replica is assigned and not in sync."""
     return len(partition.isr) < len(partition.replicas)
 
 
-def is_wrong(partition: PartitionImage) -> bool:
+def is_wrong(partition: DescribedPartition) -> bool:
     """Anything of these."""
     return is_unavailable(partition) or is_under_min_isr(partition) or is_under_replicated(partition)
 
 
-def _missing_logs(image: MetadataImage, name: str, partition: PartitionImage) -> str:
+def _missing_logs(image: DescribedCluster, name: str, partition: DescribedPartition) -> str:
     """Whose logs an offline partition lacks, if a member lives that could lead once they are compared (M65)."""
     live = {node.node_id for node in image.nodes if not node.fenced}
     members = sorted({*partition.isr, *partition.elr})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail, perform
+from strandline.cli.moments import time_text
 from strandline.cli.options import Output
 from strandline.cli.output import Column, Format, console, print_document, show
 from strandline.cli.over_tls import over_tls
@@ -38,7 +39,7 @@ _BATCH_COLUMNS = [
     Column("leader_epoch", "epoch", number=True),
     Column("size_bytes", "bytes", number=True),
     Column("compression", "codec"),
-    Column("time", "newest record"),
+    Column("time", "newest record (UTC)"),
     Column("producer_text", "producer"),
     Column("crc", "CRC"),
     Column("place", "segment @ byte"),
@@ -132,20 +133,12 @@ def _batch_row(batch: DumpedBatch) -> dict[str, Any]:
         "leader_epoch": header.leader_epoch,
         "size_bytes": header.size_bytes,
         "compression": _CODECS[codec] if codec < len(_CODECS) else str(codec),
-        "time": _time_text(header.max_timestamp_ms),
+        "time": None if header.max_timestamp_ms < 0 else time_text(header.max_timestamp_ms * 1_000),
         "producer_id": sent.producer_id if sent else None,
         "producer_epoch": sent.producer_epoch if sent else None,
         "base_sequence": sent.base_sequence if sent else None,
         "producer_text": f"{sent.producer_id}/{sent.producer_epoch} seq {sent.base_sequence}" if sent else None,
     }
-
-
-def _time_text(timestamp_ms: int) -> str | None:
-    from datetime import UTC, datetime
-
-    if timestamp_ms < 0:
-        return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 def _print_log(path: Path, rows: list[dict[str, Any]]) -> None:

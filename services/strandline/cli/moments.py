@@ -28,15 +28,18 @@ def read_moment_us(text: str, option: str) -> int:
     """
     us = _read(text, option)
     typer.echo(f"strandline: {option} is {time_text(us)}", err=True)
-    if text.isdigit() and int(text) in _LIKE_SECONDS:
+    if text.isascii() and text.isdigit() and int(text) in _LIKE_SECONDS:
         meant = time_text(int(text) * 1_000_000)
         typer.echo(f"strandline: {text} was read as milliseconds; if it is seconds, write {meant}", err=True)
     return us
 
 
 def time_text(us: int) -> str:
-    """A moment as RFC 3339 in UTC, with as many digits as it needs."""
-    moment = datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    """A moment as RFC 3339 in UTC, with as many digits as it needs; one beyond all dates as microseconds."""
+    try:
+        moment = datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{us} us"
     below = us % 1_000_000
     return f"{moment}.{below:06d}".rstrip("0") + "Z" if below else f"{moment}Z"
 
@@ -45,7 +48,7 @@ def _read(text: str, option: str) -> int:
     try:
         if text.startswith("-"):
             return time.time_ns() // 1_000 - read_duration(text[1:]).us
-        if text.isdigit():
+        if text.isascii() and text.isdigit():
             return _checked(int(text) * 1_000)
         moment = datetime.fromisoformat(text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -18,7 +18,7 @@ from strandline.cli.over_tls import over_tls
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
-    from strandline.core.messages import Endpoint, MetadataImage, NodeImage
+    from strandline.client import DescribedCluster, DescribedNode, Endpoint
 
 app = typer.Typer(help="List the data nodes; shut one down cleanly; remove one permanently.", no_args_is_help=True)
 
@@ -117,17 +117,17 @@ async def _shutdown(bootstrap: str, node_id: int) -> None:
     typer.echo(f"node {node_id} is shutting down; `strandline node list` shows when it is gone")
 
 
-def node_rows(image: MetadataImage) -> list[dict[str, Any]]:
+def node_rows(image: DescribedCluster) -> list[dict[str, Any]]:
     """Every registered node as a row, in order of id."""
     return [_row(node, image) for node in sorted(image.nodes, key=lambda node: node.node_id)]
 
 
-def _row(node: NodeImage, image: MetadataImage) -> dict[str, Any]:
+def _row(node: DescribedNode, image: DescribedCluster) -> dict[str, Any]:
     partitions = [partition for topic in image.topics for partition in topic.partitions]
     return {
         "node_id": node.node_id,
         "state": node_state(node),
-        "roles": sorted(role.value for role in node.roles),
+        "roles": sorted(node.roles),
         "leads": sum(partition.leader == node.node_id for partition in partitions),
         "replicas": sum(node.node_id in partition.replicas for partition in partitions),
         "in_isr": sum(node.node_id in partition.isr for partition in partitions),
@@ -138,7 +138,7 @@ def _row(node: NodeImage, image: MetadataImage) -> dict[str, Any]:
     }
 
 
-def node_state(node: NodeImage) -> str:
+def node_state(node: DescribedNode) -> str:
     """A node's state in a word or two."""
     if node.fenced:
         return "fenced"

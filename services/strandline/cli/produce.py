@@ -7,6 +7,7 @@ counted, and the message says whether it may still appear (promise P2).
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,17 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.durations import Duration, duration_option, read_duration
-from strandline.cli.failures import CommandFailed, perform
-from strandline.cli.line_source import lines_of, open_source, split_line
+from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, perform
+from strandline.cli.line_source import lines_of, open_source
+from strandline.cli.moments import FORMS, read_moment_us
 from strandline.cli.options import Bootstrap, Topic, addresses
 from strandline.cli.output import console
 from strandline.cli.over_tls import over_tls, tls_options
-from strandline.units import bytes_text, duration_text
+from strandline.cli.record_input import BadLine, Common, InputForm, ReadLine, headers_of, key_of, line_reader
+from strandline.units import bytes_text, count_of, duration_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from strandline.client import BatchOutcome
+    from strandline.client import BatchOutcome, Refused
 
 _SHOW_EVERY_S = 0.1
 
@@ -89,6 +92,19 @@ def produce(
         str | None,
         typer.Option("--key-separator", "-K", metavar="TEXT", help="What separates a line's key from its value."),
     ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+    ] = None,
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones", "-Z", help="An empty value is null, which deletes its key.")
+    ] = False,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="TIME", help=f"The records' timestamp: {FORMS}. Default: the time of sending.")
+    ] = None,
+    form: Annotated[
+        InputForm, typer.Option("--input", help="Lines are values, or json objects as `consume -o json` prints them.")
+    ] = InputForm.TEXT,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Send all lines to this partition.")
     ] = None,
@@ -109,49 +125,30 @@ def produce(
         "idempotent": idempotent and acks is AcksName.ALL,
         "linger_ms": linger.ms,
     }
-    keys = keys_of(key, key_separator)
-    perform(_produce(bootstrap, topic, file, keys, partition, options, quiet))
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The key of a line: always the same, or what comes before the separator; none without either."""
-
-    key: bytes | None
-    separator: bytes | None
-
-    def split(self, line: bytes) -> tuple[bytes | None, bytes]:
-        """A line's key and value."""
-        return split_line(line, self.separator) if self.key is None else (self.key, line)
-
-
-def keys_of(key: str | None, separator: str | None) -> Keys:
-    """The keys that the options ask for.
-
-    Raises:
-        typer.BadParameter: both are given, or what was given as the key looks like a separator.
-    """
-    if key is not None and separator is not None:
-        raise typer.BadParameter("give --key for the same key everywhere, or --key-separator, and not both")
-    if key is not None and len(key) <= 2 and not any(letter.isalnum() for letter in key):
-        # It was the separator's letter once; taken as a key it would put every line into one partition, unsplit.
-        raise typer.BadParameter(f"-k is the key of every line, and {key!r} looks like a separator: that is -K")
-    return Keys(None if key is None else key.encode(), None if separator is None else separator.encode())
+    common = Common(
+        key=key_of(key),
+        separator=None if key_separator is None else os.fsencode(key_separator),
+        headers=headers_of(header or []),
+        timestamp_ms=None if timestamp is None else read_moment_us(timestamp, "--timestamp") // 1_000,
+        empty_is_tombstone=tombstones,
+    )
+    perform(_produce(bootstrap, topic, file, line_reader(form, common), partition, options, quiet))
 
 
 async def _produce(
     bootstrap: str,
     topic: str,
     file: Path | None,
-    keys: Keys,
+    read_line: ReadLine,
     partition: int | None,
     options: dict[str, Any],
     quiet: bool,
 ) -> None:
     from strandline.cli.connect import known_topic
-    from strandline.client import Producer
+    from strandline.client import ErrorCode, Producer, Refused
 
     tally = Tally()
+    wrong: BadLine | Refused | None = None
     with open_source(file) as source, _progress(file, quiet) as progress:
         async with Producer(addresses(bootstrap), on_delivery=tally.note, **tls_options(), **options) as producer:
             async with known_topic(topic):
@@ -159,8 +156,22 @@ async def _produce(
             showing = asyncio.create_task(_show(progress, tally))
             try:
                 async for line in lines_of(source):
-                    key, value = keys.split(line)
-                    await producer.send(topic, value, key, partition=partition)
+                    try:
+                        record = read_line(line)
+                        await producer.send(
+                            topic,
+                            record.value,
+                            record.key,
+                            partition=partition,
+                            timestamp_ms=record.timestamp_ms,
+                            headers=record.headers,
+                        )
+                    except (BadLine, Refused) as error:
+                        if isinstance(error, Refused) and error.refusal.code is ErrorCode.REQUEST_TIMED_OUT:
+                            raise
+                        # What was read before it is still sent.
+                        wrong = error
+                        break
                     tally.sent += 1
                     tally.sent_bytes += len(line)
                     if tally.refused:
@@ -168,12 +179,17 @@ async def _produce(
                 await producer.flush()
             finally:
                 showing.cancel()
-    _report(tally, topic, quiet)
+    _report(tally, topic, wrong, quiet)
 
 
-def _report(tally: Tally, topic: str, quiet: bool) -> None:
+def _report(tally: Tally, topic: str, wrong: BadLine | Refused | None, quiet: bool) -> None:
     if tally.refused:
         raise CommandFailed(f"{tally.refused:,} of {tally.sent:,} records refused; {tally.first_refusal}")
+    if wrong is not None:
+        raise CommandFailed(
+            f"line {tally.sent + 1:,}: {wrong}; {count_of(tally.acked, 'record')} before it acknowledged, no more sent",
+            EXIT_UNREACHABLE if isinstance(wrong, BadLine) else EXIT_REFUSED,
+        )
     if not quiet:
         console(stderr=True).print(f"{topic}: {tally.sentence()}")
 

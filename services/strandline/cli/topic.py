@@ -22,7 +22,7 @@ from strandline.cli.topic_offsets import offsets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from strandline.core.messages import MetadataImage, PartitionImage, TopicImage
+    from strandline.client import DescribedCluster, DescribedPartition, DescribedTopic
 
 app = typer.Typer(
     help="Create, list, describe, alter, delete topics; partitions, settings, offsets, elections, old records.",
@@ -121,7 +121,9 @@ def describe(
     perform((_describe_replicas if replicas else _describe)(bootstrap, topic, tests, output))
 
 
-def _filters(under_replicated: bool, under_min_isr: bool, unavailable: bool) -> list[Callable[[PartitionImage], bool]]:
+def _filters(
+    under_replicated: bool, under_min_isr: bool, unavailable: bool
+) -> list[Callable[[DescribedPartition], bool]]:
     from strandline.cli import health
 
     asked = [
@@ -133,7 +135,7 @@ def _filters(under_replicated: bool, under_min_isr: bool, unavailable: bool) -> 
 
 
 async def _describe(
-    bootstrap: str, name: str | None, tests: list[Callable[[PartitionImage], bool]], form: Format
+    bootstrap: str, name: str | None, tests: list[Callable[[DescribedPartition], bool]], form: Format
 ) -> None:
     from strandline.cli.connect import open_admin
 
@@ -152,7 +154,7 @@ async def _describe(
 
 
 async def _describe_replicas(
-    bootstrap: str, name: str | None, tests: list[Callable[[PartitionImage], bool]], form: Format
+    bootstrap: str, name: str | None, tests: list[Callable[[DescribedPartition], bool]], form: Format
 ) -> None:
     from strandline.cli.connect import open_admin
     from strandline.cli.topic_replicas import COLUMNS, replica_rows
@@ -171,7 +173,7 @@ async def _describe_replicas(
     show(rows, COLUMNS, form, empty="no such partitions")
 
 
-def _chosen(image: MetadataImage, name: str | None) -> list[TopicImage]:
+def _chosen(image: DescribedCluster, name: str | None) -> list[DescribedTopic]:
     """The topic of this name, or all.
 
     Raises:
@@ -183,7 +185,7 @@ def _chosen(image: MetadataImage, name: str | None) -> list[TopicImage]:
     return topics
 
 
-def _print_heading(topic: TopicImage) -> None:
+def _print_heading(topic: DescribedTopic) -> None:
     row = topic_row(topic)
     screen = console()
     screen.print(f"[bold]{topic.name}[/]  {row['partitions']} partitions, {row['replication_factor']} replicas")
@@ -261,7 +263,7 @@ app.command("elect")(elect)
 app.command("delete-records")(delete_records)
 
 
-def topic_row(topic: TopicImage) -> dict[str, Any]:
+def topic_row(topic: DescribedTopic) -> dict[str, Any]:
     """A topic as a row."""
     configs = dict(topic.configs)
     return {
@@ -274,11 +276,11 @@ def topic_row(topic: TopicImage) -> dict[str, Any]:
     }
 
 
-def partition_row(topic: str, partition: PartitionImage) -> dict[str, Any]:
+def partition_row(topic: str, partition: DescribedPartition) -> dict[str, Any]:
     """A partition, as the controller committed it, as a row."""
     return {
         "topic": topic,
-        "partition": partition.tp.partition,
+        "partition": partition.partition,
         "leader": partition.leader,
         "leader_epoch": partition.leader_epoch,
         "partition_epoch": partition.partition_epoch,

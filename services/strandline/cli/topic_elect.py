@@ -85,7 +85,7 @@ def election_row(election: Election) -> dict[str, Any]:
     """What became of one election, as a row."""
     return {
         "topic": election.topic,
-        "partition": election.tp.partition,
+        "partition": election.partition,
         "leader": election.leader,
         "leader_epoch": election.leader_epoch,
         "elected": election.refusal is None,

@@ -14,11 +14,11 @@ from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from strandline.client import (
+        DescribedCluster,
+        DescribedFollower,
+        DescribedLeader,
+        DescribedPartition,
         DescribedReplica,
-        MetadataImage,
-        PartitionImage,
-        PartitionView,
-        ReplicaView,
     )
 
 COLUMNS = [
@@ -36,35 +36,35 @@ COLUMNS = [
 
 
 def replica_rows(
-    image: MetadataImage,
-    led: Iterable[PartitionView],
+    image: DescribedCluster,
+    led: Iterable[DescribedLeader],
     held: Iterable[DescribedReplica],
-    is_wanted: Callable[[str, PartitionImage], bool],
+    is_wanted: Callable[[str, DescribedPartition], bool],
 ) -> Iterator[dict[str, Any]]:
     """One row per replica and observer of the partitions that are wanted, the preferred leader first."""
-    views = {view.tp: view for view in led}
-    selves = {(replica.tp, replica.node_id): replica for replica in held}
+    views = {(view.topic, view.partition): view for view in led}
+    selves = {(replica.topic, replica.partition, replica.node_id): replica for replica in held}
     for topic in sorted(image.topics, key=lambda topic: topic.name):
         for partition in topic.partitions:
             if not is_wanted(topic.name, partition):
                 continue
             for node_id in (*partition.replicas, *partition.observers):
-                view = views.get(partition.tp)
-                yield _row(topic.name, partition, node_id, view, selves.get((partition.tp, node_id)))
+                name = topic.name, partition.partition
+                yield _row(topic.name, partition, node_id, views.get(name), selves.get((*name, node_id)))
 
 
 def _row(
-    topic: str, partition: PartitionImage, node_id: int, led: PartitionView | None, held: DescribedReplica | None
+    topic: str, partition: DescribedPartition, node_id: int, led: DescribedLeader | None, held: DescribedReplica | None
 ) -> dict[str, Any]:
     own = held.view if held is not None else None
-    remote: ReplicaView | None = None
+    remote: DescribedFollower | None = None
     if led is not None:
         remote = next((replica for replica in led.replicas if replica.node_id == node_id), None)
     caught_up_ms = remote.last_caught_up_age_ms if remote is not None else None
     lag = _lag(partition, node_id, led, remote)
     return {
         "topic": topic,
-        "partition": partition.tp.partition,
+        "partition": partition.partition,
         "node": node_id,
         "role": _role(partition, node_id),
         "state": _state(held),
@@ -80,7 +80,7 @@ def _row(
     }
 
 
-def _role(partition: PartitionImage, node_id: int) -> str:
+def _role(partition: DescribedPartition, node_id: int) -> str:
     if node_id == partition.leader:
         return "leader"
     if node_id in partition.isr:
@@ -96,7 +96,9 @@ def _state(held: DescribedReplica | None) -> str:
     return f"failed: {held.view.reason}" if held.view.reason else held.view.fetch_state
 
 
-def _lag(partition: PartitionImage, node_id: int, led: PartitionView | None, remote: ReplicaView | None) -> int | None:
+def _lag(
+    partition: DescribedPartition, node_id: int, led: DescribedLeader | None, remote: DescribedFollower | None
+) -> int | None:
     """Records that the leader has and the replica has not fetched; None: its leader does not know."""
     if led is None:
         return None

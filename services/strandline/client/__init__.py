@@ -7,7 +7,20 @@ from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
 from strandline.client.consumer import Consumer
 from strandline.client.deletion import DeletedRecords
 from strandline.client.delivery import BatchOutcome, Delivery, RecordMetadata
-from strandline.client.describing import DescribedReplica
+from strandline.client.described import (
+    ConfigSource,
+    DescribedCluster,
+    DescribedController,
+    DescribedFollower,
+    DescribedLeader,
+    DescribedNode,
+    DescribedPartition,
+    DescribedReplica,
+    DescribedTopic,
+    Endpoint,
+    ReplicaState,
+    TopicConfig,
+)
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
@@ -17,39 +30,25 @@ from strandline.client.errors import (
     NotAController,
     OffsetOutOfRange,
     SendFailed,
+    SendToDeletedTopic,
     TopicDeleted,
     UnreadableBatch,
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
+from strandline.client.interceptor import Interceptor, OutgoingRecord
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 from strandline.client.producer import Producer
+from strandline.client.serialization import DeserializationFailed, SerializationFailed
+from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
+from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
-from strandline.core.messages import (
-    ConfigSource,
-    Endpoint,
-    MetadataImage,
-    NodeImage,
-    PartitionImage,
-    PartitionView,
-    Position,
-    PositionProof,
-    Reign,
-    ReplicaStateView,
-    ReplicaView,
-    TopicConfig,
-    TopicImage,
-)
-from strandline.core.types import Acks, Durability, FetchHw, IsrJoin, Role, Rules, TopicPartition, Truncation
+from strandline.core.types import Acks, LeaderEpoch, Offset
 from strandline.records.codec import NewRecord, Record
 from strandline.records.compression import Compression
-from strandline.rpc.convert_controllers import ControllerDescribed
 from strandline.rpc.forks import ForkedAfterUse
 from strandline.rpc.tls_files import TlsWrong
 
 __all__ = [
-    "EARLIEST",
-    "LATEST",
-    "MAX_TIMESTAMP",
     "Acks",
     "Admin",
     "BatchOutcome",
@@ -60,50 +59,54 @@ __all__ = [
     "ConfigSource",
     "Consumer",
     "ConsumerRecord",
+    "ConsumerStats",
+    "ControllerHint",
     "ControllersAway",
     "CreatedTopic",
     "DeletedRecords",
     "Delivery",
-    "Durability",
-    "ControllerDescribed",
-    "ControllerHint",
+    "DescribedCluster",
+    "DescribedController",
+    "DescribedFollower",
+    "DescribedLeader",
+    "DescribedNode",
+    "DescribedPartition",
     "DescribedReplica",
+    "DescribedTopic",
+    "DeserializationFailed",
+    "EARLIEST",
     "Election",
     "Endpoint",
     "ErrorCode",
-    "FetchHw",
     "FetchedRecords",
     "ForkedAfterUse",
     "FoundOffset",
-    "IsrJoin",
+    "Interceptor",
+    "LATEST",
+    "LeaderEpoch",
     "ListedNode",
     "LogTruncated",
-    "MetadataImage",
+    "MAX_TIMESTAMP",
     "NewRecord",
-    "NodeImage",
     "NotAController",
+    "Offset",
     "OffsetOutOfRange",
     "Outcome",
-    "PartitionImage",
-    "Position",
-    "PositionProof",
-    "Reign",
-    "PartitionView",
+    "OutgoingRecord",
+    "PartitionStats",
     "Producer",
+    "ProducerStats",
     "Record",
     "RecordMetadata",
     "Refusal",
     "Refused",
-    "ReplicaStateView",
-    "ReplicaView",
-    "Role",
-    "Rules",
+    "ReplicaState",
     "SendFailed",
-    "UnreadableBatch",
+    "SendToDeletedTopic",
+    "SerializationFailed",
     "TlsWrong",
     "TopicConfig",
     "TopicDeleted",
-    "TopicImage",
     "TopicPartition",
-    "Truncation",
+    "UnreadableBatch",
 ]

@@ -1,7 +1,7 @@
 """What a user changes and inspects a cluster with; decides whom each question goes to.
 
-Invariant: a change is asked of the controller once and never repeated behind the user's back; a look at many
-nodes gives what those that live answer, within one deadline.
+Invariant: a change is done once, however often it had to be asked for while one controller takes over from another
+(`client.repeating`); a look at many nodes gives what those that live answer, within one deadline.
 """
 
 from __future__ import annotations
@@ -17,25 +17,40 @@ from strandline.client.admin_answers import (
     Election,
     ListedNode,
     check,
+    held_before,
     only,
     read_elections,
     read_listed,
     write_assignments,
 )
+from strandline.client.client_id import DEFAULT_CLIENT_ID
 from strandline.client.deletion import DeletedRecords, RecordDeleter
-from strandline.client.describing import DescribedReplica, read_partition_views, read_replica_views
+from strandline.client.described import (
+    DescribedCluster,
+    DescribedController,
+    DescribedLeader,
+    DescribedReplica,
+    DescribedTopic,
+    TopicConfig,
+    cluster_of,
+    config_of,
+    controller_of,
+    topic_of,
+)
+from strandline.client.describing import read_leaders, read_replicas
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
-from strandline.client.repeating import ask_again, new_request_id
+from strandline.client.repeating import ask_again, ask_until_answered, new_request_id
+from strandline.client.topic_partition import TopicPartition
+from strandline.core import types
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import Endpoint, MetadataImage, PartitionView, TopicConfig, TopicImage
-from strandline.core.types import NodeEpoch, TopicPartition
+from strandline.core.messages import Endpoint
 from strandline.rpc.convert_configs import read_described
-from strandline.rpc.convert_controllers import ControllerDescribed, read_controllers
+from strandline.rpc.convert_controllers import read_controllers
 from strandline.rpc.convert_metadata import read_topic
 from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
+from strandline.v1 import error_pb2, follower_service_pb2, leader_service_pb2, partition_pb2
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
 
@@ -56,20 +71,24 @@ class Admin:
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         metadata_stale_ms: int = METADATA_STALE_MS,
-        tls_cert: str | Path = "",
-        tls_key: str | Path = "",
-        tls_ca: str | Path = "",
+        client_id: str = DEFAULT_CLIENT_ID,
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
     ) -> None:
         """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
-        another process. The paths of TLS are all given or none.
+        another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
+        PEM in bytes, all three or none.
 
         Raises:
-            ValueError: the bootstrap names no address, or the files of TLS cannot be used.
+            ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
+                be used.
         """
         self._cluster = Cluster(
             bootstrap,
             timeout_ms=timeout_ms,
             stale_ms=metadata_stale_ms,
+            client_id=client_id,
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
@@ -135,17 +154,24 @@ class Admin:
         return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records.
+        """Delete the topic that has this name now, and its records; never a later one of the same name.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
+        (topic,) = await self.describe_topics([name])
         request = pb.DeleteTopicsRequest(
-            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name)]
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(topic_id=topic.topic_id)]
         )
-        only((await self._cluster.ask_controller(lambda to: to.DeleteTopics, request)).responses)
+        answer = await ask_again(self._cluster, lambda to: to.DeleteTopics, request)
+        try:
+            only(answer.responses)
+        except Refused as refused:
+            # It was there a moment ago: a request whose answer was lost deleted it, or somebody else.
+            if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+                raise
 
-    async def describe_topics(self, names: Iterable[str] = ()) -> list[TopicImage]:
+    async def describe_topics(self, names: Iterable[str] = ()) -> list[DescribedTopic]:
         """Topics as the controller has them; all without names.
 
         Raises:
@@ -157,7 +183,7 @@ class Admin:
         answer = await ask_again(self._cluster, lambda to: to.DescribeTopics, request)
         for row in answer.topics:
             check(row)
-        return [read_topic(row.topic) for row in answer.topics]
+        return [topic_of(read_topic(row.topic)) for row in answer.topics]
 
     async def alter_topic_configs(
         self, name: str, configs: Mapping[str, str], *, delete: Iterable[str] = (), validate_only: bool = False
@@ -183,7 +209,8 @@ class Admin:
             resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC, resource_name=name, configuration_keys=list(settings)
         )
         request = pb.DescribeConfigsRequest(cluster_id=self._cluster.cluster_id, resources=[resource])
-        return read_described(only((await ask_again(self._cluster, lambda to: to.DescribeConfigs, request)).results))
+        row = only((await ask_again(self._cluster, lambda to: to.DescribeConfigs, request)).results)
+        return [config_of(config) for config in read_described(row)]
 
     async def create_partitions(
         self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
@@ -205,7 +232,10 @@ class Admin:
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
     ) -> list[Election]:
-        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed."""
+        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
+
+        An unclean election is held in the leader epoch that the partition has now, or not at all.
+        """
         by_name: dict[str, list[int]] = {}
         for topic, partition in partitions:
             by_name.setdefault(topic, []).append(partition)
@@ -216,9 +246,29 @@ class Admin:
                 partition_pb2.TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_name.items()
             ],
             timeout_ms=self._timeout_ms,
+            epochs_seen=await self._epochs_seen(by_name) if unclean else (),
         )
-        answer = await self._cluster.ask_controller(lambda to: to.ElectLeaders, request)
-        return read_elections(answer)
+        answered = await ask_until_answered(self._cluster, lambda to: to.ElectLeaders, request)
+        elections = read_elections(answered.answer)
+        return [held_before(each) for each in elections] if answered.may_repeat else elections
+
+    async def _epochs_seen(self, names: Iterable[str]) -> list[pb.PartitionEpochsSeen]:
+        """The epochs of the partitions without a leader, of these topics or of all; an unknown topic has none."""
+        request = pb.DescribeTopicsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name) for name in names]
+        )
+        answer = await ask_again(self._cluster, lambda to: to.DescribeTopics, request)
+        return [
+            pb.PartitionEpochsSeen(
+                topic_id=row.topic.topic_id,
+                partition=partition.partition_index,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+            )
+            for row in answer.topics
+            for partition in row.topic.partitions
+            if not partition.HasField("leader_id")
+        ]
 
     async def list_nodes(self) -> list[ListedNode]:
         """Every registered node."""
@@ -226,17 +276,30 @@ class Admin:
         answer = await ask_again(self._cluster, lambda to: to.ListNodes, request)
         return [read_listed(row) for row in answer.nodes]
 
-    async def shutdown_node(self, node_id: int, *, node_epoch: NodeEpoch | None = None) -> list[TopicPartition]:
+    async def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
         """Begin a node's controlled shutdown; the partitions it still leads.
+
+        ``node_epoch`` None means the process that is registered now, and none that the node starts later.
 
         Raises:
             Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
         """
+        if node_epoch is None:
+            registered = {each.node.node_id: each.node.node_epoch for each in await self.list_nodes()}
+            node_epoch = registered.get(types.NodeId(node_id))
         request = pb.ShutdownNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, node_epoch=node_epoch)
-        answer = await self._cluster.ask_controller(lambda to: to.ShutdownNode, request)
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.ShutdownNode, request)
+        if may_repeat and answer.error_code == error_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
+            # It was asked to stop, stopped, and came back as another process.
+            return []
         check(answer)
+        if not answer.remaining_partitions:
+            return []
+        names = {topic.topic_id: topic.name for topic in (await self._cluster.fetch_image()).topics}
         return [
-            TopicPartition(topic.topic_id, index) for topic in answer.remaining_partitions for index in topic.partitions
+            TopicPartition(names.get(topic.topic_id, topic.topic_id), index)
+            for topic in answer.remaining_partitions
+            for index in topic.partitions
         ]
 
     async def unregister_node(self, node_id: int) -> None:
@@ -246,9 +309,11 @@ class Admin:
             Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST while its session lives or replicas name it.
         """
         request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
-        check(await self._cluster.ask_controller(lambda to: to.UnregisterNode, request))
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.UnregisterNode, request)
+        if not (may_repeat and answer.error_code == error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED):
+            check(answer)
 
-    async def describe_controllers(self) -> tuple[ControllerDescribed, ...]:
+    async def describe_controllers(self) -> tuple[DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.
 
         Raises:
@@ -264,9 +329,9 @@ class Admin:
             if refused.refusal.code is ErrorCode.UNSUPPORTED_VERSION:
                 return ()
             raise
-        return read_controllers(answer)
+        return tuple(map(controller_of, read_controllers(answer)))
 
-    async def metadata(self, *, linearizable: bool = False) -> MetadataImage:
+    async def metadata(self, *, linearizable: bool = False) -> DescribedCluster:
         """The whole state of the cluster as the controller returns it now; without one, as a node has it.
 
         ``linearizable``: with every change that was answered before, by any client; a controller confirms
@@ -276,9 +341,9 @@ class Admin:
             Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.
             ControllersAway: with ``linearizable`` only.
         """
-        return await self._cluster.fetch_image(linearizable=linearizable)
+        return cluster_of(await self._cluster.fetch_image(linearizable=linearizable))
 
-    async def describe_partitions(self, topics: Iterable[str] = ()) -> list[PartitionView]:
+    async def describe_partitions(self, topics: Iterable[str] = ()) -> list[DescribedLeader]:
         """What leaders measure of the partitions they lead, asked of every living node at once.
 
         A partition whose leader does not answer in time is left out.
@@ -334,7 +399,7 @@ class Admin:
         """How old the metadata that this admin follows may be, in ms (C62); None before it has started."""
         return self._cluster.metadata_age_ms
 
-    async def _partitions(self, topic: str, indexes: Iterable[int] | None) -> list[TopicPartition]:
+    async def _partitions(self, topic: str, indexes: Iterable[int] | None) -> list[types.TopicPartition]:
         """Partitions of a topic, all without indexes.
 
         Raises:
@@ -347,7 +412,7 @@ class Admin:
             if not 0 <= index < count:
                 message = f"partition {index} of topic '{topic}' must be 0 to {count - 1}"
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        return [TopicPartition(image.topic_id, index) for index in asked]
+        return [types.TopicPartition(image.topic_id, index) for index in asked]
 
     async def _everybody(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> list[_T]:
         living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]
@@ -356,17 +421,17 @@ class Admin:
 
     async def _describe_led(
         self, endpoint: Endpoint, request: leader_service_pb2.DescribePartitionsRequest
-    ) -> list[PartitionView]:
+    ) -> list[DescribedLeader]:
         stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(endpoint))
         answer = await self._cluster.ask(stub.DescribePartitions, request)
-        return read_partition_views(answer)
+        return read_leaders(answer)
 
     async def _describe_held(
         self, endpoint: Endpoint, request: follower_service_pb2.DescribeReplicasRequest
     ) -> list[DescribedReplica]:
         stub: FollowerServiceAsyncStub = FollowerServiceStub(self._cluster.channels.to(endpoint))
         answer = await self._cluster.ask(stub.DescribeReplicas, request)
-        return list(read_replica_views(answer))
+        return list(read_replicas(answer))
 
 
 async def _answer_or_none(answer: Awaitable[_T]) -> _T | None:

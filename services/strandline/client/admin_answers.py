@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from strandline.client.described import DescribedNode, node_of
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import NodeImage
-from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.rpc.convert_errors import HasError, read_error
 from strandline.rpc.convert_metadata import read_node
 from strandline.v1 import controller_service_pb2 as pb
@@ -28,7 +27,7 @@ class CreatedTopic(NamedTuple):
 class ListedNode(NamedTuple):
     """A registered node with its session."""
 
-    node: NodeImage
+    node: DescribedNode
     directory_id: str
     last_heartbeat_age_ms: int | None
     metadata_offset: int | None
@@ -38,9 +37,9 @@ class Election(NamedTuple):
     """What became of one election; ``leader`` is None if the partition has none now."""
 
     topic: str
-    tp: TopicPartition
-    leader: NodeId | None
-    leader_epoch: LeaderEpoch | None
+    partition: int
+    leader: int | None
+    leader_epoch: int | None
     refusal: Refusal | None
 
 
@@ -49,9 +48,9 @@ def read_elections(answer: pb.ElectLeadersResponse) -> list[Election]:
     return [
         Election(
             topic.topic,
-            TopicPartition(topic.topic_id, row.partition_index),
-            NodeId(row.leader_id) if row.HasField("leader_id") else None,
-            LeaderEpoch(row.leader_epoch) if row.HasField("leader_epoch") else None,
+            row.partition_index,
+            row.leader_id if row.HasField("leader_id") else None,
+            row.leader_epoch if row.HasField("leader_epoch") else None,
             read_error(row),
         )
         for topic in answer.replica_election_results
@@ -59,10 +58,17 @@ def read_elections(answer: pb.ElectLeadersResponse) -> list[Election]:
     ]
 
 
+def held_before(election: Election) -> Election:
+    """The row of a repeat as the first request would have had it: where it finds an election held, that one was."""
+    refusal = election.refusal
+    is_held = refusal is not None and refusal.code is ErrorCode.ELECTION_NOT_NEEDED and election.leader is not None
+    return election._replace(refusal=None) if is_held else election
+
+
 def read_listed(row: pb.ListedNode) -> ListedNode:
     """One registered node."""
     return ListedNode(
-        read_node(row.node),
+        node_of(read_node(row.node)),
         row.directory_id,
         row.last_heartbeat_age_ms if row.HasField("last_heartbeat_age_ms") else None,
         row.current_metadata_offset if row.HasField("current_metadata_offset") else None,

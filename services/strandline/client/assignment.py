@@ -12,6 +12,7 @@ from typing import Literal
 
 from strandline.client.cursor import Cursor
 from strandline.client.fetching import Fetching
+from strandline.client.logger import log, some_of
 from strandline.client.metadata import Cluster
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.core.errors import ErrorCode, Refused
@@ -33,8 +34,12 @@ class Assignment:
         self._whole: dict[str, str] = {}
         cluster.listen(self._add_new_partitions)
 
-    async def assign(self, partitions: Iterable[tuple[str, int] | str], start: Where | int) -> None:
+    async def assign(
+        self, partitions: Iterable[tuple[str, int] | str], start: Where | int, *, follows: bool = True
+    ) -> None:
         """Read exactly these from now on; ``start`` is where those begin that were not read before.
+
+        ``follows``: a bare topic's partitions that are added later are read too.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
@@ -58,19 +63,21 @@ class Assignment:
             self._fetching.drop(cursors[tp])
         cursors.clear()
         cursors.update(chosen)
-        self._whole = whole if self._grows else {}
+        self._whole = whole if self._grows and follows else {}
+        log.info("assigned %s", some_of((cursor.topic, tp.partition) for tp, cursor in chosen.items()))
         # A topic may have been given partitions while the next one was waited for.
         self._add_new_partitions()
 
     def _add_new_partitions(self) -> None:
-        added = False
+        added: list[tuple[str, int]] = []
         for topic_id, name in self._whole.items():
             topic = self._cluster.view.topic_by_id(topic_id)
             for partition in topic.partitions if topic is not None else ():
                 if partition.tp not in self._fetching.cursors:
                     self._fetching.cursors[partition.tp] = _new_cursor(name, partition.tp, "beginning")
-                    added = True
+                    added.append((name, partition.tp.partition))
         if added:
+            log.info("assigned %s as well, added to a topic that is read as a whole", some_of(added))
             self._on_added()
 
 

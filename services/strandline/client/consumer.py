@@ -3,31 +3,35 @@
 Invariant: records of a partition come in the order of their offsets, each once, and only committed ones; the
 position is the next offset to be given, never one that was only fetched.
 
-Two ways to read: ``async for record in consumer`` gives one `ConsumerRecord` after another; `fetch_batches`
-gives lists per partition and is several times faster.
+Three ways to read: ``async for record in consumer`` gives one `ConsumerRecord` after another, `poll` gives a bounded
+list of them, and `fetch_batches` gives lists of raw records per partition and is several times faster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from types import MappingProxyType, TracebackType
+from typing import Generic, Literal, Self
 
 from strandline.client.assignment import Assignment, Where
 from strandline.client.background import Background
+from strandline.client.client_id import DEFAULT_CLIENT_ID
 from strandline.client.cursor import Cursor
 from strandline.client.errors import ClientClosed
-from strandline.client.fetched import ConsumerRecord, FetchedRecords
-from strandline.client.fetching import Fetching, FetchPolicy
+from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
+from strandline.client.fetching import FetchCounts, Fetching, FetchPolicy
+from strandline.client.interceptor import Interceptor
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.client.positions import PositionFinder
+from strandline.client.serialization import DeserializationFailed, Incoming
+from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, report_stats
+from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
-from strandline.records.codec import Record
 from strandline.rpc import forks
 from strandline.v1 import partition_pb2
 
@@ -37,43 +41,63 @@ _ISOLATION = {
 }
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads partitions of a cluster. Use it as an async context manager, or call `start` and `close`."""
 
     def __init__(
         self,
         bootstrap: str | Sequence[str],
         *,
+        rack: str | None = None,
+        client_id: str = DEFAULT_CLIENT_ID,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+        auto_offset_reset: Literal["earliest", "latest", "error"] | None = None,
+        key: Callable[[bytes], K] | None = None,
+        value: Callable[[bytes], V] | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        on_stats: Callable[[ConsumerStats], None] | None = None,
+        stats_interval_ms: int = STATS_INTERVAL_MS,
         read_from: Literal["leader", "follower"] = "leader",
-        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
-        auto_offset_reset: Literal["earliest", "latest", "error"] = "error",
         stop_at_end: bool = False,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
         buffer_bytes: int = 32 << 20,
         metadata_stale_ms: int = METADATA_STALE_MS,
-        tls_cert: str | Path = "",
-        tls_key: str | Path = "",
-        tls_ca: str | Path = "",
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
     ) -> None:
-        """``stop_at_end``: end iteration at what was the end of each partition when its position was found.
+        """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
+
+        ``read_from="follower"`` reads from a replica in ``rack`` if there is one, else from any (KIP-392).
+        ``isolation``: "read_committed" gives only what no transaction can take back; as long as there are no
+        transactions that is everything below the high watermark, as with "read_uncommitted".
 
         ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
-        below it: "error" raises `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a
-        truncation at the first offset that differs). ``max_bytes`` bounds one answer. Metadata older
-        than ``metadata_stale_ms`` is looked for at another process.
+        below it: "error", which is the same as None, raises `OffsetOutOfRange` or `LogTruncated`, the others go on
+        elsewhere (after a truncation at the first offset that differs). ``stop_at_end``: end iteration at what was
+        the end of each partition when its position was found.
+
+        ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
+        one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
+        another process. TLS is given as paths or as PEM in bytes, all three or none.
 
         Raises:
-            ValueError: a setting has no such value, or the files of TLS, all given or none, cannot be used.
+            ValueError: a setting has no such value, or what is given for TLS cannot be used.
         """
-        if read_from not in ("leader", "follower") or auto_offset_reset not in ("earliest", "latest", "error"):
+        reset = auto_offset_reset or "error"
+        if read_from not in ("leader", "follower") or reset not in ("earliest", "latest", "error"):
             raise ValueError("read_from must be leader or follower, auto_offset_reset earliest, latest or error")
         if isolation not in _ISOLATION:
             raise ValueError(f"isolation {isolation!r} must be one of {', '.join(_ISOLATION)}")
+        if stats_interval_ms <= 0:
+            raise ValueError(f"stats_interval_ms {stats_interval_ms} must be positive")
         self._policy = FetchPolicy(
             read_from == "follower",
-            auto_offset_reset,
+            rack,
+            random.getrandbits(32),
+            reset,
             max_wait_ms,
             min_bytes,
             max_bytes,
@@ -83,21 +107,26 @@ class Consumer:
         self._stop_at_end = stop_at_end
         self._cluster = Cluster(
             bootstrap,
+            client_id=client_id,
             stale_ms=metadata_stale_ms,
             on_failure=self._defect,
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
         )
+        incoming = Incoming(key, value, interceptors)
+        self._incoming = None if incoming.changes_nothing else incoming
+        self._on_stats = on_stats
+        self._stats_interval_ms = stats_interval_ms
         self._background = Background(self._defect)
         self._fetching: Fetching | None = None
         self._assignment: Assignment | None = None
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
         self._is_closing = False
-        # What iteration has taken and not given yet, with the cursor's count of seeks at that time.
-        self._iterating: deque[Record] = deque()
-        self._iterated: tuple[Cursor, int] | None = None
+        # Whose records are being given one by one.
+        self._current: Cursor | None = None
+        self._records_read = 0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -125,6 +154,9 @@ class Consumer:
             self._cluster, self._fetching, grows=not self._stop_at_end, on_added=self._lost.set
         )
         self._background.start(positions.run(), "find positions")
+        self._background.start(self._fetching.look_for_leaders(), "look for leaders")
+        if self._on_stats is not None:
+            self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
 
     async def close(self) -> None:
         """Stop fetching and close every connection.
@@ -142,26 +174,53 @@ class Consumer:
             await self._cluster.close()
 
     async def assign(
-        self, partitions: Iterable[tuple[str, int] | str], *, start: Where | int = "beginning"
-    ) -> list[tuple[str, int]]:
+        self,
+        partitions: str | Iterable[tuple[str, int] | str],
+        *,
+        start: Where | int = "beginning",
+        follow_topic: bool = True,
+    ) -> frozenset[TopicPartition]:
         """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
 
         ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. A bare
-        topic's partitions that are added later are read too, from their first record on, unless ``stop_at_end`` is set.
+        topic's partitions that are added later are read too, from their first record on, unless ``follow_topic`` is
+        False or ``stop_at_end`` is set.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
         self._running()
         assert self._assignment is not None
-        await self._assignment.assign(partitions, start)
+        entries = [partitions] if isinstance(partitions, str) else partitions
+        await self._assignment.assign(entries, start, follows=follow_topic)
+        self._current = None
         self._begin()
-        return self.assignment
+        return self.assignment()
 
-    @property
-    def assignment(self) -> list[tuple[str, int]]:
+    def assignment(self) -> frozenset[TopicPartition]:
         """Every partition that is read now, those added to a bare topic included."""
-        return [(cursor.topic, cursor.tp.partition) for cursor in self._running().cursors.values()]
+        return frozenset(_name(cursor) for cursor in self._running().cursors.values())
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Give no record of these, of all without any; what is fetched stays buffered, and nothing more is fetched.
+
+        Errors of a paused partition are still raised, once all that was fetched before has been given.
+        """
+        for cursor in self._chosen(partitions):
+            cursor.is_paused = True
+            if cursor is self._current:
+                self._current = None
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Give records of these again, of all without any."""
+        for cursor in self._chosen(partitions):
+            cursor.is_paused = False
+        self._news.set()
+        self._running().pump()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(_name(cursor) for cursor in self._running().cursors.values() if cursor.is_paused)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at this offset."""
@@ -194,8 +253,25 @@ class Consumer:
         cursors = self._running().cursors.values()
         return self._stop_at_end and all(cursor.is_finished for cursor in cursors)
 
+    def stats(self) -> ConsumerStats:
+        """Counts since this consumer was made, and where it stands in each partition."""
+        cursors = list(self._fetching.cursors.values()) if self._fetching is not None else []
+        counts = self._fetching.counts if self._fetching is not None else FetchCounts()
+        return ConsumerStats(
+            client_id=self._cluster.client_id,
+            records_read=self._records_read,
+            bytes_read=counts.bytes_read,
+            fetch_answers=counts.answers,
+            fetches_rejected=counts.rejected,
+            buffered_bytes=sum(cursor.buffered_bytes for cursor in cursors),
+            metadata_age_ms=self._cluster.metadata_age_ms,
+            partitions=MappingProxyType({_name(cursor): _stats_of(cursor) for cursor in cursors}),
+        )
+
     async def fetch_batches(self, timeout_ms: int | None = None) -> list[FetchedRecords]:
         """What has been fetched, waiting for something; empty at the time-out, and when finished.
+
+        The records are raw: neither deserializers nor interceptors see them.
 
         Raises:
             OffsetOutOfRange, LogTruncated: the position is lost, see ``auto_offset_reset``.
@@ -203,7 +279,6 @@ class Consumer:
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
-        self._settle_iteration()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 while True:
@@ -215,49 +290,147 @@ class Consumer:
         except TimeoutError:
             return []
 
+    async def poll(self, timeout_ms: int | None = None, *, max_records: int = 500) -> list[ConsumerRecord[K, V]]:
+        """Up to ``max_records`` records of any partitions, each in order; empty at the time-out, and when finished.
+
+        It waits for the first record only.
+
+        Raises:
+            DeserializationFailed: a record cannot be deserialized; those before it were given, the next call goes on
+                behind it.
+            OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `fetch_batches`.
+            ValueError: ``max_records`` is not positive.
+        """
+        if max_records < 1:
+            raise ValueError(f"max_records {max_records} must be positive")
+        # A loop of polls that are served from the buffer would starve the streams that fill it.
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                while True:
+                    records = self._gather(max_records)
+                    if self._incoming is not None and records:
+                        records = self._incoming.intercept(records)
+                    if records or self.is_finished:
+                        return records
+                    if not self._has_something():
+                        self._news.clear()
+                        await self._news.wait()
+        except TimeoutError:
+            return []
+
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
-        if not self._iterating and not await self._next_chunk():
-            raise StopAsyncIteration
-        assert self._iterated is not None
-        cursor, _ = self._iterated
-        record = self._iterating.popleft()
-        cursor.position = Offset(record.offset + 1)
-        return ConsumerRecord(cursor.topic, cursor.tp.partition, *record)
+    async def __anext__(self) -> ConsumerRecord[K, V]:
+        """The next record.
+
+        Raises:
+            StopAsyncIteration: with ``stop_at_end``: everything was given.
+            DeserializationFailed, OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `poll`.
+        """
+        while True:
+            cursor = self._current
+            if cursor is None or not cursor.unpacked:
+                if not await self._next_chunk():
+                    raise StopAsyncIteration
+                continue
+            record = cursor.unpacked.popleft()
+            cursor.position = Offset(record.offset + 1)
+            if self._incoming is None:
+                return ConsumerRecord(cursor.topic, cursor.tp.partition, *record)  # type: ignore[arg-type]
+            for given in self._incoming.intercept([self._incoming.convert(cursor.topic, cursor.tp.partition, record)]):
+                return given
 
     async def _next_chunk(self) -> bool:
-        """Take the next records for iteration; False when finished."""
-        while not self._iterating:
-            fetching = self._running()
-            cursor = next((one for one in fetching.cursors.values() if one.chunks or one.failure), None)
-            if cursor is None:
-                if self.is_finished:
-                    return False
-                self._news.clear()
-                await self._news.wait()
-                continue
-            self._iterating.extend(self._pop(cursor).records)
-            self._iterated = (cursor, cursor.generation)
-            # The one that was served goes last, so that a busy partition starves no other.
+        """Wait for records to be given one by one; False when finished."""
+        while not self._unpack():
+            if self.is_finished:
+                return False
+            self._news.clear()
+            await self._news.wait()
+        # Lets the streams go on while the records are worked on.
+        await asyncio.sleep(0)
+        return True
+
+    def _unpack(self, *, may_raise: bool = True) -> bool:
+        """Unpack what is given next, one by one; False if there is nothing now.
+
+        Raises:
+            Refused: a partition has failed, if ``may_raise``.
+        """
+        fetching = self._running()
+        while cursor := next(
+            (one for one in fetching.cursors.values() if one.has_records or (may_raise and one.has_failed)), None
+        ):
+            if not cursor.unpacked:
+                cursor.unpack(self._pop(cursor))
+            # The one that is served goes last, so that a busy partition starves no other.
             fetching.cursors[cursor.tp] = fetching.cursors.pop(cursor.tp)
             fetching.pump()
-            # Lets the streams go on while the records are worked on.
-            await asyncio.sleep(0)
+            if cursor.unpacked:
+                self._current = cursor
+                return True
+        return False
+
+    def _gather(self, limit: int) -> list[ConsumerRecord[K, V]]:
+        """What may be given now, up to ``limit`` records."""
+        given: list[ConsumerRecord[K, V]] = []
+        while len(given) < limit:
+            if self._current is None or not self._current.unpacked:
+                if not self._unpack(may_raise=not given):
+                    break
+                assert self._current is not None
+            if not self._give(self._current, limit, given):
+                break
+        return given
+
+    def _give(self, cursor: Cursor, limit: int, given: list[ConsumerRecord[K, V]]) -> bool:
+        """Add a partition's next records until there are ``limit``; False in front of one that the next call reports.
+
+        Raises:
+            DeserializationFailed: the very first record cannot be deserialized.
+        """
+        topic, partition, unpacked = cursor.topic, cursor.tp.partition, cursor.unpacked
+        if self._incoming is None:
+            taken = [unpacked.popleft() for _ in range(min(limit - len(given), len(unpacked)))]
+            given += [ConsumerRecord(topic, partition, *record) for record in taken]  # type: ignore[arg-type]
+            cursor.position = Offset(taken[-1].offset + 1)
+            return True
+        while unpacked and len(given) < limit:
+            record = unpacked[0]
+            try:
+                converted = self._incoming.convert(topic, partition, record)
+            except DeserializationFailed:
+                if given:
+                    return False
+                unpacked.popleft()
+                cursor.position = Offset(record.offset + 1)
+                raise
+            unpacked.popleft()
+            cursor.position = Offset(record.offset + 1)
+            given.append(converted)
         return True
+
+    def _has_something(self) -> bool:
+        """Whether there is something to give or to raise without waiting."""
+        return any(cursor.has_records or cursor.has_failed for cursor in self._running().cursors.values())
 
     def _take_buffered(self) -> list[FetchedRecords]:
         fetching = self._running()
         fetched: list[FetchedRecords] = []
         for cursor in fetching.cursors.values():
-            if fetched and cursor.failure is not None:
+            if (fetched and cursor.failure is not None) or not (cursor.has_records or cursor.has_failed):
                 continue
+            if cursor.unpacked:
+                # What was unpacked to be given one by one comes first.
+                fetched.append(cursor.pop_unpacked())
             while cursor.chunks or (cursor.failure is not None and not fetched):
                 popped = self._pop(cursor)
                 if popped.records:
-                    cursor.position = Offset(popped.records[-1].offset + 1)
                     fetched.append(popped)
+            if fetched and fetched[-1].topic == cursor.topic and fetched[-1].partition == cursor.tp.partition:
+                cursor.position = Offset(fetched[-1].records[-1].offset + 1)
         if fetched:
             fetching.pump()
         return fetched
@@ -271,19 +444,11 @@ class Consumer:
             fetching.proceed(cursor)
             raise failure
         popped = cursor.pop_records()
+        self._records_read += len(popped.records)
         if cursor.failure is not None and not cursor.chunks:
             # The fetch under way asks for what lies behind a batch that only a seek gets past.
             self._running().drop(cursor)
         return popped
-
-    def _settle_iteration(self) -> None:
-        """A caller that changes from iteration to batches gets the rest of the chunk that iteration took."""
-        if not self._iterating or self._iterated is None:
-            return
-        cursor, generation = self._iterated
-        if cursor.generation == generation and cursor.position is not None:
-            self._move([cursor], offset=cursor.position)
-        self._iterating.clear()
 
     def _running(self) -> Fetching:
         if self._fetching is None or self._is_closing:
@@ -308,8 +473,6 @@ class Consumer:
         for cursor in cursors:
             fetching.drop(cursor)
             cursor.seek(offset=offset, time=time)
-            if self._iterated is not None and self._iterated[0] is cursor:
-                self._iterating.clear()
         self._begin()
 
     def _begin(self) -> None:
@@ -318,3 +481,19 @@ class Consumer:
 
     def _defect(self, error: BaseException) -> None:
         self._news.set()
+
+
+def _name(cursor: Cursor) -> TopicPartition:
+    return TopicPartition(cursor.topic, cursor.tp.partition)
+
+
+def _stats_of(cursor: Cursor) -> PartitionStats:
+    position, high_watermark = cursor.position, cursor.high_watermark
+    return PartitionStats(
+        position=position,
+        high_watermark=high_watermark,
+        log_start_offset=cursor.log_start_offset,
+        lag=None if position is None or high_watermark is None else max(0, high_watermark - position),
+        buffered_bytes=cursor.buffered_bytes,
+        is_paused=cursor.is_paused,
+    )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from strandline.client.errors import UnreadableBatch
 from strandline.client.fetched import FetchedRecords
+from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import EARLIEST, LATEST
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
@@ -74,15 +75,34 @@ class Cursor:
     asked_epoch: LeaderEpoch | None = None
     resume_at_ms: float = 0.0
     backoff: Backoff = field(default_factory=Backoff)
+    retry: RetryLog = field(init=False)
     corrupt_answers: int = 0
     failure: Refused | None = None
+    # What `Consumer.pause` withholds stays buffered.
+    is_paused: bool = False
+    # Records that are given one by one, unpacked from the oldest chunk, and what they came with.
+    unpacked: deque[Record] = field(default_factory=deque)
+    unpacked_from: FetchedRecords | None = None
     # Counts seeks, so that what was read before one is not given after it.
     generation: int = 0
+
+    def __post_init__(self) -> None:
+        self.retry = RetryLog(f"reading {self.topic}-{self.tp.partition}")
 
     @property
     def is_finished(self) -> bool:
         """Whether everything up to the stop offset was given to the user."""
         return self.stop_at is not None and self.position is not None and self.position >= self.stop_at
+
+    @property
+    def has_records(self) -> bool:
+        """Whether there may be records to give now."""
+        return not self.is_paused and bool(self.unpacked or self.chunks)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is an error to raise, once all that was read before has been given."""
+        return self.failure is not None and not self.unpacked and not self.chunks
 
     @property
     def is_lost(self) -> bool:
@@ -91,7 +111,7 @@ class Cursor:
 
     def may_fetch(self, now_ms: float, limit_bytes: int) -> bool:
         """Whether a fetch for it shall be sent now."""
-        if self.outstanding is not None or self.fetch_offset is None or self.failure is not None:
+        if self.outstanding is not None or self.fetch_offset is None or self.failure is not None or self.is_paused:
             return False
         if self.stop_at is not None and self.fetch_offset >= self.stop_at:
             return False
@@ -108,6 +128,7 @@ class Cursor:
         self.seek_time = time if offset is None else None
         self.last_epoch, self.failure = None, None
         self.chunks.clear()
+        self.unpacked.clear()
         self.buffered_bytes = 0
         self.resume_at_ms = 0.0
         self.generation += 1
@@ -173,6 +194,18 @@ class Cursor:
         if not records:
             self.position = end
         return FetchedRecords(self.topic, self.tp.partition, records, chunk.high_watermark, epochs)
+
+    def unpack(self, fetched: FetchedRecords) -> None:
+        """Give these one by one."""
+        self.unpacked.extend(fetched.records)
+        self.unpacked_from = fetched
+
+    def pop_unpacked(self) -> FetchedRecords:
+        """What is left of them, together."""
+        assert self.unpacked_from is not None
+        rest = self.unpacked_from._replace(records=list(self.unpacked))
+        self.unpacked.clear()
+        return rest
 
     def _cannot_read(self, refusal: Refusal, offset: Offset, next_offset: Offset) -> None:
         """Nothing behind a batch that cannot be unpacked is given: who goes on all the same meets it again."""

@@ -7,10 +7,11 @@ unaccounted for (P2).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
-from strandline.client.errors import SendFailed
+from strandline.client.errors import SendFailed, SendToDeletedTopic
+from strandline.client.logger import log
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.types import Offset, TopicPartition
 from strandline.records.codec import BatchBuilder
@@ -48,6 +49,10 @@ class BatchOutcome(NamedTuple):
     refusal: Refusal | None
 
 
+OnDone = Callable[[RecordMetadata | None, SendFailed | None], None]
+"""Gets the end of one record: where it lies, or why it was given up."""
+
+
 class OutgoingBatch:
     """One record batch from its first record to its end."""
 
@@ -57,10 +62,12 @@ class OutgoingBatch:
         "attempts",
         "base_offset",
         "builder",
+        "callbacks",
         "created_ms",
         "deadline_ms",
         "identity",
         "is_done",
+        "is_topic_deleted",
         "last_refusal",
         "may_have_appeared",
         "payload",
@@ -92,8 +99,11 @@ class OutgoingBatch:
         self.may_have_appeared = False
         self.last_refusal: Refusal | None = None
         self.is_done = False
+        self.is_topic_deleted = False
         self.base_offset: Offset | None = None
         self.refusal: Refusal | None = None
+        # Place, timestamp and function of each record whose sender asked to be called; None: nobody did.
+        self.callbacks: list[tuple[int, int, OnDone]] | None = None
         self._settled: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -130,6 +140,30 @@ class OutgoingBatch:
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
 
+    def call_when_done(self, index: int, timestamp_ms: int, on_done: OnDone) -> None:
+        """Call this at the end with what became of the record at ``index``."""
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append((index, timestamp_ms, on_done))
+
+    def call_back(self) -> None:
+        """The end is known: say so to those who asked. What their functions raise is logged."""
+        callbacks, self.callbacks = self.callbacks, None
+        for index, timestamp_ms, on_done in callbacks or ():
+            failed = self.failure()
+            try:
+                on_done(None if failed else self.result(index, timestamp_ms), failed)
+            except Exception:  # noqa: BLE001 - a user's function may raise anything
+                log.exception("on_done of a record for %s-%d failed", self.topic, self.tp.partition)
+
+    def failure(self) -> SendFailed | None:
+        """Why the batch was given up; None if it was not."""
+        if self.refusal is None:
+            return None
+        if self.is_topic_deleted:
+            return SendToDeletedTopic(self.topic, self.tp.partition, self.refusal, self.attempts)
+        return SendFailed(self.topic, self.tp.partition, self.refusal, self.attempts)
+
     async def wait(self) -> None:
         """Wait for the end; never raises for the records."""
         if self.is_done:
@@ -145,8 +179,9 @@ class OutgoingBatch:
         Raises:
             SendFailed: the batch was given up.
         """
-        if self.refusal is not None:
-            raise SendFailed(self.topic, self.tp.partition, self.refusal, self.attempts)
+        failed = self.failure()
+        if failed is not None:
+            raise failed
         offset = None if self.base_offset is None else Offset(self.base_offset + index)
         return RecordMetadata(self.topic, self.tp.partition, offset, timestamp_ms)
 

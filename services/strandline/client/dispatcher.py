@@ -15,6 +15,7 @@ from strandline.client.background import Background
 from strandline.client.delivery import OutgoingBatch, ProducerIdentity
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.lane import PartitionLane
+from strandline.client.logger import log, some_of
 from strandline.client.metadata import Cluster
 from strandline.client.produce_link import ProduceLink, ProduceTerms, Sent
 from strandline.client.producer_settings import ProducerSettings
@@ -81,15 +82,14 @@ class Dispatcher:
 
     def add(self, batch: OutgoingBatch) -> None:
         """Take a closed batch; from here on its end is certain."""
-        lane = self._lane(batch.tp)
+        lane = self._lane(batch.topic, batch.tp)
         self._unfinished[batch] = lane
         lane.queue.append(batch)
         if self._is_closed:
             self._abandon(batch.tp, lane, [batch], ErrorCode.NETWORK_EXCEPTION, "the producer is closed")
         elif self._cluster.view.topic_by_id(batch.tp.topic_id) is None:
-            # It lingered while its topic was deleted.
-            self._abandon(batch.tp, lane, [batch], ErrorCode.UNKNOWN_TOPIC_ID, "topic is deleted")
-            del self._lanes[batch.tp]
+            # It lingered meanwhile.
+            self._topic_deleted(batch.tp, lane)
         else:
             self._pump(batch.tp, lane)
 
@@ -104,10 +104,14 @@ class Dispatcher:
         for tp, lane in self._lanes.items():
             self._abandon(tp, lane, (*lane.in_flight, *lane.queue), code, message)
 
-    def _lane(self, tp: TopicPartition) -> PartitionLane:
+    def _lane(self, topic: str, tp: TopicPartition) -> PartitionLane:
         lane = self._lanes.get(tp)
         if lane is None:
-            lane = PartitionLane(idempotent=self._settings.idempotent, max_in_flight=self._settings.max_in_flight)
+            lane = PartitionLane(
+                f"{topic}-{tp.partition}",
+                idempotent=self._settings.idempotent,
+                max_in_flight=self._settings.max_in_flight,
+            )
             lane.identity = self._identity
             self._lanes[tp] = lane
         return lane
@@ -228,6 +232,7 @@ class Dispatcher:
             now_ms = self.now_ms()
             for tp, lane in list(self._lanes.items()):
                 if lane.queue or lane.in_flight:
+                    self._note_trouble(tp, lane, now_ms)
                     self._after(tp, lane, *lane.expire(now_ms))
             limit_ms = self._settings.request_timeout_ms + _ANSWER_SLACK_MS
             for link in self._links.values():
@@ -235,21 +240,39 @@ class Dispatcher:
                 if since_ms is not None and now_ms - since_ms > limit_ms:
                     link.break_off()
 
+    def _note_trouble(self, tp: TopicPartition, lane: PartitionLane, now_ms: float) -> None:
+        """Log what keeps a lane from sending, once it has lasted."""
+        refusal = lane.last_refusal
+        if refusal is not None:
+            lane.retry.failed(now_ms, str(refusal))
+        elif lane.queue and self._cluster.view.leader_of(tp) is None:
+            lane.retry.failed(now_ms, "no leader is known")
+
     def _metadata_changed(self) -> None:
         if self._is_closed:
             return
         view = self._cluster.view
         now_ms = self.now_ms()
+        moved: list[str] = []
         for tp, lane in list(self._lanes.items()):
             if view.topic_by_id(tp.topic_id) is None:
                 # Deleted, perhaps made again under its name: that is another log (M63).
-                self._abandon(tp, lane, (*lane.in_flight, *lane.queue), ErrorCode.UNKNOWN_TOPIC_ID, "topic is deleted")
-                del self._lanes[tp]
+                self._topic_deleted(tp, lane)
                 continue
             leader = view.leader_of(tp)
             if leader is not None:
-                lane.leader_is(leader, now_ms)
+                if lane.leader_is(leader, now_ms):
+                    moved.append(lane.name)
                 self._pump(tp, lane)
+        if moved:
+            log.info("new leaders for %s", some_of(moved))
+
+    def _topic_deleted(self, tp: TopicPartition, lane: PartitionLane) -> None:
+        batches = [*lane.in_flight, *lane.queue]
+        for batch in batches:
+            batch.is_topic_deleted = True
+        self._abandon(tp, lane, batches, ErrorCode.UNKNOWN_TOPIC_ID, "topic is deleted")
+        del self._lanes[tp]
 
     def _abandon(
         self, tp: TopicPartition, lane: PartitionLane, batches: Iterable[OutgoingBatch], code: ErrorCode, message: str

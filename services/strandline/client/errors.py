@@ -55,7 +55,8 @@ class SendFailed(Refused):
 
     def __init__(self, topic: str, partition: int, refusal: Refusal, attempts: int) -> None:
         outcome = refusal.outcome or Outcome.MAY_APPEAR
-        super().__init__(refusal.code, refusal.message, outcome)
+        # Not super(): a class that is also another refusal has one, made here.
+        Refused.__init__(self, refusal.code, refusal.message, outcome)
         self.topic = topic
         self.partition = partition
         self.attempts = attempts
@@ -71,12 +72,16 @@ class SendFailed(Refused):
 
 
 class TopicDeleted(Refused):
-    """A topic that a consumer reads was deleted; what it had fetched before was given first."""
+    """A topic in use was deleted. What a consumer had fetched before was given first."""
 
     def __init__(self, topic: str) -> None:
-        message = f"topic '{topic}' was deleted; assign it again to read a new topic of that name"
+        message = f"topic '{topic}' was deleted; a consumer may assign, and a producer send to, a new one of that name"
         super().__init__(ErrorCode.UNKNOWN_TOPIC_ID, message)
         self.topic = topic
+
+
+class SendToDeletedTopic(SendFailed, TopicDeleted):
+    """Records were not acknowledged, because their topic was deleted meanwhile."""
 
 
 class OffsetOutOfRange(Refused):

@@ -6,21 +6,33 @@ Invariant: records of one value are consecutive records of one partition, in the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.codec import Headers, Record
 
+if TYPE_CHECKING:
+    # Only for type checkers: at run time the parameters need no default.
+    from typing_extensions import TypeVar
 
-class ConsumerRecord(NamedTuple):
-    """One record with where it came from."""
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """One record with where it came from. Without deserializers ``key`` and ``value`` are bytes."""
 
     topic: str
     partition: int
     offset: Offset
     timestamp_ms: int | None
-    key: bytes | None
-    value: bytes | None
+    key: K | None
+    value: V | None
     headers: Headers
 
 

@@ -10,30 +10,47 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.client.background import Background
 from strandline.client.cursor import Cursor, FetchAnswer, Wanted, reset_time
 from strandline.client.errors import LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline.client.fetch_link import FetchLink, FetchTerms, FollowerLink, LeaderLink
+from strandline.client.logger import log, some_of
 from strandline.client.metadata import Cluster
+from strandline.client.replica_choice import choose_replica
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert_metadata import read_endpoint
 from strandline.v1 import partition_pb2
 
+_LOOK_EVERY_S = 1.0
+
 
 class FetchPolicy(NamedTuple):
     """How a consumer fetches and what it does when it loses its place."""
 
     from_followers: bool
+    rack: str | None
+    draw: int
+    """Drawn once by each consumer: which of several equal replicas it reads from."""
     auto_offset_reset: str
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     buffer_bytes: int
     isolation_level: partition_pb2.IsolationLevel.ValueType
+
+
+@dataclass(slots=True)
+class FetchCounts:
+    """What was answered, counted."""
+
+    answers: int = 0
+    rejected: int = 0
+    bytes_read: int = 0
 
 
 class Source(NamedTuple):
@@ -65,6 +82,7 @@ class Fetching:
         self._numbers = itertools.count(1)
         self._loop = asyncio.get_running_loop()
         self.cursors: dict[TopicPartition, Cursor] = {}
+        self.counts = FetchCounts()
         self._is_closed = False
         cluster.listen(self._metadata_changed)
 
@@ -115,12 +133,9 @@ class Fetching:
             return None
         partition = view.partition(cursor.tp)
         if self._policy.from_followers and partition is not None:
-            others = (*partition.isr, *partition.replicas, *partition.observers)
-            for node_id in others:
-                node = view.node(node_id)
-                if node_id != leader.node_id and node is not None and not node.fenced and node.client_endpoint:
-                    return Source(node.client_endpoint, leader.epoch)
-            # No other replica lives; the leader holds one, too, and its follower service serves it.
+            policy = self._policy
+            endpoint = choose_replica(view, partition, leader, rack=policy.rack, draw=policy.draw)
+            return Source(endpoint, leader.epoch)
         return Source(leader.endpoint, leader.epoch)
 
     def _link(self, endpoint: Endpoint) -> FetchLink:
@@ -158,6 +173,7 @@ class Fetching:
         if cursor is None or cursor.outstanding != (link, number):
             return
         cursor.outstanding = None
+        self.counts.answers += 1
         if answer.refusal is not None:
             self._refused(cursor, answer.refusal)
             if hint is not None:
@@ -169,10 +185,15 @@ class Fetching:
         self.proceed(cursor)
 
     def _take(self, cursor: Cursor, answer: FetchAnswer) -> None:
+        now_ms = self.now_ms()
         try:
             cursor.take(answer)
         except Refused as refused:
-            cursor.damaged(refused, self.now_ms())
+            cursor.damaged(refused, now_ms)
+            cursor.retry.failed(now_ms, str(refused))
+        else:
+            self.counts.bytes_read += len(answer.payload)
+            cursor.retry.worked(now_ms)
         if cursor.chunks:
             self._on_news()
 
@@ -193,10 +214,13 @@ class Fetching:
             self.proceed(cursor)
 
     def _refused(self, cursor: Cursor, refusal: Refusal) -> None:
+        self.counts.rejected += 1
         if refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(cursor, refusal)
         elif refusal.retriable:
-            cursor.later(self.now_ms())
+            now_ms = self.now_ms()
+            cursor.later(now_ms)
+            cursor.retry.failed(now_ms, str(refusal))
             self._cluster.refresh()
         else:
             cursor.failure = Refused(refusal.code, f"{cursor.topic}-{cursor.tp.partition}: {refusal.message}")
@@ -242,21 +266,38 @@ class Fetching:
 
     def _link_ended(self, link: FetchLink, why: str) -> None:
         self._cluster.refresh()
+        now_ms = self.now_ms()
         for cursor in list(self.cursors.values()):
             if cursor.outstanding is not None and cursor.outstanding[0] is link:
                 cursor.outstanding = None
-                cursor.later(self.now_ms())
+                cursor.later(now_ms)
+                cursor.retry.failed(now_ms, why)
                 self.proceed(cursor)
 
     def _metadata_changed(self) -> None:
         """A new leader is asked at once; what is parked at the old one is ended."""
         if self._is_closed:
             return
+        moved: list[tuple[str, int]] = []
         for cursor in self.cursors.values():
             source = self._source_of(cursor)
             if source is None or source.epoch == cursor.asked_epoch:
                 continue
+            if cursor.asked_epoch is not None:
+                moved.append((cursor.topic, cursor.tp.partition))
+            cursor.asked_epoch = source.epoch
             self.drop(cursor)
             cursor.backoff.reset()
             cursor.resume_at_ms = 0.0
+        if moved:
+            log.info("new leaders for %s", some_of(moved))
         self.pump()
+
+    async def look_for_leaders(self) -> None:
+        """Log it when a partition has had no leader for a while; metadata brings the next one."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            now_ms = self.now_ms()
+            for cursor in self.cursors.values():
+                if cursor.may_fetch(now_ms, self._policy.max_bytes) and self._source_of(cursor) is None:
+                    cursor.retry.failed(now_ms, "no leader is known")

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from strandline.client.delivery import OutgoingBatch, ProducerIdentity
+from strandline.client.retry_log import RetryLog
 from strandline.client.send_retry import AfterRefusal, after_refusal
 from strandline.client.view import Leader
 from strandline.core.errors import ErrorCode, Outcome, Refusal
@@ -38,11 +39,19 @@ class PartitionLane:
         "in_flight",
         "is_draining",
         "is_stalled",
+        "last_refusal",
+        "name",
         "queue",
         "resume_at_ms",
+        "retry",
     )
 
-    def __init__(self, *, idempotent: bool, max_in_flight: int, backoff: Backoff | None = None) -> None:
+    def __init__(self, name: str, *, idempotent: bool, max_in_flight: int, backoff: Backoff | None = None) -> None:
+        """``name``: the partition, as the log names it."""
+        self.name = name
+        self.retry = RetryLog(f"producing to {name}")
+        # Why the newest attempt failed; None once a leader has acknowledged one.
+        self.last_refusal: Refusal | None = None
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
         self._backoff = backoff or Backoff()
@@ -100,12 +109,15 @@ class PartitionLane:
     def acknowledged(self, batch: OutgoingBatch, base_offset: Offset | None, now_ms: float) -> None:
         """The leader has it as asked."""
         self._backoff.reset()
+        self.last_refusal = None
+        self.retry.worked(now_ms)
         batch.succeed(base_offset)
         self._maybe_settle(now_ms)
 
     def refused(self, batch: OutgoingBatch, refusal: Refusal, now_ms: float) -> None:
         """The leader did not acknowledge this attempt; without an outcome it may have been appended."""
         batch.attempt, batch.last_refusal = None, refusal
+        self.last_refusal = refusal
         batch.may_have_appeared |= refusal.outcome is not Outcome.NOT_APPENDED
         decided = after_refusal(
             refusal,
@@ -164,14 +176,15 @@ class PartitionLane:
             if batch.sequence is not None and not batch.may_have_appeared:
                 batch.identity, batch.sequence = None, None
 
-    def leader_is(self, leader: Leader, now_ms: float) -> None:
-        """Metadata names this leader. A new epoch ends the waiting, and for numbered batches the attempts too:
-        the new leader distinguishes a second copy from the first, so the old one's answer need not be awaited."""
+    def leader_is(self, leader: Leader, now_ms: float) -> bool:
+        """Metadata names this leader; whether that is another one than before. A new epoch ends the waiting, and for
+        numbered batches the attempts too: the new leader distinguishes a second copy from the first, so the old one's
+        answer need not be awaited."""
         if leader.epoch == self._leader_epoch:
-            return
+            return False
         is_first, self._leader_epoch = self._leader_epoch is None, leader.epoch
         if is_first:
-            return
+            return False
         if self._idempotent and self.in_flight:
             for batch in self.in_flight:
                 batch.attempt_lost()
@@ -179,6 +192,7 @@ class PartitionLane:
             self._maybe_settle(now_ms)
         self._backoff.reset()
         self.resume_at_ms = now_ms
+        return True
 
     def expire(self, now_ms: float) -> list[OutgoingBatch]:
         """Give up every batch whose delivery time is over, with the last reason heard; they are returned."""

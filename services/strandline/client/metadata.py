@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 
 from strandline.client.background import Background
+from strandline.client.client_id import DEFAULT_CLIENT_ID, parse_client_id
 from strandline.client.controllers import Controllers, Method
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
+from strandline.client.retry_log import RetryLog
 from strandline.client.subscribing import MetadataStream, SubscribedStream, WantedTopics, WatchedStream
 from strandline.client.view import ClusterView, Taken
 from strandline.core.errors import ErrorCode, Refusal, Refused
@@ -73,22 +75,25 @@ class Cluster:
         stale_ms: int = METADATA_STALE_MS,
         elsewhere_ms: int = ELSEWHERE_MS,
         all_topics: bool = False,
+        client_id: str = DEFAULT_CLIENT_ID,
         on_failure: Callable[[BaseException], None] | None = None,
-        tls_cert: str | Path = "",
-        tls_key: str | Path = "",
-        tls_ca: str | Path = "",
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
     ) -> None:
         """``bootstrap``: any processes of the cluster, controllers or data nodes. ``timeout_ms`` bounds `start` and
         every question that names no deadline of its own. Without ``all_topics`` the view has the topics that were
-        asked for with `topic` or `want`.
+        asked for with `topic` or `want`. ``client_id`` is the first word of the user agent of every call.
 
-        The paths of TLS are all given or none; files that change are read again.
+        TLS is given as paths or as PEM in bytes, all three or none; files that change are read again.
 
         Raises:
-            ValueError: the bootstrap names no address, or the files of TLS cannot be used.
+            ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
+                be used.
         """
         self.view = ClusterView()
-        self.channels = Channels(tls=open_tls(tls_cert, tls_key, tls_ca))
+        self.client_id = parse_client_id(client_id)
+        self.channels = Channels(tls=open_tls(tls_cert, tls_key, tls_ca), client_id=client_id)
         self.timeout_ms = timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
         self.controllers = Controllers(self.channels, self._bootstrap)
@@ -107,6 +112,7 @@ class Cluster:
         self._last_error = "no answer yet"
         self._hopeless: Exception | None = None
         self._other_services: set[Endpoint] = set()
+        self._retry = RetryLog("following metadata")
         self.heard_s: float | None = None
         """When the subscription last brought anything, signs of life included, by `time.monotonic`; None: never."""
 
@@ -385,6 +391,7 @@ class Cluster:
                 if update is None:
                     return
                 now_s = self.heard_s = time.monotonic()
+                self._retry.worked(now_s * 1000)
                 taken = self._take(endpoint, update)
                 if taken is Taken.UNUSABLE or (taken is Taken.OLDER and _is_awaited(update)):
                     return
@@ -418,6 +425,7 @@ class Cluster:
         return is_behind or update.as_of.age_ms > self._stale_ms
 
     async def _pause(self, backoff: Backoff) -> None:
+        self._retry.failed(time.monotonic() * 1000, self._last_error)
         self._hurry.clear()
         try:
             async with asyncio.timeout(backoff.next_s()):

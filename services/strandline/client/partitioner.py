@@ -7,8 +7,11 @@ partition that Kafka's Java client would choose.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+
+Partitioner = Callable[[str, bytes | None, int], int]
+"""A user's own: topic, serialized key and number of partitions; returns the partition."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

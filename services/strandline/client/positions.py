@@ -13,6 +13,7 @@ from strandline.client.cursor import Cursor
 from strandline.client.fetching import Fetching
 from strandline.client.metadata import Cluster
 from strandline.client.offsets import LATEST, OffsetFinder
+from strandline.client.retry_log import RetryLog
 from strandline.core.errors import Refused
 from strandline.rpc.channels import Backoff
 
@@ -39,6 +40,7 @@ class PositionFinder:
     async def run(self) -> None:
         """Find positions and ends whenever some are lost; again and again while a leader is missing."""
         backoff = Backoff()
+        retry = RetryLog("finding positions")
         while True:
             await self._lost.wait()
             self._lost.clear()
@@ -47,7 +49,9 @@ class PositionFinder:
             self._on_found()
             if is_complete:
                 backoff.reset()
+                retry.worked(self._fetching.now_ms())
                 continue
+            retry.failed(self._fetching.now_ms(), "some leaders have not answered")
             self._lost.set()
             await asyncio.sleep(backoff.next_s())
 

@@ -5,7 +5,8 @@ later; records of one producer to one partition are written in the order they we
 
 How fast: `send` makes no task and no future per record. A tight loop of ``await producer.send(...)`` builds
 batches at some hundred thousand records a second; `send_nowait` saves the coroutine as well. To follow what
-happens, give ``on_delivery`` (called once per batch) or keep the `Delivery` objects and await those you need.
+happens, give ``on_delivery`` (called once per batch) or ``on_done`` (once per record), or keep the `Delivery` objects
+and await those you need.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self
 
 from strandline.client.accumulator import BufferMemory
 from strandline.client.background import Background
-from strandline.client.delivery import BatchOutcome, Delivery, OutgoingBatch, RecordMetadata
+from strandline.client.client_id import DEFAULT_CLIENT_ID
+from strandline.client.delivery import BatchOutcome, Delivery, OnDone, OutgoingBatch, RecordMetadata
 from strandline.client.dispatcher import Dispatcher
-from strandline.client.errors import BufferFull, ClientClosed
+from strandline.client.errors import BufferFull, ClientClosed, SendFailed, TopicDeleted
+from strandline.client.fetched import K, V
+from strandline.client.interceptor import Interceptor, OutgoingRecord
+from strandline.client.logger import log
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.producer_settings import ProducerSettings, parse_acks, parse_compression
+from strandline.client.serialization import Outgoing
+from strandline.client.stats import STATS_INTERVAL_MS, ProducerStats, report_stats
 from strandline.client.topic_routes import Route, TopicRoutes
 from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.types import Acks, TopicPartition
@@ -36,7 +44,7 @@ _LOOK_AGAIN_MS = 5.0
 """How often a batch that lingers behind a backlog looks whether it could be sent."""
 
 
-class Producer:
+class Producer(Generic[K, V]):
     """Sends records to a cluster. Use it as an async context manager, or call `start` and `close`."""
 
     def __init__(
@@ -55,23 +63,41 @@ class Producer:
         buffer_bytes: int = 32 << 20,
         connect_timeout_ms: int = 2_000,
         metadata_stale_ms: int = METADATA_STALE_MS,
+        client_id: str = DEFAULT_CLIENT_ID,
+        key: Callable[[K], bytes] | None = None,
+        value: Callable[[V], bytes] | None = None,
+        partitioner: Callable[[str, bytes | None, int], int] | None = None,
+        interceptors: Sequence[Interceptor] = (),
         on_delivery: Callable[[BatchOutcome], None] | None = None,
-        tls_cert: str | Path = "",
-        tls_key: str | Path = "",
-        tls_ca: str | Path = "",
+        on_stats: Callable[[ProducerStats], None] | None = None,
+        stats_interval_ms: int = STATS_INTERVAL_MS,
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
     ) -> None:
-        """Settings as `ProducerSettings` explains them; ``on_delivery`` is called at the end of every batch.
+        """``on_delivery`` is called at the end of every batch, ``on_stats`` with `stats` every ``stats_interval_ms``.
+
+        ``linger_ms``: how long a batch waits for more records, up to ``batch_bytes``. ``request_timeout_ms``: how
+        long a leader may wait for replicas. ``delivery_timeout_ms``: how long a record may take from `send` to its
+        end, retries included. ``max_block_ms``: how long `send` waits for room among ``buffer_bytes``, or for a topic.
+
+        ``key`` and ``value`` serialize; None is never serialized. ``partitioner`` gets topic, serialized key and number
+        of partitions for every record without a ``partition``; without one equal keys go to equal partitions, those of
+        Kafka's default.
 
         An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
         idempotence only what was definitely not written is sent again.
 
-        Metadata older than ``metadata_stale_ms`` is looked for at another process. The paths of TLS are all given or
-        none.
+        Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
+        bytes, all three or none.
 
         Raises:
-            ValueError: a setting breaks its rule, the bootstrap names no address, or the files of TLS cannot be used.
+            ValueError: a setting breaks its rule, the bootstrap names no address, or what is given for TLS cannot be
+                used.
         """
-        self.settings = ProducerSettings(
+        if stats_interval_ms <= 0:
+            raise ValueError(f"stats_interval_ms {stats_interval_ms} must be positive")
+        self._settings = ProducerSettings(
             acks=parse_acks(acks),
             idempotent=idempotent,
             linger_ms=linger_ms,
@@ -86,6 +112,7 @@ class Producer:
         )
         self._cluster = Cluster(
             bootstrap,
+            client_id=client_id,
             stale_ms=metadata_stale_ms,
             on_failure=self._fail_all,
             tls_cert=tls_cert,
@@ -94,8 +121,13 @@ class Producer:
         )
         self._background = Background(self._fail_all)
         self._memory = BufferMemory(buffer_bytes)
-        self._routes = TopicRoutes(self.settings, self._memory, self._open_batch, self._batch_closed)
+        self._routes = TopicRoutes(self._settings, self._memory, self._open_batch, self._batch_closed, partitioner)
+        outgoing = Outgoing(key, value, interceptors)
+        self._outgoing = None if outgoing.changes_nothing else outgoing
         self._on_delivery = on_delivery
+        self._on_stats = on_stats
+        self._stats_interval_ms = stats_interval_ms
+        self._counts = _Counts()
         self._dispatcher: Dispatcher | None = None
         self._is_closing = False
         self._batches_closed = 0
@@ -117,14 +149,16 @@ class Producer:
             Refused: the controller gives no producer id.
         """
         await self._cluster.start()
-        dispatcher = Dispatcher(self._cluster, self.settings, self._background, self._batch_ended)
+        dispatcher = Dispatcher(self._cluster, self._settings, self._background, self._batch_ended)
         try:
             await dispatcher.start()
         except BaseException:
             await self._cluster.close()
             raise
-        self._cluster.listen(self._routes.forget)
+        self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
         self._dispatcher = dispatcher
+        if self._on_stats is not None:
+            self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
 
     async def close(self, *, flush: bool = True) -> None:
         """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.
@@ -159,26 +193,51 @@ class Producer:
                 await batch.wait()
         self._background.check()
 
+    def stats(self) -> ProducerStats:
+        """Counts since this producer was made, and what it holds now."""
+        counts = self._counts
+        return ProducerStats(
+            client_id=self._cluster.client_id,
+            records_acknowledged=counts.records_acknowledged,
+            records_failed=counts.records_failed,
+            batches_acknowledged=counts.batches_acknowledged,
+            batches_failed=counts.batches_failed,
+            bytes_acknowledged=counts.bytes_acknowledged,
+            retries=counts.retries,
+            delivery_ms_sum=counts.delivery_ms_sum,
+            batches_waiting=len(self._dispatcher.unfinished) if self._dispatcher is not None else 0,
+            buffered_bytes=self._memory.used_bytes,
+            metadata_age_ms=self._cluster.metadata_age_ms,
+        )
+
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: V | None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
+        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
     ) -> Delivery:
-        """Take one record, waiting for room; ``await`` the delivery for its offset.
+        """Take one record, waiting for room; the delivery is waited for to get its offset.
+
+        ``on_done`` is called at the record's end with where it lies, or with why it was given up.
 
         Raises:
             Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS;
                 nothing was sent then. REQUEST_TIMED_OUT after ``max_block_ms`` without room.
+            TopicDeleted: the topic was sent to before and has been deleted for 5 s.
+            SerializationFailed: the key or value cannot be serialized; nothing was sent.
         """
+        if self._outgoing is not None:
+            record = self._outgoing.prepare(OutgoingRecord(topic, value, key, partition, timestamp_ms, headers))
+            topic, value, key, partition, timestamp_ms, headers = record
         if topic not in self._routes.by_name or self._memory.is_full:
             await self._wait_until_ready(topic)
         closed_before = self._batches_closed
-        delivery = self.send_nowait(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        delivery = self._take(topic, value, key, partition, timestamp_ms, headers, on_done)
         if self._batches_closed != closed_before:
             # A loop that only sends would starve the streams that carry what it sends.
             await asyncio.sleep(0)
@@ -187,8 +246,8 @@ class Producer:
     async def send_and_wait(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: V | None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -198,7 +257,7 @@ class Producer:
 
         Raises:
             SendFailed: it was given up; ``is_definite`` says whether it may still appear.
-            Refused: as `send`.
+            Refused, TopicDeleted, SerializationFailed: as `send`.
         """
         return await (
             await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
@@ -207,19 +266,36 @@ class Producer:
     def send_nowait(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: V | None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
+        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
     ) -> Delivery:
-        """Take one record now. The caller must let the event loop run every now and then.
+        """Take one record now, without waiting for room. A caller in a loop of its own must let that run now and then.
 
         Raises:
             BufferFull: the buffer is full or the topic not known yet; `send` or `ready` wait for that.
-            Refused: as `send`.
+            Refused, TopicDeleted, SerializationFailed: as `send`.
         """
+        if self._outgoing is not None:
+            record = self._outgoing.prepare(OutgoingRecord(topic, value, key, partition, timestamp_ms, headers))
+            topic, value, key, partition, timestamp_ms, headers = record
+        return self._take(topic, value, key, partition, timestamp_ms, headers, on_done)
+
+    def _take(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+        on_done: OnDone | None,
+    ) -> Delivery:
+        """Buffer one record; its key and value are bytes by now."""
         route = self._routes.by_name.get(topic) or self._route_now(topic)
         if self._memory.is_full:
             raise BufferFull("the producer's buffer is full; await send() instead")
@@ -227,6 +303,8 @@ class Producer:
             timestamp_ms = int(time.time() * 1000)
         index = route.partition_for(key, partition)
         batch, place = route.buffers[index].append(key, value, timestamp_ms, headers)
+        if on_done is not None:
+            batch.call_when_done(place, timestamp_ms, on_done)
         return Delivery(batch, place, timestamp_ms)
 
     async def ready(self, topic: str) -> int:
@@ -244,7 +322,7 @@ class Producer:
         Raises:
             Refused: MESSAGE_TOO_LARGE, they do not fit into one; else as `send`.
         """
-        batch = encode_batch(records, compression=self.settings.compression)
+        batch = encode_batch(records, compression=self._settings.compression)
         return await self.send_encoded(topic, partition, batch)
 
     async def send_encoded(self, topic: str, partition: int, batch: Buffer) -> Delivery:
@@ -278,33 +356,47 @@ class Producer:
         return self._dispatcher
 
     async def _wait_until_ready(self, topic: str) -> None:
-        self._running()
-        await self._cluster.topic(topic, deadline_ms=self.settings.max_block_ms)
+        hope_ms = self._routes.hope_ms(topic, self._running().now_ms())
+        if hope_ms is None:
+            await self._cluster.topic(topic, deadline_ms=self._settings.max_block_ms)
+        else:
+            await self._hope_for(topic, min(hope_ms, self._settings.max_block_ms))
         try:
-            async with asyncio.timeout(self.settings.max_block_ms / 1000):
+            async with asyncio.timeout(self._settings.max_block_ms / 1000):
                 await self._memory.wait_for_room()
         except TimeoutError:
-            message = f"no room in the producer's buffer for {self.settings.max_block_ms} ms"
+            message = f"no room in the producer's buffer for {self._settings.max_block_ms} ms"
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, message, Outcome.NOT_APPENDED) from None
         self._running()
         self._route_now(topic)
 
+    async def _hope_for(self, topic: str, hope_ms: int) -> None:
+        """Wait for a deleted topic to be created again."""
+        try:
+            await self._cluster.topic(topic, deadline_ms=hope_ms)
+        except Refused as refused:
+            if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise TopicDeleted(topic) from None
+
     def _route_now(self, topic: str) -> Route:
-        self._running()
+        now_ms = self._running().now_ms()
         image = self._cluster.view.topic(topic)
         if image is None:
+            if self._routes.hope_ms(topic, now_ms) == 0:
+                raise TopicDeleted(topic)
             self._cluster.want(topic)
             raise BufferFull(f"topic '{topic}' is not known yet; await send() or ready() instead")
         return self._routes.add(image)
 
     def _new_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
         now_ms = self._running().now_ms()
-        return OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self.settings.delivery_timeout_ms)
+        return OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self._settings.delivery_timeout_ms)
 
     def _open_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
         batch = self._new_batch(topic, tp)
         loop = asyncio.get_running_loop()
-        loop.call_later(self.settings.linger_ms / 1000, self._linger_over, tp, batch)
+        loop.call_later(self._settings.linger_ms / 1000, self._linger_over, tp, batch)
         return batch
 
     def _linger_over(self, tp: TopicPartition, batch: OutgoingBatch) -> None:
@@ -315,7 +407,7 @@ class Producer:
         if dispatcher is not None and dispatcher.is_behind(tp) and dispatcher.now_ms() < batch.deadline_ms:
             # It could not be sent yet. It takes more records meanwhile, as in Kafka: a backlog of many small batches
             # would need a round trip for every few of them, and might never be caught up with.
-            wait_ms = max(self.settings.linger_ms, _LOOK_AGAIN_MS)
+            wait_ms = max(self._settings.linger_ms, _LOOK_AGAIN_MS)
             asyncio.get_running_loop().call_later(wait_ms / 1000, self._linger_over, tp, batch)
             return
         buffer.close_batch()
@@ -331,21 +423,26 @@ class Producer:
 
     def _batch_ended(self, batch: OutgoingBatch) -> None:
         self._memory.release(batch.reserved_bytes)
+        latency_ms = self._dispatcher.now_ms() - batch.created_ms if self._dispatcher else 0.0
+        self._counts.ended(batch, latency_ms)
+        if batch.callbacks is not None:
+            batch.call_back()
         if self._on_delivery is None:
             return
-        latency_ms = self._dispatcher.now_ms() - batch.created_ms if self._dispatcher else 0.0
-        self._on_delivery(
-            BatchOutcome(
-                batch.topic,
-                batch.tp.partition,
-                batch.base_offset,
-                batch.record_count,
-                batch.reserved_bytes,
-                latency_ms,
-                batch.attempts,
-                batch.refusal,
-            )
+        outcome = BatchOutcome(
+            batch.topic,
+            batch.tp.partition,
+            batch.base_offset,
+            batch.record_count,
+            batch.reserved_bytes,
+            latency_ms,
+            batch.attempts,
+            batch.refusal,
         )
+        try:
+            self._on_delivery(outcome)
+        except Exception:  # noqa: BLE001 - a user's function may raise anything
+            log.exception("on_delivery failed")
 
     def _fail_all(self, error: BaseException) -> None:
         """A defect of ours: end all waits, because nothing will answer them."""
@@ -354,3 +451,27 @@ class Producer:
         if self._dispatcher is not None:
             self._close_batches()
             self._dispatcher.abandon_all(ErrorCode.UNKNOWN_SERVER_ERROR, f"the producer failed: {error!r}")
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What `ProducerStats` has of the batches that have ended."""
+
+    records_acknowledged: int = 0
+    records_failed: int = 0
+    batches_acknowledged: int = 0
+    batches_failed: int = 0
+    bytes_acknowledged: int = 0
+    retries: int = 0
+    delivery_ms_sum: float = 0.0
+
+    def ended(self, batch: OutgoingBatch, latency_ms: float) -> None:
+        self.retries += max(0, batch.attempts - 1)
+        if batch.refusal is not None:
+            self.batches_failed += 1
+            self.records_failed += batch.record_count
+            return
+        self.batches_acknowledged += 1
+        self.records_acknowledged += batch.record_count
+        self.bytes_acknowledged += batch.reserved_bytes
+        self.delivery_ms_sum += latency_ms

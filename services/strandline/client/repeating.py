@@ -1,7 +1,7 @@
 """Asking the controllers again while one of them takes over from another.
 
 Invariant: only a question that may be done twice is asked twice: one that changes nothing, one that gives absolute
-values, and one with a request id (C32).
+values, one with a request id, and one that names the very topic, process or epoch that it is about (C32).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.core.errors import ErrorCode, Refusal, Refused
@@ -28,9 +28,24 @@ def new_request_id() -> str:
     return str(uuid.uuid4())
 
 
+class Answered(NamedTuple, Generic[_Answer]):
+    """The last answer to a question that was asked until it had one."""
+
+    answer: _Answer
+    may_repeat: bool
+    """Whether an earlier answer was lost: this one may be to a repeat of what was done."""
+
+
 async def ask_again(
     cluster: Cluster, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
 ) -> _Answer:
+    """The answer of `ask_until_answered`, which raises as this does."""
+    return (await ask_until_answered(cluster, method, request, deadline_ms=deadline_ms)).answer
+
+
+async def ask_until_answered(
+    cluster: Cluster, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+) -> Answered[_Answer]:
     """As `Cluster.ask_controller`, repeated until the deadline while an answer is lost or no controller decides.
 
     Raises:
@@ -46,7 +61,8 @@ async def ask_again(
         left_ms = max(1, int((ends_at - time.monotonic()) * 1000))
         error: Exception
         try:
-            return await cluster.ask_controller(method, request, deadline_ms=left_ms)
+            answer = await cluster.ask_controller(method, request, deadline_ms=left_ms)
+            return Answered(answer, may_repeat=lost is not None)
         except ControllersAway as away:
             if lost is None:
                 raise

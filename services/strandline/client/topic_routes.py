@@ -10,30 +10,37 @@ from collections.abc import Callable
 
 from strandline.client.accumulator import BufferMemory, PartitionBuffer
 from strandline.client.delivery import OutgoingBatch
-from strandline.client.partitioner import StickyPartition, partition_for_key
+from strandline.client.partitioner import Partitioner, StickyPartition, partition_for_key
 from strandline.client.producer_settings import ProducerSettings
+from strandline.client.view import ClusterView
 from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.messages import TopicImage
 from strandline.core.types import TopicPartition
+
+DELETED_AFTER_MS = 5_000
+"""How long `send` waits for a topic that is deleted, because it may be created again, before it says so."""
 
 
 class Route:
     """One topic as `send` uses it: its partitions' buffers, and where keyless records go now."""
 
-    __slots__ = ("buffers", "sticky", "topic")
+    __slots__ = ("buffers", "partitioner", "sticky", "topic")
 
-    def __init__(self, topic: TopicImage, buffers: list[PartitionBuffer]) -> None:
+    def __init__(self, topic: TopicImage, buffers: list[PartitionBuffer], partitioner: Partitioner | None) -> None:
         self.topic = topic
         self.buffers = buffers
+        self.partitioner = partitioner
         self.sticky = StickyPartition()
 
     def partition_for(self, key: bytes | None, partition: int | None) -> int:
-        """The partition asked for, else the key's, else the one that keyless records stick to now.
+        """The partition asked for, else the partitioner's; without one the key's, else where keyless records go now.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, there is no such partition.
         """
         count = len(self.buffers)
+        if partition is None and self.partitioner is not None:
+            partition = self.partitioner(self.topic.name, key, count)
         if partition is not None:
             if not 0 <= partition < count:
                 message = f"partition {partition} of topic '{self.topic.name}' must be 0 to {count - 1}"
@@ -57,6 +64,7 @@ class TopicRoutes:
         memory: BufferMemory,
         make: Callable[[str, TopicPartition], OutgoingBatch],
         on_closed: Callable[[OutgoingBatch], None],
+        partitioner: Partitioner | None = None,
     ) -> None:
         self.by_name: dict[str, Route] = {}
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
@@ -64,16 +72,31 @@ class TopicRoutes:
         self._memory = memory
         self._make = make
         self._on_closed = on_closed
+        self._partitioner = partitioner
+        # Every topic that was ever sent to, and since when it is gone.
+        self._used: set[str] = set()
+        self._gone_since_ms: dict[str, float] = {}
 
     def add(self, topic: TopicImage) -> Route:
         """Send to this topic as metadata has it now."""
-        route = Route(topic, [self._buffer(topic.name, part.tp) for part in topic.partitions])
+        route = Route(topic, [self._buffer(topic.name, part.tp) for part in topic.partitions], self._partitioner)
         self.by_name[topic.name] = route
+        self._used.add(topic.name)
         return route
 
-    def forget(self) -> None:
-        """Metadata changed: look topics up again. Buffers stay, with what is in them."""
+    def metadata_changed(self, view: ClusterView, now_ms: float) -> None:
+        """Look topics up again. Buffers stay, with what is in them."""
         self.by_name.clear()
+        for name in self._used:
+            if view.topic(name) is not None:
+                self._gone_since_ms.pop(name, None)
+            else:
+                self._gone_since_ms.setdefault(name, now_ms)
+
+    def hope_ms(self, topic: str, now_ms: float) -> int | None:
+        """How long a topic that was sent to and is deleted may still come back; None if it is not deleted."""
+        since_ms = self._gone_since_ms.get(topic)
+        return None if since_ms is None else max(0, int(since_ms + DELETED_AFTER_MS - now_ms))
 
     def _buffer(self, topic: str, tp: TopicPartition) -> PartitionBuffer:
         buffer = self.buffers.get(tp)

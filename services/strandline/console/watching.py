@@ -149,7 +149,7 @@ class Watching:
             return
         among = await self._several(cluster)
         listed = [read_listed(row) for row in answer.nodes]
-        beats = {each.node.node_id: each.last_heartbeat_age_ms for each in listed}
+        beats = {NodeId(each.node.node_id): each.last_heartbeat_age_ms for each in listed}
         heard_ms = self.picture.controller.heard_ms
         self._become(
             replace(self._picture, controller=ControllerLook(heard_ms=heard_ms, heartbeat_age_ms=beats, among=among))

@@ -91,7 +91,7 @@ from strandline.core.replica_reports import ReplicaReports
 from strandline.core.report_intake import take_reports
 from strandline.core.sessions import Sessions
 from strandline.core.state_events import ClockSample, ControllerDecision
-from strandline.core.step_parts import left_over
+from strandline.core.step_parts import LeftOver, left_over
 from strandline.core.store_age import Objection, objection, unproven_claim, why_empty
 from strandline.core.topic_configs import allows_unclean, recovery_timeout_ms
 from strandline.core.topics import (
@@ -102,7 +102,7 @@ from strandline.core.topics import (
     describe_configs,
     describe_topics,
 )
-from strandline.core.types import NodeEpoch, NodeId, Rules, TopicPartition
+from strandline.core.types import NodeEpoch, NodeId, Rules
 
 NODE_EPOCHS_SKIPPED = 1_000
 PRODUCER_IDS_SKIPPED = 1_000_000
@@ -132,7 +132,7 @@ class ControllerCore:
         self._producer_ids = ProducerIds()
         self._next_rebalance_ms = 0
         # What steps left over, in the order in which it is gone on with.
-        self._left_over: dict[TopicPartition, None] = {}
+        self._left_over = LeftOver()
         self._now_ms = 0
         self._too_old: Refusal | None = None
         self.unproven_claims = 0
@@ -199,7 +199,7 @@ class ControllerCore:
                 self._reports.follow(changed, self._now_ms)
                 for topic_id in effect.transaction.deleted_topic_ids:
                     self._reports.forget_topic(topic_id)
-        self._left_over.update(dict.fromkeys(draft.left_over))
+        self._left_over.update(draft.left_over)
         return [*effects, ContinueStep()] if self._left_over else effects
 
     def _continue(self, event: StepContinued) -> list[ControllerEffect]:
@@ -211,8 +211,7 @@ class ControllerCore:
 
     def _go_on(self, draft: Draft) -> None:
         if self._left_over:
-            left, self._left_over = self._left_over, {}
-            go_on(draft, left)
+            go_on(draft, self._left_over)
 
     def _start(self, event: ControllerStarted) -> list[ControllerEffect]:
         """Begin a reign: the next controller epoch, and one full session for every node that had one (M59).
@@ -222,7 +221,7 @@ class ControllerCore:
         if self._state is None:
             self._state = ClusterState(header=ClusterHeader(cluster_id=event.new_cluster_id, rules=self._rules))
         self._reports.follow(self.state.partitions(), event.now_ms)
-        self._left_over = dict.fromkeys(left_over(self.state))
+        self._left_over = left_over(self.state)
         draft = self._draft()
         before = draft.header
         is_first = before.controller_epoch == 0

@@ -14,6 +14,7 @@ from strandline.core.errors import Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
+    EpochsSeen,
     Heartbeat,
     HeartbeatAnswer,
     MetadataImage,
@@ -150,6 +151,8 @@ class ElectLeaders:
     cluster_id: str | None = None
     kind: ElectionKind = ElectionKind.PREFERRED
     partitions: tuple[PartitionsRef, ...] = ()
+    seen: tuple[EpochsSeen, ...] = ()
+    """A partition whose leader epoch is another by now holds no election: a repeat changes nothing (C32)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

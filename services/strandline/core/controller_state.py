@@ -27,8 +27,9 @@ class ControllerTimings:
     auto_leader_rebalance: bool = True
     leader_imbalance_check_interval_ms: int = 30_000
     preferred_elections_per_check: int = 10
-    partitions_per_step: int = 500
-    """How many partitions one step changes because of nodes that come or go; the rest follows in later steps."""
+    partitions_per_step: int = 600
+    """How many partitions one step changes because of nodes that come or go, an election counting as three; the rest
+    follows in later steps (`core.step_parts`)."""
     default_partitions: int = 1
     default_replication_factor: int = 3
     """Used with at most as many replicas as there are nodes, when a request names no number."""

@@ -7,7 +7,7 @@ nothing is no transaction at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from strandline.core.reign_history import ReignRecord, begun, present
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.snapshots import partition_snapshot
 from strandline.core.state_events import IsrChange, LeaderChange, Member, Stamped
-from strandline.core.step_parts import StepRoom
+from strandline.core.step_parts import LeftOver, StepRoom
 from strandline.core.truncation import rule_for
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
@@ -176,15 +176,19 @@ class Draft:
                 yield self._partitions.get(partition.tp, partition)
 
     @property
-    def left_over(self) -> Iterable[TopicPartition]:
+    def left_over(self) -> LeftOver:
         """The partitions that a later step has to look at."""
         return self._room.left_over
 
     def as_room_allows(
-        self, partitions: Sequence[PartitionImage], is_first: Callable[[PartitionImage], bool] = lambda _: False
+        self, partitions: Sequence[PartitionImage], is_elected: Callable[[PartitionImage], bool]
     ) -> Iterator[PartitionImage]:
         """These partitions, as far as one step may change them; the rest is left over. Elections come first."""
-        return self._room.take(partitions, self._partitions_of, is_first=is_first)
+        return self._room.take(partitions, self._partitions_of, is_elected)
+
+    def going_on(self, left: LeftOver, is_elected: Callable[[PartitionImage], bool]) -> Iterator[PartitionImage]:
+        """What earlier steps left over, as far as one step may change it; the rest stays left over."""
+        return self._room.go_on(left, self.partition, self._partitions_of, is_elected)
 
     def _partitions_of(self, partition: PartitionImage) -> int:
         return len(self.base.topics[partition.tp.topic_id].partitions)

@@ -21,7 +21,7 @@ from strandline.core.types import TopicPartition
 def elect_leaders(draft: Draft, request: ElectLeaders) -> LeadersElected:
     """Hold the elections asked for; with none named, in every partition that needs one."""
     if not request.partitions:
-        results = [_elect(draft, request.kind, partition) for partition in list(draft.partitions())]
+        results = [_elect(draft, request, partition) for partition in list(draft.partitions())]
         return LeadersElected(results=tuple(result for result in results if not _needless(result)))
     return LeadersElected(results=tuple(_named(draft, request)))
 
@@ -46,11 +46,12 @@ def _named(draft: Draft, request: ElectLeaders) -> Iterator[ElectionResult]:
                 )
                 yield ElectionResult(TopicRef(topic.name, topic.topic_id), index, unknown)
             else:
-                yield _elect(draft, request.kind, partition)
+                yield _elect(draft, request, partition)
 
 
-def _elect(draft: Draft, kind: ElectionKind, partition: PartitionImage) -> ElectionResult:
-    chosen = _preferred(draft, partition) if kind is ElectionKind.PREFERRED else _unclean(draft, partition)
+def _elect(draft: Draft, request: ElectLeaders, partition: PartitionImage) -> ElectionResult:
+    choose = _preferred if request.kind is ElectionKind.PREFERRED else _unclean
+    chosen = _was_held(request, partition) or choose(draft, partition)
     if isinstance(chosen, Elected) and (unheard := draft.waits_for(partition)):
         chosen = Refusal(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
@@ -63,6 +64,17 @@ def _elect(draft: Draft, kind: ElectionKind, partition: PartitionImage) -> Elect
     if isinstance(chosen, Elected):
         partition = install(draft, partition, chosen, "requested")
     return ElectionResult(ref, partition.tp.partition, refusal, partition.leader, partition.leader_epoch)
+
+
+def _was_held(request: ElectLeaders, partition: PartitionImage) -> Refusal | None:
+    """Why no election is held where one was since the caller looked, perhaps by this very request."""
+    seen = next((each.leader_epoch for each in request.seen if each.tp == partition.tp), partition.leader_epoch)
+    if seen == partition.leader_epoch:
+        return None
+    return Refusal(
+        ErrorCode.ELECTION_NOT_NEEDED,
+        f"the leader epoch is {partition.leader_epoch}, not {seen}: an election was held since; look again",
+    )
 
 
 def _preferred(draft: Draft, partition: PartitionImage) -> Elected | Refusal:

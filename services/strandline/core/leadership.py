@@ -7,7 +7,7 @@ many, by the next ones (`core.step_parts`); a partition then has a leader from I
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from strandline.core.controller_state import NodeRecord
@@ -16,8 +16,9 @@ from strandline.core.election import Elected, ElectionType, elect, elect_reporte
 from strandline.core.elr import elr_after, in_assignment_order
 from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.state_events import ControllerDecision, Moment, NodeSession
+from strandline.core.step_parts import LeftOver
 from strandline.core.topic_configs import allows_unclean
-from strandline.core.types import NodeId, TopicPartition
+from strandline.core.types import NodeId
 
 NODE_FENCED = "node_fenced"
 CONTROLLED_SHUTDOWN = "controlled_shutdown"
@@ -64,7 +65,7 @@ def unfence(draft: Draft, node_id: NodeId) -> None:
 def elect_leaderless(draft: Draft, node_id: NodeId) -> None:
     """A node became active: partitions without a leader may have found one in it."""
     leaderless = [each for each in draft.partitions() if each.leader is None and node_id in each.replicas]
-    for partition in draft.as_room_allows(leaderless):
+    for partition in draft.as_room_allows(leaderless, lambda _: True):
         elect_if_possible(draft, partition)
 
 
@@ -92,7 +93,7 @@ def leave_partitions(draft: Draft, node_ids: Collection[NodeId], cause: str, *, 
         for partition in losing:
             _leave(draft, partition, leaving, cause, unclean=named)
         return
-    for partition in draft.as_room_allows(losing, is_first=lambda partition: partition.leader in leaving):
+    for partition in draft.as_room_allows(losing, lambda partition: partition.leader in leaving):
         _leave(draft, partition, leaving, cause)
 
 
@@ -112,11 +113,10 @@ def _leave(
         elect_now(draft, left, cause)
 
 
-def go_on(draft: Draft, left_over: Iterable[TopicPartition]) -> None:
+def go_on(draft: Draft, left: LeftOver) -> None:
     """Change what earlier steps left over, as far as this one may; what has settled itself meanwhile stays as it is."""
     gone = draft.gone()
-    partitions = [partition for tp in left_over if (partition := draft.partition(tp)) is not None]
-    for partition in draft.as_room_allows(partitions, is_first=lambda partition: partition.leader in gone):
+    for partition in draft.going_on(left, lambda each: each.leader is None or each.leader in gone):
         if not gone.isdisjoint(partition.isr):
             _leave(draft, partition, gone, _cause_of(draft, partition))
         elif partition.leader is None:

@@ -57,6 +57,8 @@ class DirectoryLogs:
         self._defaults = defaults
         self._configs: dict[str, Mapping[str, str]] = {}
         self._logs: dict[TopicPartition, Log] = {}
+        # A topic that was deleted and made again has the same names under another id.
+        self._by_name: dict[LogName, TopicPartition] = {}
         self._found: dict[TopicPartition, OpenedLog] = {}
         # What was read last, and for which question: followers that wait at the log end ask the same one in turn.
         self._last_read: tuple[_Question, Chunk] | None = None
@@ -104,6 +106,7 @@ class DirectoryLogs:
 
     def _take(self, tp: TopicPartition, found: OpenedLog) -> None:
         self._logs[tp] = found.log
+        self._by_name[found.log.name] = tp
         self._found[tp] = found
 
     def close(self, *, clean: bool) -> None:
@@ -154,10 +157,9 @@ class DirectoryLogs:
         )
 
     def _close_predecessor(self, tp: TopicPartition, topic: str) -> None:
-        for other, log in tuple(self._logs.items()):
-            if log.name == (topic, tp.partition) and other != tp:
-                log.close(clean=False)
-                del self._logs[other]
+        other = self._by_name.get((topic, tp.partition))
+        if other is not None and other != tp and (log := self._logs.pop(other, None)) is not None:
+            log.close(clean=False)
 
     def delete(self, tp: TopicPartition) -> None:
         """Remove a log for good."""
@@ -165,6 +167,8 @@ class DirectoryLogs:
         log = self._logs.pop(tp, None)
         self._found.pop(tp, None)
         if log is not None:
+            if self._by_name.get(log.name) == tp:
+                del self._by_name[log.name]
             self.saves_wait = True
             self.directory.delete_log(log)
 

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from strandline.rpc.identity import Identity, NoIdentity, only_identity
-from strandline.rpc.tls_files import TlsFiles, TlsWrong
+from strandline.rpc.tls_files import GivenPem, TlsFiles, TlsWrong
 
 _LONGEST_CHAIN = 10
 
@@ -57,14 +57,14 @@ def _checked(files: TlsFiles, cert: bytes, key: bytes, ca: bytes, now: datetime)
     return Material(cert=cert, key=key, ca=ca, identity=_identity(files.cert, leaf), not_after=leaf.not_valid_after_utc)
 
 
-def _read(name: str, path: Path) -> bytes:
+def _read(name: str, path: Path | GivenPem) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise TlsWrong(f"tls_{name} {path} cannot be read: {error.strerror}") from error
 
 
-def _certificates(name: str, path: Path, content: bytes) -> list[x509.Certificate]:
+def _certificates(name: str, path: Path | GivenPem, content: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
@@ -84,7 +84,7 @@ def _check_key(files: TlsFiles, leaf: x509.Certificate, content: bytes) -> None:
         raise TlsWrong(f"tls_key {files.key} does not belong to the certificate {files.cert}; give the pair together")
 
 
-def _check_time(path: Path, leaf: x509.Certificate, now: datetime) -> None:
+def _check_time(path: Path | GivenPem, leaf: x509.Certificate, now: datetime) -> None:
     if now < leaf.not_valid_before_utc:
         raise TlsWrong(
             f"tls_cert {path} is not valid before {_moment(leaf.not_valid_before_utc)} and this machine's clock says "
@@ -122,7 +122,7 @@ def _signed(one: x509.Certificate, issuer: x509.Certificate) -> bool:
     return True
 
 
-def _identity(path: Path, leaf: x509.Certificate) -> Identity:
+def _identity(path: Path | GivenPem, leaf: x509.Certificate) -> Identity:
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return only_identity(names.get_values_for_type(x509.UniformResourceIdentifier))

@@ -46,13 +46,22 @@ async def call(method: UnaryMethod[_Request, _Answer], request: _Request, *, dea
 
 
 def open_channel(
-    endpoint: Endpoint, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None
+    endpoint: Endpoint,
+    *,
+    keepalive: limits.Keepalive | None = None,
+    tls: Tls | None = None,
+    client_id: str = "",
 ) -> grpc.aio.Channel:
-    """A channel to one address with both message limits; ``keepalive`` for internal ones only."""
+    """A channel to one address with both message limits; ``keepalive`` for internal ones only.
+
+    ``client_id``: the first word of the user agent in every call, which says whose call it is.
+    """
     forks.note_use()
-    options = limits.message_limits()
+    options: list[tuple[str, int | str]] = [*limits.message_limits()]
     options += limits.reconnection(dial_ms=None if tls is None else limits.TLS_DIAL_MS)
     options.append(("grpc.use_local_subchannel_pool", 1))
+    if client_id:
+        options.append(("grpc.primary_user_agent", client_id))
     options += limits.unacknowledged() if keepalive is None else limits.keepalive_pings(keepalive)
     if tls is not None:
         return grpc.aio.secure_channel(target(endpoint), tls.channel_credentials(), options=options)
@@ -72,9 +81,12 @@ class Channels:
     a new channel; the old one stays for what is under way on it until the files change once more.
     """
 
-    def __init__(self, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self, *, keepalive: limits.Keepalive | None = None, tls: Tls | None = None, client_id: str = ""
+    ) -> None:
         self._keepalive = keepalive
         self._tls = tls
+        self._client_id = client_id
         self._generation = tls.generation if tls is not None else 0
         self._open: dict[Endpoint, grpc.aio.Channel] = {}
         self._old: list[grpc.aio.Channel] = []
@@ -86,7 +98,9 @@ class Channels:
             self._retire_all(self._tls.generation)
         channel = self._open.get(endpoint)
         if channel is None:
-            channel = self._open[endpoint] = open_channel(endpoint, keepalive=self._keepalive, tls=self._tls)
+            channel = self._open[endpoint] = open_channel(
+                endpoint, keepalive=self._keepalive, tls=self._tls, client_id=self._client_id
+            )
         return channel
 
     @property

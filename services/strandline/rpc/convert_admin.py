@@ -42,7 +42,7 @@ from strandline.core.controller_messages import (
 )
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.addressing import by_topic
-from strandline.rpc.convert_controller import required_epoch
+from strandline.rpc.convert_controller import read_epochs_seen, required_epoch
 from strandline.rpc.convert_errors import read_error, write_error
 from strandline.rpc.convert_metadata import CONTROLLER_ID, read_position, write_image, write_node, write_topic
 from strandline.v1 import controller_service_pb2 as pb
@@ -195,6 +195,7 @@ def read_elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
             PartitionsRef(TopicRef(topic.topic, topic.topic_id), tuple(topic.partitions))
             for topic in message.topic_partitions
         ),
+        seen=tuple(map(read_epochs_seen, message.epochs_seen)),
     )
 
 

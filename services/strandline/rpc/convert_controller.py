@@ -103,7 +103,7 @@ def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> Register
         feature_max=message.feature_levels.max_level,
         unclean=message.unclean,
         controller_epoch_seen=seen.controller_epoch if seen.HasField("controller_epoch") else None,
-        epochs_seen=tuple(_read_seen(partition) for partition in seen.partitions),
+        epochs_seen=tuple(read_epochs_seen(partition) for partition in seen.partitions),
         known_incarnations=tuple(message.known_incarnation_ids),
         position=_position(message),
         topics_position=_topics_position(message),
@@ -154,7 +154,8 @@ def _check_words(name: str, value: str) -> None:
         raise invalid(f"{name} is {shown}; give at most {_MOST_CHARACTERS} characters that can be printed")
 
 
-def _read_seen(message: pb.PartitionEpochsSeen) -> EpochsSeen:
+def read_epochs_seen(message: pb.PartitionEpochsSeen) -> EpochsSeen:
+    """In which epochs somebody saw a partition."""
     tp = TopicPartition(message.topic_id, message.partition)
     return EpochsSeen(tp, LeaderEpoch(message.leader_epoch), PartitionEpoch(message.partition_epoch))
 

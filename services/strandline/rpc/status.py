@@ -51,6 +51,11 @@ _FALLBACK: dict[grpc.StatusCode, ErrorCode] = {
 """How a status without an ErrorInfo is read: it comes from gRPC itself or from something in between."""
 
 
+_WRITTEN_TO_AN_ENDED_STREAM = "Internal error from Core"
+"""What grpcio makes of the status of a stream that its client still wrote to, however the server ended it: the write
+that fails puts INTERNAL in the place of the status that had come (grpc #36066). The server's reason is lost then."""
+
+
 def status_code(refusal: Refusal) -> grpc.StatusCode:
     """The gRPC status of a call that was refused as a whole."""
     return _STATUS.get(refusal.code, grpc.StatusCode.INVALID_ARGUMENT)
@@ -87,6 +92,9 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
     info = _error_info(error.trailing_metadata() or ())
     detail = error.details() or ""
     if info is None or info.domain != DOMAIN or info.reason not in ErrorCode.__members__:
+        if detail == _WRITTEN_TO_AN_ENDED_STREAM:
+            reason = "the stream ended while a message was written to it, and gRPC lost the server's reason"
+            return Refusal(ErrorCode.NETWORK_EXCEPTION, reason)
         return Refusal(_FALLBACK.get(error.code(), ErrorCode.UNKNOWN_SERVER_ERROR), detail)
     outcome = info.metadata.get("outcome")
     code = ErrorCode[info.reason]

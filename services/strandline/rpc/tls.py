@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 
 from strandline.rpc.identity import CallerRole, Identity
-from strandline.rpc.tls_files import TlsFiles, TlsWrong, tls_files
+from strandline.rpc.tls_files import GivenPem, TlsFiles, TlsWrong, is_given, tls_files
 
 if TYPE_CHECKING:
     # The library that reads certificates is large, and a process without TLS never needs it.
@@ -110,7 +110,9 @@ class Tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_cert_chain(self._files.cert, self._files.key)
+            cert, key = self._files.cert, self._files.key
+            assert isinstance(cert, Path) and isinstance(key, Path), "a service is given paths by its settings"
+            context.load_cert_chain(cert, key)
             context.load_verify_locations(cadata=self._material.ca.decode("ascii"))
             self._https = (generation, context)
         return self._https[1]
@@ -143,13 +145,15 @@ class Tls:
         _log.info("a new certificate is used", extra={"fields": fields})
 
 
-def open_tls(tls_cert: str | Path, tls_key: str | Path, tls_ca: str | Path) -> Tls | None:
-    """What three settings ask for; None when they are empty.
+def open_tls(tls_cert: str | Path | bytes, tls_key: str | Path | bytes, tls_ca: str | Path | bytes) -> Tls | None:
+    """What three settings ask for, paths or PEM as bytes; None when they are empty.
 
     Raises:
         TlsWrong: with one sentence.
     """
-    return Tls(tls_files(tls_cert, tls_key, tls_ca)) if str(tls_cert) or str(tls_key) or str(tls_ca) else None
+    if not any(is_given(one) for one in (tls_cert, tls_key, tls_ca)):
+        return None
+    return Tls(tls_files(tls_cert, tls_key, tls_ca))
 
 
 def https_of(tls: Tls | None, *, wanted: bool) -> Callable[[], ssl.SSLContext] | None:
@@ -165,6 +169,8 @@ def _signature(files: TlsFiles) -> _Signature:
     """What changes when a file is replaced or written; an absent file is a state as any other."""
     found = []
     for path in files.all:
+        if isinstance(path, GivenPem):
+            continue
         try:
             status = path.stat()
         except OSError:

@@ -27,7 +27,7 @@ PROMISED = (
     "duplicate recognised", "alter refused: INELIGIBLE_REPLICA", "alter refused: STALE_CONTROLLER_EPOCH",
     "fetch refused: UNKNOWN_LEADER_EPOCH", "fetch refused: FENCED_LEADER_EPOCH", "latest not available",
     "election from the ELR", "partition offline", "unsynced records lost", "stream broken", "read at a follower",
-    "log restarted", "log start moved", "alter late", "alter twice", "fsync failed", "clean stop",
+    "log restarted", "log start moved", "alter late", "alter twice", "fsync failed", "clean stop", "step continued",
 )  # fmt: skip
 
 PROMISED_LOSSES = (
@@ -57,7 +57,7 @@ PROMISED_REIGNS = (
     "reign: campaigning to standby", "reign: active to unsure", "reign: unsure to active", "reign: active to deposed",
     "reign: unsure to deposed", "reign: deposed to standby", "append settled: done", "append settled: uncertain",
     "look: refused", "paused active woke inside an append", "watch of the store broke", "no answer: Append",
-    "no answer: Campaign", "no answer: RenewLease", "no answer: ReadStore",
+    "no answer: Campaign", "no answer: RenewLease", "no answer: ReadStore", "step continued",
 )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ PROFILES: dict[str, Profile] = {
             name="rollback",
             about="the controller's store goes back in time, and is recovered from what nodes have stored (TR18)",
             kinds=("rollback", "kill", "power", "pause", "isolate", "late_alter"),
-            promises=("committed", "elections", "controller stopped serving", "controller recovered"),
+            promises=("committed", "elections", "controller stopped serving", "controller recovered", "step continued"),
         ),
         Profile(
             name="controllers",

@@ -2162,6 +2162,7 @@ class ElectLeadersRequest(_message.Message):
     ELECTION_TYPE_FIELD_NUMBER: _builtins.int
     TOPIC_PARTITIONS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    EPOCHS_SEEN_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
     election_type: Global___ElectionType.ValueType
@@ -2172,6 +2173,12 @@ class ElectLeadersRequest(_message.Message):
     def topic_partitions(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicPartitions]:
         """The partitions; empty: all that need it."""
 
+    @_builtins.property
+    def epochs_seen(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionEpochsSeen]:
+        """In which epochs the caller saw partitions. One whose leader epoch is another by now holds no election, so that a
+        request may be sent again when its answer was lost. Partitions that are not named here are not compared.
+        """
+
     def __init__(
         self,
         *,
@@ -2179,10 +2186,11 @@ class ElectLeadersRequest(_message.Message):
         election_type: Global___ElectionType.ValueType = ...,
         topic_partitions: _abc.Iterable[_partition_pb2.TopicPartitions] | None = ...,
         timeout_ms: _builtins.int | None = ...,
+        epochs_seen: _abc.Iterable[Global___PartitionEpochsSeen] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "election_type", b"election_type", "timeout_ms", b"timeout_ms", "topic_partitions", b"topic_partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "cluster_id", b"cluster_id", "election_type", b"election_type", "epochs_seen", b"epochs_seen", "timeout_ms", b"timeout_ms", "topic_partitions", b"topic_partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015

@@ -155,7 +155,7 @@ async def _kill(running: LocalCluster, admin: Admin) -> Dead:
 
 
 async def _metadata_size(admin: Admin) -> int:
-    return int(write_image(await admin.metadata()).ByteSize())
+    return int(write_image(await admin._cluster.fetch_image()).ByteSize())
 
 
 async def _led_by(admin: Admin) -> Counter[int]:

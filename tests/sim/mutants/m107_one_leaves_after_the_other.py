@@ -8,6 +8,7 @@ from mutants.mutant import Mutant, Real, Swap
 
 from strandline.core import leadership
 from strandline.core.draft import Draft
+from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId
 
 
@@ -15,11 +16,21 @@ def _nobody_waits(real: Real, draft: Draft, due: Collection[NodeId], silent: Col
     return set()
 
 
-def _one_by_one(real: Real, draft: Draft, node_ids: Collection[NodeId], cause: str, *, unclean: bool = False) -> None:
-    if len(node_ids) > 1:
+def _one_by_one(
+    real: Real,
+    draft: Draft,
+    partition: PartitionImage,
+    leaving: frozenset[NodeId],
+    cause: str,
+    unclean: Collection[NodeId] = (),
+) -> None:
+    members = [member for member in partition.isr if member in leaving]
+    if len(members) > 1:
         real.differs()
-    for node_id in node_ids:
-        real(draft, [node_id], cause, unclean=unclean)
+    for node_id in members:
+        current = draft.partition(partition.tp)
+        assert current is not None
+        real(draft, current, frozenset([node_id]), cause, unclean)
 
 
 MUTANTS = (
@@ -37,6 +48,6 @@ MUTANTS = (
         broken="Sessions that end in one step leave the ISR in an order, and only the last keeps its place.",
         source="M64",
         tests=("tests/core/test_reported_elections.py",),
-        swaps=(Swap(leadership, "leave_partitions", _one_by_one, pure=False),),
+        swaps=(Swap(leadership, "_leave", _one_by_one, pure=False),),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +19,15 @@ def _nobody(real: Real, *_: Any, **__: Any) -> tuple[NodeId, ...]:
 
 
 def _last_one_stays(
-    real: Real, draft: Draft, partition: PartitionImage, leaving: set[NodeId], cause: str, *, unclean: bool
+    real: Real,
+    draft: Draft,
+    partition: PartitionImage,
+    leaving: frozenset[NodeId],
+    cause: str,
+    unclean: Collection[NodeId] = (),
 ) -> None:
     if not partition.isr or set(partition.isr) - leaving:
-        real(draft, partition, leaving, cause, unclean=unclean)
+        real(draft, partition, leaving, cause, unclean)
         return
     real.differs()
     if partition.leader is not None:

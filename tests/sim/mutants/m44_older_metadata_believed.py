@@ -17,6 +17,7 @@ MUTANTS = (
         name="client takes an older image",
         broken="Metadata of a node that lags replaces newer metadata, and leaders of the past are believed again.",
         source="C63; TR35",
+        scenario="tr35_metadata_of_a_stale_node",
         tests=("tests/client/test_cluster_view.py::test_an_older_position_is_ignored_whoever_sends_it",),
         profiles=("swarm",),
         swaps=(Swap(AsOf, "is_before", _never),),

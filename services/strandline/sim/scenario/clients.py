@@ -23,6 +23,7 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import Acks, BatchHeader, Offset
+from strandline.sim.scenario.believing import Belief
 from strandline.sim.scenario.nodes import TP, Actor
 from strandline.sim.scenario.telling import deleted_text, fetched_text, produced_text, refused_text
 
@@ -66,6 +67,7 @@ class Clients:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self.belief = Belief()
         self.calls: dict[str, Call] = {}
         self._open: dict[int, Call] = {}
         self._producers: dict[str, int] = {}

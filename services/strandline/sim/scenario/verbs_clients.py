@@ -14,10 +14,12 @@ from strandline.sim.scenario.verbs_scene import RECORD_BYTES
 
 _ACKS = {"all": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
 _FETCH = "fetch"
+_BELIEVED = "believed"
+_TO_CLIENT = "->client"
 
 
 def produce(call: Call) -> None:
-    """`produce`: send records to a node, each as a request and a batch of its own, or ``batch=`` of them at a time."""
+    """`produce`: send records to a node, or to the ``believed`` leader, each as a request and a batch of its own."""
     _produce(call, _ACKS[call.text_option("acks", "all", tuple(_ACKS))])
 
 
@@ -28,7 +30,7 @@ def append(call: Call) -> None:
 
 def _produce(call: Call, acks: Acks) -> None:
     stage = call.stage
-    actor = call.running(call.word(0, "the node that is asked"))
+    actor = _asked(call)
     call.word(1, "a record")
     records = [(value, word) for word in call.words[1:] for value in call.records(word)]
     producer, sequence = call.options.get("producer"), call.maybe_integer("sequence")
@@ -53,6 +55,34 @@ def _produce(call: Call, acks: Acks) -> None:
         if producer is not None and sequence is not None:
             sequence += len(values)
             stage.clients.next_sequence[producer.text] = sequence
+
+
+def _asked(call: Call) -> Actor:
+    word = call.word(0, "the node that is asked, or believed")
+    if word.text != _BELIEVED:
+        return call.running(word)
+    leader = call.stage.clients.belief.leader
+    if leader is None:
+        raise call.wrong(word, "a node, for the client knows of no leader yet (`serve-metadata`)")
+    return call.running(word._replace(text=call.stage.names.name(leader)))
+
+
+def serve_metadata(call: Call) -> None:
+    """`serve-metadata`: a node serves the metadata that it holds to the client, which believes it or not."""
+    stage = call.stage
+    word = call.word(0, f"a node that serves the client, such as A{_TO_CLIENT}")
+    call.no_more(1)
+    if not word.text.endswith(_TO_CLIENT):
+        raise call.wrong(word, f"a node that serves the client, such as A{_TO_CLIENT}")
+    actor = call.running(word._replace(text=word.text.removesuffix(_TO_CLIENT)))
+    seen, belief = actor.disk.seen, stage.clients.belief
+    if seen is None:
+        stage.tell(f"client: {actor.name} has no metadata")
+    elif belief.take(seen):
+        leader = "none" if belief.leader is None else stage.names.name(belief.leader)
+        stage.tell(f"client: believes {actor.name}, leader={leader}")
+    else:
+        stage.tell(f"client: ignores {actor.name}, whose metadata is older")
 
 
 def fetch(call: Call) -> None:
@@ -152,6 +182,7 @@ def _drawn(actor: Actor) -> str:
 VERBS = (
     Verb("produce", produce, ("acks", "as", "timeout", "size", "batch", "producer", "sequence")),
     Verb("append", append, ("size", "batch")),
+    Verb("serve-metadata", serve_metadata),
     Verb(
         "fetch",
         fetch,

@@ -1,0 +1,118 @@
+"""How keys and values become bytes and bytes become keys and values, by a user's functions.
+
+Invariant: None is never serialized: it is no key, or a tombstone. A record that cannot be deserialized is reported
+once and not given; the records around it are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from strandline.client.fetched import ConsumerRecord
+from strandline.client.interceptor import Interceptor, OutgoingRecord, intercept_records, intercept_send
+from strandline.records.codec import Record
+
+Serializer = Callable[[Any], bytes]
+Deserializer = Callable[[bytes], Any]
+
+
+class SerializationFailed(ValueError):
+    """A serializer raised, or did not return bytes; nothing was sent. Its own exception is the cause."""
+
+    def __init__(self, topic: str, field: str, why: str) -> None:
+        super().__init__(f"a record for topic '{topic}' was not sent: its {field} cannot be serialized ({why})")
+        self.topic = topic
+        self.field = field
+
+
+class DeserializationFailed(ValueError):
+    """A deserializer raised; its exception is the cause. The next call goes on behind this record."""
+
+    def __init__(self, record: ConsumerRecord[bytes, bytes], field: str, why: str) -> None:
+        super().__init__(
+            f"{record.topic}-{record.partition} at offset {record.offset}: the {field} cannot be deserialized ({why}); "
+            f"the next call goes on behind it"
+        )
+        self.record = record
+        self.field = field
+
+
+class Outgoing:
+    """What a producer does to a record before it is buffered."""
+
+    def __init__(
+        self, key: Serializer | None, value: Serializer | None, interceptors: Sequence[Interceptor] = ()
+    ) -> None:
+        self._key = key
+        self._value = value
+        self._interceptors = tuple(interceptors)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether records can go past it."""
+        return self._key is None and self._value is None and not self._interceptors
+
+    def prepare(self, record: OutgoingRecord) -> OutgoingRecord:
+        """The record with bytes in it.
+
+        Raises:
+            SerializationFailed: a serializer failed.
+        """
+        if self._interceptors:
+            record = intercept_send(self._interceptors, record)
+        value = _serialized(self._value, record.value, record.topic, "value")
+        return record._replace(value=value, key=_serialized(self._key, record.key, record.topic, "key"))
+
+
+class Incoming:
+    """What a consumer does to records before they are given one by one."""
+
+    def __init__(
+        self, key: Deserializer | None, value: Deserializer | None, interceptors: Sequence[Interceptor] = ()
+    ) -> None:
+        self._key = key
+        self._value = value
+        self._interceptors = tuple(interceptors)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether records can go past it."""
+        return self._key is None and self._value is None and not self._interceptors
+
+    def convert(self, topic: str, partition: int, record: Record) -> ConsumerRecord[Any, Any]:
+        """The record with its key and value deserialized.
+
+        Raises:
+            DeserializationFailed: a deserializer failed.
+        """
+        raw: ConsumerRecord[bytes, bytes] = ConsumerRecord(topic, partition, *record)
+        key = _deserialized(self._key, record.key, raw, "key")
+        return raw._replace(key=key, value=_deserialized(self._value, record.value, raw, "value"))
+
+    def intercept(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+        """What the interceptors make of these."""
+        return intercept_records(self._interceptors, records) if self._interceptors else records
+
+
+def _serialized(serializer: Serializer | None, content: Any, topic: str, field: str) -> bytes | None:
+    if serializer is None or content is None:
+        return cast("bytes | None", content)
+    try:
+        found = serializer(content)
+    except Exception as error:
+        raise SerializationFailed(topic, field, type(error).__name__) from error
+    if not isinstance(found, bytes | bytearray | memoryview):
+        raise SerializationFailed(topic, field, f"the serializer returned {type(found).__name__} instead of bytes")
+    return bytes(found)
+
+
+def _deserialized(
+    deserializer: Deserializer | None, content: bytes | None, record: ConsumerRecord[bytes, bytes], field: str
+) -> Any:
+    if deserializer is None or content is None:
+        return content
+    try:
+        return deserializer(content)
+    except Exception as error:
+        raise DeserializationFailed(record, field, type(error).__name__) from error

@@ -1,0 +1,697 @@
+"""The clients for programs without an event loop: the same names, and every call waits.
+
+Written from the asynchronous clients by `make client-sync`; edit those.
+
+All clients of a process share one thread with an event loop, which the first call starts. Functions that are given to
+a client (``on_done``, ``on_delivery``, ``on_stats``, serializers and a producer's interceptors) are called in that
+thread, must not block and cannot call a client; deserializers and a consumer's interceptors are called by `for` in the
+thread of the loop, and by `poll` in the other one. A `Producer` and an `Admin` may be used by several threads at a
+time, a `Consumer` by one.
+
+A client that was started before a fork cannot be used behind it, and says so (`ForkedAfterUse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Literal, Self
+
+from strandline.client import admin, consumer, producer
+from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
+from strandline.client.assignment import Where
+from strandline.client.blocking import Blocking, BlockingReader, Delivery
+from strandline.client.client_id import DEFAULT_CLIENT_ID
+from strandline.client.deletion import DeletedRecords
+from strandline.client.delivery import BatchOutcome, RecordMetadata
+from strandline.client.described import (
+    DescribedCluster,
+    DescribedController,
+    DescribedLeader,
+    DescribedReplica,
+    DescribedTopic,
+    TopicConfig,
+)
+from strandline.client.errors import SendFailed
+from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
+from strandline.client.interceptor import Interceptor
+from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
+from strandline.client.offsets import LATEST, FoundOffset
+from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
+from strandline.client.topic_partition import TopicPartition
+from strandline.core.types import Acks, Offset
+from strandline.records.batch import Buffer
+from strandline.records.codec import Headers, NewRecord
+from strandline.records.compression import Compression
+
+__all__ = ["Admin", "Consumer", "Delivery", "Producer"]
+
+
+class Producer(Blocking, Generic[K, V]):
+    """Sends records to a cluster. Use it as a context manager, or call `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        acks: Acks | int | str = Acks.ALL,
+        idempotent: bool = True,
+        linger_ms: float = 5.0,
+        batch_bytes: int = 256 << 10,
+        max_in_flight: int = 5,
+        compression: Compression | str | None = None,
+        request_timeout_ms: int = 30000,
+        delivery_timeout_ms: int = 120000,
+        max_block_ms: int = 60000,
+        buffer_bytes: int = 32 << 20,
+        connect_timeout_ms: int = 2000,
+        metadata_stale_ms: int = METADATA_STALE_MS,
+        client_id: str = DEFAULT_CLIENT_ID,
+        key: Callable[[K], bytes] | None = None,
+        value: Callable[[V], bytes] | None = None,
+        partitioner: Callable[[str, bytes | None, int], int] | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        on_delivery: Callable[[BatchOutcome], None] | None = None,
+        on_stats: Callable[[ProducerStats], None] | None = None,
+        stats_interval_ms: int = STATS_INTERVAL_MS,
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
+    ) -> None:
+        """``on_delivery`` is called at the end of every batch, ``on_stats`` with `stats` every ``stats_interval_ms``.
+
+        ``linger_ms``: how long a batch waits for more records, up to ``batch_bytes``. ``request_timeout_ms``: how
+        long a leader may wait for replicas. ``delivery_timeout_ms``: how long a record may take from `send` to its
+        end, retries included. ``max_block_ms``: how long `send` waits for room among ``buffer_bytes``, or for a topic.
+
+        ``key`` and ``value`` serialize; None is never serialized. ``partitioner`` gets topic, serialized key and number
+        of partitions for every record without a ``partition``; without one equal keys go to equal partitions, those of
+        Kafka's default.
+
+        An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
+        idempotence only what was definitely not written is sent again.
+
+        Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
+        bytes, all three or none.
+
+        Raises:
+            ValueError: a setting breaks its rule, the bootstrap names no address, or what is given for TLS cannot be
+                used.
+        """
+        self._inner: producer.Producer[K, V] = producer.Producer(
+            bootstrap,
+            acks=acks,
+            idempotent=idempotent,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            max_in_flight=max_in_flight,
+            compression=compression,
+            request_timeout_ms=request_timeout_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_block_ms=max_block_ms,
+            buffer_bytes=buffer_bytes,
+            connect_timeout_ms=connect_timeout_ms,
+            metadata_stale_ms=metadata_stale_ms,
+            client_id=client_id,
+            key=key,
+            value=value,
+            partitioner=partitioner,
+            interceptors=interceptors,
+            on_delivery=on_delivery,
+            on_stats=on_stats,
+            stats_interval_ms=stats_interval_ms,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._inner.__aexit__, kind, error, trace)
+
+    def start(self) -> None:
+        """Connect, and get a producer id if the producer is idempotent.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+            Refused: the controller gives no producer id.
+        """
+        self._run(self._inner.start)
+
+    def close(self, *, flush: bool = True) -> None:
+        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.
+
+        Raises:
+            RuntimeError: a background task had failed unexpectedly.
+        """
+        self._run(self._inner.close, flush=flush)
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Send everything that was taken before now and wait for its end; failures are in the deliveries.
+
+        Raises:
+            TimeoutError: after ``timeout_ms``; without it the delivery time-out ends every wait.
+        """
+        self._run(self._inner.flush, timeout_ms)
+
+    def stats(self) -> ProducerStats:
+        """Counts since this producer was made, and what it holds now."""
+        return self._call(self._inner.stats)
+
+    def send(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+    ) -> Delivery:
+        """Take one record, waiting for room; the delivery is waited for to get its offset.
+
+        ``on_done`` is called at the record's end with where it lies, or with why it was given up.
+
+        Raises:
+            Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS;
+                nothing was sent then. REQUEST_TIMED_OUT after ``max_block_ms`` without room.
+            TopicDeleted: the topic was sent to before and has been deleted for 5 s.
+            SerializationFailed: the key or value cannot be serialized; nothing was sent.
+        """
+        return Delivery(
+            self,
+            self._run(
+                self._inner.send,
+                topic,
+                value,
+                key,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+                on_done=on_done,
+            ),
+        )
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """Send one record and wait for its end.
+
+        Raises:
+            SendFailed: it was given up; ``is_definite`` says whether it may still appear.
+            Refused, TopicDeleted, SerializationFailed: as `send`.
+        """
+        return self._run(
+            self._inner.send_and_wait,
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+        )
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+    ) -> Delivery:
+        """Take one record now, without waiting for room. A caller in a loop of its own must let that run now and then.
+
+        Raises:
+            BufferFull: the buffer is full or the topic not known yet; `send` or `ready` wait for that.
+            Refused, TopicDeleted, SerializationFailed: as `send`.
+        """
+        return Delivery(
+            self,
+            self._call(
+                self._inner.send_nowait,
+                topic,
+                value,
+                key,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+                on_done=on_done,
+            ),
+        )
+
+    def ready(self, topic: str) -> int:
+        """Wait until `send_nowait` can take a record for the topic; the number of its partitions.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION or REQUEST_TIMED_OUT after ``max_block_ms``.
+        """
+        return self._run(self._inner.ready, topic)
+
+    def send_batch(self, topic: str, partition: int, records: Sequence[NewRecord]) -> Delivery:
+        """Send records as exactly one batch; the delivery names the first record's offset.
+
+        Raises:
+            Refused: MESSAGE_TOO_LARGE, they do not fit into one; else as `send`.
+        """
+        return Delivery(self, self._run(self._inner.send_batch, topic, partition, records))
+
+    def send_encoded(self, topic: str, partition: int, batch: Buffer) -> Delivery:
+        """Send one finished record batch (v2); only its producer fields are set here, if idempotent.
+
+        Raises:
+            Refused: CORRUPT_MESSAGE or MESSAGE_TOO_LARGE for what is no batch; else as `send`.
+        """
+        return Delivery(self, self._run(self._inner.send_encoded, topic, partition, batch))
+
+
+class Consumer(BlockingReader, Generic[K, V]):
+    """Reads partitions of a cluster. Use it as a context manager, or call `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        rack: str | None = None,
+        client_id: str = DEFAULT_CLIENT_ID,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+        auto_offset_reset: Literal["earliest", "latest", "error"] | None = None,
+        key: Callable[[bytes], K] | None = None,
+        value: Callable[[bytes], V] | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        on_stats: Callable[[ConsumerStats], None] | None = None,
+        stats_interval_ms: int = STATS_INTERVAL_MS,
+        read_from: Literal["leader", "follower"] = "leader",
+        stop_at_end: bool = False,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        buffer_bytes: int = 32 << 20,
+        metadata_stale_ms: int = METADATA_STALE_MS,
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
+    ) -> None:
+        """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
+
+        ``read_from="follower"`` reads from a replica in ``rack`` if there is one, else from any (KIP-392).
+        ``isolation``: "read_committed" gives only what no transaction can take back; as long as there are no
+        transactions that is everything below the high watermark, as with "read_uncommitted".
+
+        ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
+        below it: "error", which is the same as None, raises `OffsetOutOfRange` or `LogTruncated`, the others go on
+        elsewhere (after a truncation at the first offset that differs). ``stop_at_end``: end iteration at what was
+        the end of each partition when its position was found.
+
+        ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
+        one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
+        another process. TLS is given as paths or as PEM in bytes, all three or none.
+
+        Raises:
+            ValueError: a setting has no such value, or what is given for TLS cannot be used.
+        """
+        self._inner: consumer.Consumer[K, V] = consumer.Consumer(
+            bootstrap,
+            rack=rack,
+            client_id=client_id,
+            isolation=isolation,
+            auto_offset_reset=auto_offset_reset,
+            key=key,
+            value=value,
+            interceptors=interceptors,
+            on_stats=on_stats,
+            stats_interval_ms=stats_interval_ms,
+            read_from=read_from,
+            stop_at_end=stop_at_end,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            buffer_bytes=buffer_bytes,
+            metadata_stale_ms=metadata_stale_ms,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._inner.__aexit__, kind, error, trace)
+
+    def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Stop fetching and close every connection.
+
+        Raises:
+            RuntimeError: a background task had failed unexpectedly.
+        """
+        self._run(self._inner.close)
+
+    def assign(
+        self,
+        partitions: str | Iterable[tuple[str, int] | str],
+        *,
+        start: Where | int = "beginning",
+        follow_topic: bool = True,
+    ) -> frozenset[TopicPartition]:
+        """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
+
+        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. A bare
+        topic's partitions that are added later are read too, from their first record on, unless ``follow_topic`` is
+        False or ``stop_at_end`` is set.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._run(self._inner.assign, partitions, start=start, follow_topic=follow_topic)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Every partition that is read now, those added to a bare topic included."""
+        return self._call(self._inner.assignment)
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Give no record of these, of all without any; what is fetched stays buffered, and nothing more is fetched.
+
+        Errors of a paused partition are still raised, once all that was fetched before has been given.
+        """
+        self._call(self._inner.pause, *partitions)
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """Give records of these again, of all without any."""
+        self._call(self._inner.resume, *partitions)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return self._call(self._inner.paused)
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at this offset."""
+        self._call(self._inner.seek, topic, partition, offset)
+
+    def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
+        """Go to the first offset of these partitions, of all without any."""
+        self._call(self._inner.seek_to_beginning, *partitions)
+
+    def seek_to_end(self, *partitions: tuple[str, int]) -> None:
+        """Go to the HW of these partitions, of all without any."""
+        self._call(self._inner.seek_to_end, *partitions)
+
+    def seek_to_time(self, timestamp_ms: int, *partitions: tuple[str, int]) -> None:
+        """Go to the first record at or after a time (ms since 1970), to the end if there is none."""
+        self._call(self._inner.seek_to_time, timestamp_ms, *partitions)
+
+    def position(self, topic: str, partition: int) -> Offset | None:
+        """The next offset to be given; None while it is being found."""
+        return self._call(self._inner.position, topic, partition)
+
+    def high_watermark(self, topic: str, partition: int) -> Offset | None:
+        """The HW that the last answer brought; None before the first."""
+        return self._call(self._inner.high_watermark, topic, partition)
+
+    @property
+    def is_finished(self) -> bool:
+        """With ``stop_at_end``: whether everything was given."""
+        return self._call(lambda: self._inner.is_finished)
+
+    def stats(self) -> ConsumerStats:
+        """Counts since this consumer was made, and where it stands in each partition."""
+        return self._call(self._inner.stats)
+
+    def fetch_batches(self, timeout_ms: int | None = None) -> list[FetchedRecords]:
+        """What has been fetched, waiting for something; empty at the time-out, and when finished.
+
+        The records are raw: neither deserializers nor interceptors see them.
+
+        Raises:
+            OffsetOutOfRange, LogTruncated: the position is lost, see ``auto_offset_reset``.
+            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`.
+            UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
+            Refused: a partition cannot be read. What was read before was given, the others come with the next call.
+        """
+        return self._run(self._inner.fetch_batches, timeout_ms)
+
+    def poll(self, timeout_ms: int | None = None, *, max_records: int = 500) -> list[ConsumerRecord[K, V]]:
+        """Up to ``max_records`` records of any partitions, each in order; empty at the time-out, and when finished.
+
+        It waits for the first record only.
+
+        Raises:
+            DeserializationFailed: a record cannot be deserialized; those before it were given, the next call goes on
+                behind it.
+            OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `fetch_batches`.
+            ValueError: ``max_records`` is not positive.
+        """
+        return self._run(self._inner.poll, timeout_ms, max_records=max_records)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord[K, V]:
+        """The next record.
+
+        Raises:
+            StopIteration: with ``stop_at_end``: everything was given.
+            DeserializationFailed, OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `poll`.
+        """
+        return self._take()
+
+
+class Admin(Blocking):
+    """Changes and inspects a cluster. Use it as a context manager, or call `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        metadata_stale_ms: int = METADATA_STALE_MS,
+        client_id: str = DEFAULT_CLIENT_ID,
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
+    ) -> None:
+        """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
+        another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
+        PEM in bytes, all three or none.
+
+        Raises:
+            ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
+                be used.
+        """
+        self._inner: admin.Admin = admin.Admin(
+            bootstrap,
+            timeout_ms=timeout_ms,
+            metadata_stale_ms=metadata_stale_ms,
+            client_id=client_id,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self._inner.__aexit__, kind, error, trace)
+
+    def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        self._run(self._inner.start)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._run(self._inner.close)
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Create one topic; what is None is the controller's default. ``assignments``: node ids by partition.
+
+        Raises:
+            Refused: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+                INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
+            ClusterUnreachable: no answer; the topic may have been created.
+        """
+        return self._run(
+            self._inner.create_topic,
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs,
+            assignments=assignments,
+            validate_only=validate_only,
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic that has this name now, and its records; never a later one of the same name.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self._run(self._inner.delete_topic, name)
+
+    def describe_topics(self, names: Iterable[str] = ()) -> list[DescribedTopic]:
+        """Topics as the controller has them; all without names.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION for the first name that is unknown.
+        """
+        return self._run(self._inner.describe_topics, names)
+
+    def alter_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, delete: Iterable[str] = (), validate_only: bool = False
+    ) -> None:
+        """Give a topic's settings new values, and those in ``delete`` their defaults; all or nothing.
+
+        Raises:
+            Refused: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self._run(self._inner.alter_topic_configs, name, configs, delete=delete, validate_only=validate_only)
+
+    def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[TopicConfig]:
+        """Settings of a topic as they are in force, by name; ``settings`` empty: all.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is no setting.
+        """
+        return self._run(self._inner.describe_configs, name, settings)
+
+    def create_partitions(
+        self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
+    ) -> None:
+        """Let a topic have ``count`` partitions; records with keys go elsewhere from then on.
+
+        Raises:
+            Refused: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        self._run(self._inner.create_partitions, name, count, assignments=assignments)
+
+    def elect_leaders(self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False) -> list[Election]:
+        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
+
+        An unclean election is held in the leader epoch that the partition has now, or not at all.
+        """
+        return self._run(self._inner.elect_leaders, partitions, unclean=unclean)
+
+    def list_nodes(self) -> list[ListedNode]:
+        """Every registered node."""
+        return self._run(self._inner.list_nodes)
+
+    def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
+        """Begin a node's controlled shutdown; the partitions it still leads.
+
+        ``node_epoch`` None means the process that is registered now, and none that the node starts later.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+        return self._run(self._inner.shutdown_node, node_id, node_epoch=node_epoch)
+
+    def unregister_node(self, node_id: int) -> None:
+        """Remove a node that is gone for good. Its id may register again, as a new node.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST while its session lives or replicas name it.
+        """
+        self._run(self._inner.unregister_node, node_id)
+
+    def describe_controllers(self) -> tuple[DescribedController, ...]:
+        """Every controller that is there, and which one decides; none from a release that cannot say.
+
+        Raises:
+            Refused: the store that knows does not answer.
+        """
+        return self._run(self._inner.describe_controllers)
+
+    def metadata(self, *, linearizable: bool = False) -> DescribedCluster:
+        """The whole state of the cluster as the controller returns it now; without one, as a node has it.
+
+        ``linearizable``: with every change that was answered before, by any client; a controller confirms
+        that by its store, and nobody else is asked (C14). A controller of an earlier release answers without.
+
+        Raises:
+            Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.
+            ControllersAway: with ``linearizable`` only.
+        """
+        return self._run(self._inner.metadata, linearizable=linearizable)
+
+    def describe_partitions(self, topics: Iterable[str] = ()) -> list[DescribedLeader]:
+        """What leaders measure of the partitions they lead, asked of every living node at once.
+
+        A partition whose leader does not answer in time is left out.
+        """
+        return self._run(self._inner.describe_partitions, topics)
+
+    def describe_replicas(self, topics: Iterable[str] = ()) -> list[DescribedReplica]:
+        """What every living node says of its own replicas; a node that does not answer is left out."""
+        return self._run(self._inner.describe_replicas, topics)
+
+    def list_offsets(
+        self, topic: str, partitions: Iterable[int] | None = None, *, timestamp_ms: int = LATEST
+    ) -> dict[int, FoundOffset]:
+        """Offsets by partition: LATEST (the HW), EARLIEST, MAX_TIMESTAMP, or by time in ms since 1970.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, or a leader's last refusal at the deadline.
+        """
+        return self._run(self._inner.list_offsets, topic, partitions, timestamp_ms=timestamp_ms)
+
+    def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
+        """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
+
+        ``offsets``: by partition the first offset to keep, at most the HW; LATEST (-1) means the HW. Leaders are
+        asked, again while a partition has none, for as long as this admin's ``timeout_ms``. Answers by partition, each
+        with the refusal that kept it from being complete, if any: OFFSET_OUT_OF_RANGE (nothing was deleted),
+        REQUEST_TIMED_OUT (the leader has deleted, an in-sync replica has not; ask again), NETWORK_EXCEPTION.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, CLUSTER_AUTHORIZATION_FAILED.
+            ValueError: ``offsets`` is empty.
+        """
+        return self._run(self._inner.delete_records, topic, offsets)
+
+    @property
+    def metadata_age_ms(self) -> int | None:
+        """How old the metadata that this admin follows may be, in ms (C62); None before it has started."""
+        return self._call(lambda: self._inner.metadata_age_ms)

@@ -1,0 +1,84 @@
+"""What `strandline consume` writes of a record."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import typer
+
+from strandline.cli.consume import Printer, RecordForm, printer_of
+from strandline.cli.record_format import read_format
+from strandline.core.types import Offset
+from strandline.records.codec import Record
+
+RECORD = Record(Offset(5), 1_500, b"moon", b"spring", (("a", b"1"), ("b", None), ("c", b"")))
+TOMBSTONE = Record(Offset(6), None, None, None, ())
+
+
+def write(text: str, record: Record = RECORD) -> bytes:
+    """One record of tides-2 in a format."""
+    return read_format(text)("tides", 2, record)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (r"%t[%p]@%o %T %k %v %h\n", b"tides[2]@5 1500 moon spring a=1,b,c=\n"),
+        ("%s %d", b"spring 1500"),
+        ("%K %V %S %H", b"4 6 6 3"),
+        (r"100%% %{%o%} %%{ \\ \t\r\0\x41\xff", b"100% {5} %{ \\ \t\r\0A\xff"),
+        ("æ", "æ".encode()),
+        ("", b""),
+    ],
+)
+def test_letters_are_those_of_kcat_and_rpk(text: str, written: bytes) -> None:
+    """Each letter of either tool gives its field, escapes give their byte, and nothing is added."""
+    assert write(text) == written
+
+
+def test_null_is_empty_and_its_size_is_below_zero() -> None:
+    """A tombstone is told from an empty value by its size; a record without a timestamp has -1."""
+    assert write("%k|%v|%h|%K|%V|%S|%H|%T", TOMBSTONE) == b"|||-1|-1|-1|0|-1"
+    assert write("%V", RECORD._replace(value=b"")) == b"0"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("%x", "%x is not known; known are %t"),
+        ("50%", "ends with a lone '%'"),
+        ("\\", "ends with a lone"),
+        (r"\q", r"\\q is not known"),
+        (r"\x1", r"\\x is not known"),
+        ("%v{hex}", "takes no braces"),
+    ],
+)
+def test_a_wrong_format_is_refused_before_the_first_record(text: str, said: str) -> None:
+    """A letter or escape that is not known is named, with those that are."""
+    with pytest.raises(typer.BadParameter, match=said):
+        read_format(text)
+
+
+@pytest.mark.parametrize(("output", "separator"), [(RecordForm.JSON, None), (RecordForm.TEXT, ":")])
+def test_a_format_stands_alone(output: RecordForm, separator: str | None) -> None:
+    """-f together with -o json or -K is rejected: one of them would be ignored."""
+    with pytest.raises(typer.BadParameter, match="without"):
+        printer_of(output, "%v", separator)
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "partitions", "line"),
+    [(True, 2, "[2]@5 moon=spring\n"), (True, 1, "moon=spring\n"), (False, 2, "moon=spring\n")],
+)
+def test_people_see_where_a_record_lies(
+    is_terminal: bool, partitions: int, line: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text on a terminal shows partition and offset where several partitions are read; a pipe gets the values."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    printer = Printer(form=RecordForm.TEXT, key_separator="=")
+    printer.read_from(partitions)
+    printer.show("tides", 2, RECORD)
+    sys.stdout.flush()
+
+    assert capfd.readouterr().out == line

@@ -1,0 +1,249 @@
+"""Records given in bounded lists, withheld, deserialized and intercepted: none is lost, given twice or out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+
+from strandline.client import Consumer, ConsumerRecord, DeserializationFailed, Interceptor, OffsetOutOfRange
+from strandline.records.codec import NewRecord, encode_batch
+
+
+def write(cluster: FakeCluster, *values: bytes | None, partition: int = 0, key: bytes | None = None) -> None:
+    """One batch of these values."""
+    cluster.append(cluster.tp(partition), encode_batch([NewRecord(key, value, 1) for value in values]))
+
+
+async def polled(consumer: Consumer[Any, Any], *, max_records: int = 500) -> list[list[Any]]:
+    """The values of every poll until the end."""
+    seen = []
+    while not consumer.is_finished:
+        seen.append([record.value for record in await consumer.poll(5_000, max_records=max_records)])
+    return seen
+
+
+async def test_a_poll_is_bounded_and_the_rest_comes_next() -> None:
+    """`max_records` bounds a poll; the position is behind what was given, and the next poll goes on there."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a", b"b", b"c")
+        await consumer.assign(TOPIC)
+        first = await consumer.poll(5_000, max_records=2)
+        position = consumer.position(TOPIC, 0)
+
+        assert [(record.offset, record.value) for record in first] == [(0, b"a"), (1, b"b")]
+        assert position == 2
+        assert await polled(consumer, max_records=2) == [[b"c"]]
+        assert await consumer.poll(0) == []
+
+
+async def test_a_poll_without_time_gives_what_is_buffered() -> None:
+    """A time-out of 0 returns buffered records and does not wait."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign(TOPIC)
+        nothing = await consumer.poll(0)
+        write(cluster, b"a")
+        await until(lambda: consumer.stats().buffered_bytes > 0)
+
+        assert nothing == []
+        assert [record.value for record in await consumer.poll(0)] == [b"a"]
+
+
+async def test_a_poll_must_ask_for_something() -> None:
+    """`max_records` below 1 is rejected."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        with pytest.raises(ValueError, match="max_records 0 must be positive"):
+            await consumer.poll(max_records=0)
+
+
+async def test_a_poll_takes_from_several_partitions() -> None:
+    """One poll has records of all partitions that have some, each partition's in order."""
+    async with fake_cluster(partitions=2) as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", b"b")
+        write(cluster, b"c", partition=1)
+        await consumer.assign(TOPIC)
+        await until(lambda: all(part.buffered_bytes for part in consumer.stats().partitions.values()))
+        records = await consumer.poll(0)
+
+        assert sorted(records) == sorted(records, key=lambda one: (one.partition, one.offset))
+        assert {(one.partition, one.offset) for one in records} == {(0, 0), (0, 1), (1, 0)}
+
+
+async def test_the_three_ways_to_read_go_on_where_another_was() -> None:
+    """Iteration, `poll` and `fetch_batches` share one position: each record comes once, whichever gives it."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, *(b"%d" % number for number in range(9)))
+        await consumer.assign(TOPIC)
+        one = await anext(consumer)
+        two = await consumer.poll(5_000, max_records=2)
+        three = await anext(consumer)
+        (rest,) = await consumer.fetch_batches(5_000)
+
+        assert [one.value, *(record.value for record in two), three.value] == [b"0", b"1", b"2", b"3"]
+        assert [record.value for record in rest.records] == [b"4", b"5", b"6", b"7", b"8"]
+        assert rest.epoch_starts == [(0, 1)]
+        # Everything came out of one fetch.
+        assert len(cluster.nodes[0].fetched) == 1
+
+
+async def test_what_is_paused_is_not_given_and_stays_buffered() -> None:
+    """A paused partition gives nothing, in any way to read, and goes on from its buffer when it is resumed."""
+    async with fake_cluster(partitions=2) as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", b"b", b"c")
+        await consumer.assign(TOPIC)
+        first = await anext(consumer)
+        consumer.pause((TOPIC, 0))
+        write(cluster, b"other", partition=1)
+        other = await anext(consumer)
+        write(cluster, b"more", partition=1)
+        (more,) = await consumer.fetch_batches(5_000)
+        nothing = (await consumer.poll(0), await consumer.fetch_batches(0))
+        paused = consumer.paused()
+        fetched = [one for one in cluster.nodes[0].fetched if one.partition == 0]
+        consumer.resume((TOPIC, 0))
+
+        assert (first.value, other.value, [record.value for record in more.records]) == (b"a", b"other", [b"more"])
+        assert nothing == ([], [])
+        assert paused == {(TOPIC, 0)}
+        assert [record.value for record in await consumer.poll(0)] == [b"b", b"c"]
+        # Nothing was fetched again, and nothing ahead while it was paused beyond the fetch under way.
+        assert [one.fetch_offset for one in fetched] == [0, 3]
+
+
+async def test_a_waiting_read_returns_what_is_resumed() -> None:
+    """A `poll` that waits gets the records of a partition that is resumed meanwhile."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a")
+        await consumer.assign(TOPIC)
+        await until(lambda: consumer.stats().buffered_bytes > 0)
+        consumer.pause()
+        waiting = asyncio.create_task(consumer.poll(10_000))
+        await asyncio.sleep(0)
+        consumer.resume()
+
+        assert [record.value for record in await waiting] == [b"a"]
+
+
+async def test_a_seek_and_an_error_pass_a_pause() -> None:
+    """A paused partition may be moved; that its position is not in the log is raised although it is paused."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a", b"b")
+        await consumer.assign(TOPIC)
+        await until(lambda: consumer.stats().buffered_bytes > 0)
+        consumer.pause()
+        consumer.seek(TOPIC, 0, 1)
+        position = consumer.position(TOPIC, 0)
+        consumer.resume()
+        (record,) = await consumer.poll(5_000)
+        consumer.seek(TOPIC, 0, 99)
+        await until(lambda: consumer._cursor(TOPIC, 0).failure is not None)
+        consumer.pause()
+
+        assert (position, record.value) == (1, b"b")
+        with pytest.raises(OffsetOutOfRange):
+            await consumer.poll(5_000)
+
+
+def read_by_poll(consumer: Consumer[Any, Any]) -> Callable[[], Any]:
+    async def one() -> Any:
+        return (await consumer.poll(5_000, max_records=1))[0]
+
+    return one
+
+
+def read_by_iteration(consumer: Consumer[Any, Any]) -> Callable[[], Any]:
+    return lambda: anext(consumer)
+
+
+@pytest.mark.parametrize("way", [read_by_poll, read_by_iteration])
+async def test_deserializers_make_keys_and_values(way: Callable[[Consumer[Any, Any]], Callable[[], Any]]) -> None:
+    """Keys and values are what the deserializers return; None is never deserialized."""
+    async with (
+        fake_cluster() as cluster,
+        Consumer(cluster.bootstrap, key=lambda key: key.decode(), value=int) as consumer,
+    ):
+        write(cluster, b"1", None, key=b"k")
+        write(cluster, b"2")
+        await consumer.assign(TOPIC)
+        read = way(consumer)
+        records = [await read() for _ in range(3)]
+
+        assert [(one.key, one.value) for one in records] == [("k", 1), ("k", None), (None, 2)]
+
+
+@pytest.mark.parametrize("way", [read_by_poll, read_by_iteration])
+async def test_a_record_that_cannot_be_deserialized(way: Callable[[Consumer[Any, Any]], Callable[[], Any]]) -> None:
+    """It is raised with the raw record and its place, and the next call goes on behind it."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, value=int) as consumer:
+        write(cluster, b"1", b"secret", b"3")
+        await consumer.assign(TOPIC)
+        read = way(consumer)
+        first = await read()
+        with pytest.raises(DeserializationFailed, match=r"t-0 at offset 1: the value .*ValueError") as caught:
+            await read()
+        position = consumer.position(TOPIC, 0)
+        third = await read()
+
+        assert (first.value, third.value) == (1, 3)
+        assert (caught.value.record.value, caught.value.field) == (b"secret", "value")
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert "secret" not in str(caught.value)
+        assert position == 2
+
+
+async def test_a_poll_ends_in_front_of_what_cannot_be_deserialized() -> None:
+    """Records before it in the same poll are returned first, those behind it after the error."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, value=int) as consumer:
+        write(cluster, b"1", b"2", b"x", b"4")
+        await consumer.assign(TOPIC)
+        before = await consumer.poll(5_000)
+        with pytest.raises(DeserializationFailed):
+            await consumer.poll(5_000)
+        behind = await consumer.poll(5_000)
+
+        assert [[record.value for record in records] for records in (before, behind)] == [[1, 2], [4]]
+
+
+class _Odd(Interceptor):
+    """Leaves even values out."""
+
+    def on_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+        return [record for record in records if record.value % 2]
+
+
+class _Broken(Interceptor):
+    """Damages its list, then fails."""
+
+    def on_records(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
+        records.clear()
+        raise LookupError("not today")
+
+
+@pytest.mark.parametrize("way", [read_by_poll, read_by_iteration])
+async def test_interceptors_see_deserialized_records(way: Callable[[Consumer[Any, Any]], Callable[[], Any]]) -> None:
+    """What an interceptor leaves out is not given, and counts as given."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, value=int, interceptors=[_Odd()]) as consumer:
+        write(cluster, b"0", b"1", b"2", b"3", b"4")
+        await consumer.assign(TOPIC)
+        read = way(consumer)
+
+        assert [(await read()).value, (await read()).value] == [1, 3]
+        assert await consumer.poll(100) == []
+        assert consumer.position(TOPIC, 0) == 5
+
+
+async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Its exception is logged, and the records are given as they were."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, interceptors=[_Broken()]) as consumer:
+        write(cluster, b"1", b"2")
+        await consumer.assign(TOPIC)
+        with caplog.at_level(logging.ERROR, "strandline.client"):
+            records = await consumer.poll(5_000)
+
+        assert [record.value for record in records] == [b"1", b"2"]
+        assert "on_records of _Broken failed" in caplog.text
+        assert "not today" in caplog.text

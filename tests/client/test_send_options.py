@@ -1,0 +1,230 @@
+"""What a user gives a producer besides bytes: serializers, partitioner, interceptors, callbacks; and deleted topics."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from tests.client.fake_cluster import TOPIC, fake_cluster, until
+
+from strandline.client import (
+    BatchOutcome,
+    BufferFull,
+    Interceptor,
+    OutgoingRecord,
+    Producer,
+    RecordMetadata,
+    Refused,
+    SendFailed,
+    SendToDeletedTopic,
+    SerializationFailed,
+    TopicDeleted,
+    topic_routes,
+)
+from strandline.core.errors import ErrorCode
+
+Done = tuple[RecordMetadata | None, SendFailed | None]
+
+
+async def test_serializers_make_bytes() -> None:
+    """Keys and values are sent as the serializers return them; None stays None: a tombstone, or no key."""
+    async with (
+        fake_cluster() as cluster,
+        Producer(cluster.bootstrap, key=str.encode, value=lambda value: json.dumps(value).encode()) as producer,
+    ):
+        await producer.send_and_wait(TOPIC, {"a": 1}, "k")
+        await producer.send(TOPIC, None, "k")
+        producer.send_nowait(TOPIC, [2])
+        await producer.flush()
+
+        records = [(record.key, record.value) for record in cluster.log().records()]
+        assert records == [(b"k", b'{"a": 1}'), (b"k", None), (None, b"[2]")]
+
+
+@pytest.mark.parametrize(
+    ("key", "why"), [(lambda _: 1 / 0, "ZeroDivisionError"), (lambda _: "text", "returned str instead of bytes")]
+)
+async def test_what_cannot_be_serialized_is_not_sent(key: object, why: str) -> None:
+    """The error names topic and field; nothing was buffered."""
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap, key=key) as producer:  # type: ignore[arg-type]
+        with pytest.raises(SerializationFailed, match=f"'t' was not sent: its key .*{why}") as caught:
+            await producer.send(TOPIC, b"v", "secret")  # type: ignore[arg-type]
+        with pytest.raises(SerializationFailed):
+            producer.send_nowait(TOPIC, b"v", "secret")  # type: ignore[arg-type]
+        buffered = producer.stats().buffered_bytes
+
+        assert (caught.value.topic, caught.value.field) == (TOPIC, "key")
+        assert "secret" not in str(caught.value)
+        assert buffered == 0
+
+
+async def test_a_partitioner_decides() -> None:
+    """It gets topic, serialized key and the number of partitions; a partition that is named goes past it."""
+    asked: list[tuple[str, bytes | None, int]] = []
+
+    def last(topic: str, key: bytes | None, count: int) -> int:
+        asked.append((topic, key, count))
+        return count - 1
+
+    async with (
+        fake_cluster(partitions=3) as cluster,
+        Producer(cluster.bootstrap, key=str.encode, partitioner=last) as producer,
+    ):
+        with_key = await producer.send_and_wait(TOPIC, b"v", "k")
+        without = await producer.send_and_wait(TOPIC, b"v")
+        named = await producer.send_and_wait(TOPIC, b"v", "k", partition=1)
+
+        assert (with_key.partition, without.partition, named.partition) == (2, 2, 1)
+        assert asked == [(TOPIC, b"k", 3), (TOPIC, None, 3)]
+
+
+async def test_a_partitioner_that_names_no_partition_is_refused() -> None:
+    """A partition that the topic does not have is rejected, and nothing is sent."""
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap, partitioner=lambda *_: 7) as producer:
+        with pytest.raises(Refused, match="partition 7 of topic 't' must be 0 to 0"):
+            await producer.send(TOPIC, b"v")
+
+
+class _Tag(Interceptor):
+    """Adds a header with its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        return record._replace(headers=[*record.headers, (self._name, b"")])
+
+
+class _Broken(Interceptor):
+    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        raise LookupError("not today")
+
+
+async def test_interceptors_change_records_in_their_order() -> None:
+    """Each gets what the one before returned, before it is serialized."""
+    async with (
+        fake_cluster() as cluster,
+        Producer(cluster.bootstrap, value=str.encode, interceptors=[_Tag("a"), _Tag("b")]) as producer,
+    ):
+        await producer.send_and_wait(TOPIC, "v")
+        (record,) = cluster.log().records()
+
+        assert (record.value, [name for name, _ in record.headers]) == (b"v", ["a", "b"])
+
+
+async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Its exception is logged, and the record is sent as the others leave it."""
+    async with (
+        fake_cluster() as cluster,
+        Producer(cluster.bootstrap, interceptors=[_Broken(), _Tag("b")]) as producer,
+    ):
+        with caplog.at_level(logging.ERROR, "strandline.client"):
+            await producer.send_and_wait(TOPIC, b"v")
+        (record,) = cluster.log().records()
+
+        assert [name for name, _ in record.headers] == ["b"]
+        assert "on_send of _Broken failed" in caplog.text
+
+
+async def test_each_record_can_call_back() -> None:
+    """`on_done` gets each record's own place once, whether it was sent with or without waiting."""
+    done: list[Done] = []
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+        await producer.ready(TOPIC)
+        await producer.send(TOPIC, b"a", timestamp_ms=7, on_done=lambda *end: done.append(end))
+        await producer.send(TOPIC, b"b")
+        producer.send_nowait(TOPIC, b"c", timestamp_ms=9, on_done=lambda *end: done.append(end))
+        await producer.flush()
+
+        assert done == [((TOPIC, 0, 0, 7), None), ((TOPIC, 0, 2, 9), None)]
+
+
+async def test_a_failed_record_calls_back_with_why() -> None:
+    """`on_done` gets the same failure that awaiting the delivery raises."""
+    done: list[Done] = []
+    async with fake_cluster() as cluster:
+        producer = Producer(cluster.bootstrap)
+        await producer.start()
+        cluster.move_leader(None)
+        await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
+        await producer.send(TOPIC, b"a", on_done=lambda *end: done.append(end))
+        await producer.close(flush=False)
+
+        ((metadata, failed),) = done
+        assert metadata is None
+        assert failed is not None
+        assert failed.is_definite
+        assert failed.refusal.code is ErrorCode.NETWORK_EXCEPTION
+
+
+async def test_a_callback_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """An exception in `on_done` or `on_delivery` is logged; other callbacks are called and the producer goes on."""
+    done: list[Done] = []
+
+    def fail(*_: object) -> None:
+        raise LookupError("not today")
+
+    def fail_too(_: BatchOutcome) -> None:
+        raise LookupError("nor tomorrow")
+
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap, on_delivery=fail_too) as producer:
+        with caplog.at_level(logging.ERROR, "strandline.client"):
+            await producer.send(TOPIC, b"a", on_done=fail)
+            await producer.send(TOPIC, b"b", on_done=lambda *end: done.append(end))
+            await producer.flush()
+            again = await producer.send_and_wait(TOPIC, b"c")
+
+        assert len(done) == 1
+        assert again.offset == 2
+        assert "not today" in caplog.text
+        assert "nor tomorrow" in caplog.text
+
+
+async def test_a_deleted_topic_ends_deliveries() -> None:
+    """What was on its way raises an error that is caught as SendFailed and as TopicDeleted, and says which topic."""
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+        cluster.move_leader(None)
+        await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
+        delivery = await producer.send(TOPIC, b"x")
+        cluster.delete_topic()
+        with pytest.raises(TopicDeleted) as caught:
+            await delivery
+
+        assert isinstance(caught.value, SendToDeletedTopic)
+        assert isinstance(caught.value, SendFailed)
+        assert (caught.value.topic, caught.value.partition, caught.value.is_definite) == (TOPIC, 0, True)
+        assert caught.value.refusal.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_sending_to_a_deleted_topic_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is TopicDeleted once the topic has been gone for a while, and not only after `max_block_ms`."""
+    monkeypatch.setattr(topic_routes, "DELETED_AFTER_MS", 50)
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+        await producer.send_and_wait(TOPIC, b"x")
+        cluster.delete_topic()
+        await until(lambda: producer._cluster.view.topic(TOPIC) is None)
+        with pytest.raises(TopicDeleted, match="topic 't' was deleted"):
+            await producer.send(TOPIC, b"y")
+        with pytest.raises(TopicDeleted):
+            producer.send_nowait(TOPIC, b"y")
+
+
+def test_a_deleted_topic_is_waited_for_at_most_5_s() -> None:
+    """The rule of U2."""
+    assert topic_routes.DELETED_AFTER_MS == 5_000
+
+
+async def test_a_topic_that_is_created_again_is_sent_to() -> None:
+    """A send that waits for a deleted topic goes to the new one of its name, and so do the next ones."""
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+        await producer.send_and_wait(TOPIC, b"old")
+        cluster.delete_topic()
+        await until(lambda: producer._cluster.view.topic(TOPIC) is None)
+        with pytest.raises(BufferFull):
+            producer.send_nowait(TOPIC, b"x")
+        cluster.recreate_topic()
+        await producer.send_and_wait(TOPIC, b"new")
+        await producer.send_and_wait(TOPIC, b"newer")
+
+        assert cluster.log().values() == [b"new", b"newer"]

@@ -1,0 +1,402 @@
+"""The blocking clients: the same names as the others, the same records, one thread, and no hang behind a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+from tests.client import sync_source
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+
+from strandline import client
+from strandline.client import (
+    ClientClosed,
+    DeserializationFailed,
+    ForkedAfterUse,
+    Interceptor,
+    RecordMetadata,
+    Refused,
+    SendFailed,
+    sync,
+)
+from strandline.client.loop_thread import LoopThread
+from strandline.core.errors import ErrorCode
+from strandline.core.types import Offset
+from strandline.records.codec import NewRecord, encode_batch
+
+T = TypeVar("T")
+
+
+def write(cluster: FakeCluster, *values: bytes, partition: int = 0) -> None:
+    """One batch of these values."""
+    cluster.append(cluster.tp(partition), encode_batch([NewRecord(None, value, 1) for value in values]))
+
+
+async def in_thread(program: Callable[[], T]) -> T:
+    """What a program without a loop returns; the cluster runs in ours meanwhile."""
+    async with asyncio.timeout(30):
+        return await asyncio.to_thread(program)
+
+
+def test_the_module_is_as_written() -> None:
+    """`strandline.client.sync` is what `make client-sync` writes from the asynchronous clients."""
+    assert sync_source.TARGET.read_text() == sync_source.written()
+
+
+@pytest.mark.parametrize("name", sync_source.CLIENTS)
+def test_both_have_the_same_names(name: str) -> None:
+    """Every public method and property of the one is one of the other, with the same parameters and defaults."""
+
+    def faces(cls: type) -> dict[str, Any]:
+        found = {}
+        for key, member in inspect.getmembers(cls):
+            if key.startswith("_") and key != "__init__":
+                continue
+            if isinstance(member, property):
+                found[key] = "property"
+            elif inspect.isfunction(member):
+                found[key] = [
+                    (one.name, one.kind, one.default) for one in inspect.signature(member).parameters.values()
+                ]
+        return found
+
+    assert faces(getattr(sync, name)) == faces(getattr(client, name))
+
+
+def test_a_delivery_has_the_same_names() -> None:
+    """`done` and `result`, which waits here, where the other one is awaited."""
+
+    def names(cls: type) -> set[str]:
+        return {name for name in vars(cls) if not name.startswith("_")}
+
+    assert names(sync.Delivery) == names(client.Delivery) == {"done", "result"}
+
+
+@pytest.mark.parametrize("name", sync_source.CLIENTS)
+def test_nothing_is_said_of_awaiting(name: str) -> None:
+    """A docstring that says "await" or "async" would be wrong here."""
+    cls = getattr(sync, name)
+    public = [member for name, member in inspect.getmembers(cls) if not name.startswith("_") or name == "__init__"]
+    said = [inspect.getdoc(one) or "" for one in (cls, *public)]
+
+    assert [text for text in said if re.search(r"await|async|event loop", text)] == []
+
+
+async def test_records_come_back() -> None:
+    """What a blocking producer sent, a blocking consumer reads with `for`, to the end."""
+
+    def program() -> tuple[list[RecordMetadata], list[tuple[int, bytes | None]]]:
+        with sync.Producer(cluster.bootstrap) as producer:
+            deliveries = [producer.send(TOPIC, b"%d" % number) for number in range(3)]
+            found = [delivery.result(5_000) for delivery in deliveries]
+            producer.send_and_wait(TOPIC, b"3")
+            done = deliveries[0].done
+        with sync.Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+            consumer.assign(TOPIC)
+            records = [(record.offset, record.value) for record in consumer]
+        assert done
+        return found, records
+
+    async with fake_cluster() as cluster:
+        found, records = await in_thread(program)
+
+    assert [one.offset for one in found] == [0, 1, 2]
+    assert records == [(number, b"%d" % number) for number in range(4)]
+
+
+async def test_a_position_is_behind_what_for_gave() -> None:
+    """Records that were unpacked and not given yet do not count, whichever call asks or reads next."""
+
+    def program() -> None:
+        with sync.Consumer(cluster.bootstrap) as consumer:
+            consumer.assign(TOPIC)
+            first = next(consumer)
+            assert (first.value, consumer.position(TOPIC, 0)) == (b"0", 1)
+            assert next(consumer).value == b"1"
+            assert consumer.stats().partitions[client.TopicPartition(TOPIC, 0)].position == 2
+            assert [record.value for record in consumer.poll(max_records=2)] == [b"2", b"3"]
+            assert next(consumer).value == b"4"
+            consumer.seek(TOPIC, 0, 1)
+            assert next(consumer).value == b"1"
+            consumer.pause((TOPIC, 0))
+            assert consumer.poll(50) == []
+            consumer.resume((TOPIC, 0))
+            assert next(consumer).value == b"2"
+            (rest,) = consumer.fetch_batches(5_000)
+            assert [record.value for record in rest.records] == [b"3", b"4", b"5"]
+
+    async with fake_cluster() as cluster:
+        write(cluster, *(b"%d" % number for number in range(6)))
+        await in_thread(program)
+
+
+async def test_records_are_converted_where_for_takes_them() -> None:
+    """Deserializers and interceptors see each record once, in the thread that iterates."""
+    threads: set[threading.Thread] = set()
+
+    def number(value: bytes) -> int:
+        threads.add(threading.current_thread())
+        return int(value)
+
+    class Odd(Interceptor):
+        def on_records(self, records: list[client.ConsumerRecord[Any, Any]]) -> list[client.ConsumerRecord[Any, Any]]:
+            threads.add(threading.current_thread())
+            return [record for record in records if record.value % 2]
+
+    def program() -> tuple[list[int | None], threading.Thread]:
+        seen: list[int | None] = []
+        with sync.Consumer(cluster.bootstrap, value=number, interceptors=[Odd()], stop_at_end=True) as consumer:
+            consumer.assign(TOPIC)
+            with pytest.raises(DeserializationFailed, match="offset 2"):
+                seen.extend(record.value for record in consumer)
+            assert consumer.position(TOPIC, 0) == 3
+            seen.extend(record.value for record in consumer)
+        return seen, threading.current_thread()
+
+    async with fake_cluster() as cluster:
+        write(cluster, b"0", b"1", b"x", b"3", b"4")
+        seen, thread = await in_thread(program)
+
+    assert seen == [1, 3]
+    assert threads == {thread}
+
+
+async def test_a_seek_behind_the_back_is_not_undone() -> None:
+    """When fetching moves the position meanwhile, what `for` had taken before does not move it back."""
+
+    def program() -> int | None:
+        with sync.Consumer(cluster.bootstrap) as consumer:
+            consumer.assign(TOPIC)
+            next(consumer)
+            cursor = consumer._inner._cursor(TOPIC, 0)
+            # As after an answer that the position is not in the log.
+            cursor.seek(offset=Offset(2))
+            return consumer.position(TOPIC, 0)
+
+    async with fake_cluster() as cluster:
+        write(cluster, b"0", b"1", b"2")
+        position = await in_thread(program)
+
+    assert position == 2
+
+
+async def test_errors_are_the_same() -> None:
+    """What the asynchronous clients raise comes out of the call that waits."""
+
+    def program() -> None:
+        with (
+            sync.Producer(cluster.bootstrap, max_block_ms=50) as producer,
+            pytest.raises(Refused, match="no topic is named 'other'"),
+        ):
+            producer.send("other", b"x")
+        with pytest.raises(ClientClosed):
+            producer.send(TOPIC, b"x")
+        with pytest.raises(ValueError, match="acks"):
+            sync.Producer(cluster.bootstrap, acks=7)
+        with sync.Admin(cluster.bootstrap) as admin:
+            assert admin.metadata_age_ms is not None
+            assert [topic.name for topic in admin.describe_topics()] == [TOPIC]
+
+    async with fake_cluster() as cluster:
+        await in_thread(program)
+
+
+async def test_a_delivery_that_takes_too_long() -> None:
+    """`result` raises TimeoutError at its time-out, and SendFailed when the record is given up."""
+
+    def program() -> None:
+        with sync.Producer(cluster.bootstrap) as producer:
+            producer.send_and_wait(TOPIC, b"x")
+            cluster_loop.call_soon_threadsafe(cluster.move_leader, None)
+            view = producer._inner._cluster.view
+            producer._run(until, lambda: view.leader_of(cluster.tp()) is None)
+            delivery = producer.send(TOPIC, b"y")
+            with pytest.raises(TimeoutError):
+                delivery.result(20)
+            producer.close(flush=False)
+            with pytest.raises(SendFailed) as failed:
+                delivery.result()
+            assert failed.value.refusal.code is ErrorCode.NETWORK_EXCEPTION
+
+    cluster_loop = asyncio.get_running_loop()
+    async with fake_cluster() as cluster:
+        await in_thread(program)
+
+
+async def test_all_clients_share_one_thread() -> None:
+    """Several clients, and several threads that use one, need one more thread in all."""
+
+    def program() -> set[str]:
+        with sync.Producer(cluster.bootstrap) as producer, sync.Admin(cluster.bootstrap) as admin:
+            sending = [
+                threading.Thread(target=producer.send_and_wait, args=(TOPIC, b"%d" % number)) for number in range(8)
+            ]
+            for thread in sending:
+                thread.start()
+            for thread in sending:
+                thread.join(10)
+            admin.list_nodes()
+            return {thread.name for thread in threading.enumerate() if "strandline" in thread.name}
+
+    async with fake_cluster() as cluster:
+        names = await in_thread(program)
+
+        assert names == {"strandline-client"}
+        assert sorted(value or b"" for value in cluster.log().values()) == [b"%d" % number for number in range(8)]
+
+
+async def test_a_callback_cannot_wait_for_a_client() -> None:
+    """It would wait for the thread that it runs in; it gets an error that says what to do instead."""
+    raised: list[BaseException] = []
+
+    def program() -> None:
+        def call(_: object, __: object) -> None:
+            try:
+                producer.flush()
+            except RuntimeError as error:
+                raised.append(error)
+
+        with sync.Producer(cluster.bootstrap) as producer:
+            producer.send(TOPIC, b"x", on_done=call).result(5_000)
+            producer.flush()
+
+    async with fake_cluster() as cluster:
+        await in_thread(program)
+
+    assert [str(error).partition(";")[0] for error in raised] == ["a callback of a client cannot wait for a client"]
+
+
+_INTERRUPTED = """
+import sys
+from strandline.client import sync
+with sync.Consumer(sys.argv[1]) as consumer:
+    consumer.assign(sys.argv[2])
+    print("reading", flush=True)
+    try:
+        next(consumer)
+    except KeyboardInterrupt:
+        print("interrupted", consumer.poll(50), flush=True)
+"""
+
+
+async def started(program: str, cluster: FakeCluster) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        cluster.bootstrap,
+        TOPIC,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_ctrl_c_ends_a_wait() -> None:
+    """The call that waits raises KeyboardInterrupt, its work ends, and the client can be used further."""
+    async with fake_cluster() as cluster, asyncio.timeout(30):
+        program = await started(_INTERRUPTED, cluster)
+        assert program.stdout is not None
+        await program.stdout.readline()
+        program.send_signal(signal.SIGINT)
+        said, errors = await program.communicate()
+
+    assert said.decode() == "interrupted []\n", errors.decode()[-2000:]
+    assert program.returncode == 0
+
+
+_PREFORK = """
+import os, sys
+from strandline.client import ForkedAfterUse, sync
+
+# As gunicorn with preload_app: the application is imported, and its clients are made, in the parent.
+made = sync.Producer(sys.argv[1], client_id="worker")
+lazily = None
+
+def handle(number):
+    global lazily
+    if lazily is None:
+        lazily = sync.Producer(sys.argv[1])
+        lazily.start()
+    return lazily.send_and_wait(sys.argv[2], b"request %d" % number).offset is not None
+
+def worker(number):
+    made.start()
+    made.send_and_wait(sys.argv[2], b"made %d" % number)
+    made.close()
+    handled = [handle(number) for _ in range(3)]
+    lazily.close()
+    return all(handled)
+
+def fork(work, *arguments):
+    pid = os.fork()
+    if not pid:
+        try:
+            os._exit(10 if work(*arguments) else 11)
+        except ForkedAfterUse as error:
+            os._exit(20 if "after the fork" in str(error) else 21)
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(30)
+    return pid
+
+workers = [fork(worker, number) for number in range(4)]
+print("workers", [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers], flush=True)
+made.start()
+made.send_and_wait(sys.argv[2], b"parent")
+
+def fresh():
+    sync.Producer(sys.argv[1]).start()
+
+for name, work in (("started", made.flush), ("close", made.close), ("fresh", fresh)):
+    print(name, os.waitstatus_to_exitcode(os.waitpid(fork(work), 0)[1]), flush=True)
+made.close()
+"""
+
+
+async def test_workers_that_are_forked_can_use_it() -> None:
+    """Each worker of a preloaded application produces with clients it starts; one started before a fork says so."""
+    async with fake_cluster() as cluster, asyncio.timeout(60):
+        program = await started(_PREFORK, cluster)
+        said, errors = await program.communicate()
+        values = cluster.log().values()
+
+    assert said.decode().splitlines() == [
+        "workers [10, 10, 10, 10]",
+        "started 20",
+        "close 20",
+        "fresh 20",
+    ], errors.decode()[-2000:]
+    assert sorted(value or b"" for value in values) == sorted(
+        [b"parent", *(b"made %d" % number for number in range(4)), *([b"request %d" % n for n in range(4)] * 3)]
+    )
+
+
+async def test_a_program_may_end_without_closing() -> None:
+    """A client that nobody closed keeps no process alive, and nothing is printed at its end."""
+    async with fake_cluster() as cluster, asyncio.timeout(30):
+        program = await started(
+            "import sys; from strandline.client import sync; p = sync.Producer(sys.argv[1]); p.start(); "
+            "p.send_and_wait(sys.argv[2], b'x'); print('sent')",
+            cluster,
+        )
+        said, errors = await program.communicate()
+
+    assert (said.decode(), errors.decode(), program.returncode) == ("sent\n", "", 0)
+
+
+def test_a_thread_is_no_other_processs() -> None:
+    """What is left of a parent's thread in a child is an error at once, whatever is asked of it."""
+    thread = LoopThread()
+    thread._pid = os.getpid() + 1
+    with pytest.raises(ForkedAfterUse, match=r"start clients after the fork \(in gunicorn: in the worker\)"):
+        thread.check()
+    thread._pid = os.getpid()
+    thread.close()
