@@ -240,6 +240,14 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         answer.partition_responses.append(row)
         return answer, False
 
+    async def Fetch(self, request: Any, context: Any) -> lpb.FetchResponse:  # noqa: N802
+        response = lpb.FetchResponse()
+        for topic in request.topics:
+            rows = response.responses.add(topic_id=topic.topic_id)
+            for part in topic.partitions:
+                rows.partitions.append(await self.fetch_row(topic.topic_id, part, request.max_bytes))
+        return response
+
     async def FetchStream(self, requests: Any, context: Any) -> None:  # noqa: N802
         parked: dict[TopicPartition, asyncio.Task[None]] = {}
         writing = asyncio.Lock()

@@ -6,12 +6,26 @@ import asyncio
 import dataclasses
 import logging
 import re
+from typing import Any, cast
 
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, Refuse, fake_cluster, until
 
-from strandline.client import Admin, Consumer, ConsumerStats, Producer, ProducerStats, TopicPartition
+from strandline.client import (
+    Admin,
+    Consumer,
+    ConsumerStats,
+    ControllerHint,
+    Producer,
+    ProducerStats,
+    Refusal,
+    Refused,
+    TopicPartition,
+    retry_log,
+)
 from strandline.client.logger import some_of
+from strandline.client.metadata import Cluster
+from strandline.client.repeating import ask_again
 from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode
 from strandline.records.codec import NewRecord, encode_batch
@@ -37,11 +51,14 @@ def test_only_what_lasts_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
         for now_ms in (6_001.0, 7_000.0, 9_000.0):
             retry.failed(now_ms, "still gone")
         retry.worked(9_500.0)
+        retry.failed(20_000.0, "again")
+        retry.failed(22_000.0, "again")
 
     assert short == 0
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "reading t-0: tried again for 1.0 s now: still gone"),
         ("INFO", "reading t-0: works again after 4.5 s"),
+        ("WARNING", "reading t-0: tried again for 2.0 s now: again"),
     ]
 
 
@@ -106,6 +123,56 @@ async def test_metadata_that_nobody_sends_is_warned_of(caplog: pytest.LogCapture
         await admin.close()
 
     assert caplog.records[0].getMessage().startswith("following metadata: tried again for")
+
+
+@pytest.mark.parametrize("work", ["finding offsets", "deleting records"])
+async def test_an_admin_that_waits_for_a_leader_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """What is asked of leaders again for long is a WARNING with the reason."""
+    monkeypatch.setattr(retry_log, "WARN_AFTER_MS", 10)
+    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=500) as admin:
+        cluster.move_leader(None)
+        await admin._cluster.wait_for(
+            lambda view: view.topic(TOPIC) if view.leader_of(cluster.tp()) is None else None,
+            otherwise=Refusal(ErrorCode.NONE),
+        )
+        with caplog.at_level(logging.WARNING, LOGGER):
+            if work == "finding offsets":
+                with pytest.raises(Refused):
+                    await admin.list_offsets(TOPIC)
+            else:
+                await admin.delete_records(TOPIC, {0: 0})
+
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(rf"{work}: tried again for \d\.\d s now: no leader is known", line)
+
+
+async def test_an_admin_that_waits_for_a_controller_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question that is asked again while controllers change is a WARNING, and an INFO once it is answered."""
+    monkeypatch.setattr(retry_log, "WARN_AFTER_MS", 10)
+    standby = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "another decides", hint=ControllerHint("STANDBY")))
+    answers = [standby, standby, standby, "answer"]
+
+    class Scripted:
+        timeout_ms = 10_000
+
+        async def ask_controller(self, *_: object, **__: object) -> object:
+            answer = answers.pop(0)
+            if isinstance(answer, Refused):
+                raise answer
+            return answer
+
+    with caplog.at_level(logging.INFO, LOGGER):
+        answer = await ask_again(cast("Cluster", Scripted()), lambda to: to.ListNodes, cast("Any", "request"))
+
+    assert answer == "answer"
+    assert [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records] == [
+        ("WARNING", "asking a controller"),
+        ("INFO", "asking a controller"),
+    ]
 
 
 async def test_assignments_and_leader_moves_are_lines(caplog: pytest.LogCaptureFixture) -> None:

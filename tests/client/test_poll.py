@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 
-from strandline.client import Consumer, ConsumerRecord, DeserializationFailed, Interceptor, OffsetOutOfRange
+from strandline.client import (
+    Consumer,
+    ConsumerRecord,
+    DeserializationFailed,
+    Interceptor,
+    OffsetOutOfRange,
+    TopicDeleted,
+)
 from strandline.records.codec import NewRecord, encode_batch
 
 
@@ -122,10 +129,45 @@ async def test_a_waiting_read_returns_what_is_resumed() -> None:
         await until(lambda: consumer.stats().buffered_bytes > 0)
         consumer.pause()
         waiting = asyncio.create_task(consumer.poll(10_000))
-        await asyncio.sleep(0)
+        await until(lambda: bool(consumer._news._waiters))
         consumer.resume()
 
         assert [record.value for record in await waiting] == [b"a"]
+
+
+async def test_nothing_more_is_fetched_for_what_is_paused() -> None:
+    """The fetch under way is answered into the buffer; the next one waits for `resume`."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a")
+        await consumer.assign(TOPIC)
+        await until(lambda: len(cluster.nodes[0].fetched) == 2)
+        consumer.pause()
+        write(cluster, b"b")
+        await until(lambda: len(consumer._cursor(TOPIC, 0).chunks) == 2)
+        outstanding = consumer._cursor(TOPIC, 0).outstanding
+        consumer.resume()
+
+        assert outstanding is None
+        assert [record.value for record in await consumer.poll(5_000)] == [b"a", b"b"]
+
+
+async def test_a_paused_topic_that_is_deleted() -> None:
+    """What was fetched stays withheld until `resume`, and the error comes behind it."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, b"a")
+        await consumer.assign(TOPIC)
+        await until(lambda: consumer.stats().buffered_bytes > 0)
+        consumer.pause()
+        cluster.delete_topic()
+        await until(lambda: consumer._cursor(TOPIC, 0).failure is not None)
+        withheld = (await consumer.poll(0), await consumer.fetch_batches(0))
+        consumer.resume()
+        given = await consumer.poll(0)
+
+        assert withheld == ([], [])
+        assert [record.value for record in given] == [b"a"]
+        with pytest.raises(TopicDeleted):
+            await consumer.poll(5_000)
 
 
 async def test_a_seek_and_an_error_pass_a_pause() -> None:

@@ -279,8 +279,8 @@ import sys
 from strandline.client import sync
 with sync.Consumer(sys.argv[1]) as consumer:
     consumer.assign(sys.argv[2])
-    print("reading", flush=True)
     try:
+        print("reading", flush=True)
         next(consumer)
     except KeyboardInterrupt:
         print("interrupted", consumer.poll(50), flush=True)
@@ -312,12 +312,42 @@ async def test_ctrl_c_ends_a_wait() -> None:
     assert program.returncode == 0
 
 
+_ABANDONED = """
+import sys
+from strandline.client import sync
+with sync.Producer(sys.argv[1]) as producer:
+    try:
+        print("sending", flush=True)
+        producer.send(sys.argv[2], b"abandoned")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    producer.send_and_wait(sys.argv[2], b"kept")
+"""
+
+
+async def test_work_that_was_interrupted_is_not_done_later() -> None:
+    """A record whose `send` was ended by Ctrl-C while it waited for its topic is never sent."""
+    async with fake_cluster() as cluster, asyncio.timeout(30):
+        cluster.has_topic = False
+        program = await started(_ABANDONED, cluster)
+        assert program.stdout is not None
+        await program.stdout.readline()
+        program.send_signal(signal.SIGINT)
+        await program.stdout.readline()
+        cluster.recreate_topic()
+        _, errors = await program.communicate()
+
+    assert cluster.log().values() == [b"kept"], errors.decode()[-2000:]
+
+
 _PREFORK = """
 import os, sys
 from strandline.client import ForkedAfterUse, sync
 
 # As gunicorn with preload_app: the application is imported, and its clients are made, in the parent.
 made = sync.Producer(sys.argv[1], client_id="worker")
+# Needs the thread, and no connection.
+assert sync.Admin(sys.argv[1]).metadata_age_ms is None
 lazily = None
 
 def handle(number):

@@ -36,6 +36,7 @@ from strandline.client.errors import (
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
 from strandline.client.interceptor import Interceptor, OutgoingRecord
+from strandline.client.lag import Lag
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 from strandline.client.producer import Producer
 from strandline.client.serialization import DeserializationFailed, SerializationFailed
@@ -83,6 +84,7 @@ __all__ = [
     "FoundOffset",
     "Interceptor",
     "LATEST",
+    "Lag",
     "LeaderEpoch",
     "ListedNode",
     "LogTruncated",

@@ -115,7 +115,9 @@ class PartitionBuffer:
             batch = self._begin(key, value, timestamp_ms, headers)
         builder = batch.builder
         assert builder is not None
-        size = len(value or b"") + len(key or b"") + _PER_RECORD_BYTES + sum(len(n) + len(v or b"") for n, v in headers)
+        size = len(value or b"") + len(key or b"") + _PER_RECORD_BYTES
+        if headers:
+            size += sum(len(name) + len(content or b"") for name, content in headers)
         batch.reserved_bytes += size
         self._memory.used_bytes += size
         index = len(builder) - 1

@@ -24,6 +24,7 @@ from strandline.client.errors import ClientClosed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
 from strandline.client.fetching import FetchCounts, Fetching, FetchPolicy
 from strandline.client.interceptor import Interceptor
+from strandline.client.lag import Lag, LagMeter
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.client.positions import PositionFinder
@@ -252,6 +253,18 @@ class Consumer(Generic[K, V]):
         """With ``stop_at_end``: whether everything was given."""
         cursors = self._running().cursors.values()
         return self._stop_at_end and all(cursor.is_finished for cursor in cursors)
+
+    async def lag(self) -> dict[TopicPartition, Lag]:
+        """How far each partition is behind what this consumer may read, asked of the leaders now.
+
+        Partitions whose position is not found yet, or whose leader does not answer, are left out.
+
+        Raises:
+            Refused: a partition cannot be read.
+        """
+        cursors = dict(self._running().cursors)
+        found = await LagMeter(self._cluster, self._policy.isolation_level).measure(cursors.values())
+        return {_name(cursors[tp]): lag for tp, lag in found.items()}
 
     def stats(self) -> ConsumerStats:
         """Counts since this consumer was made, and where it stands in each partition."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import Cluster
+from strandline.client.retry_log import RetryLog
 from strandline.client.view import Leader
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
@@ -51,6 +52,7 @@ class RecordDeleter:
         done: dict[TopicPartition, DeletedRecords] = {}
         why: dict[TopicPartition, Refusal] = {}
         backoff = Backoff()
+        retry = RetryLog("deleting records")
         loop = asyncio.get_running_loop()
         end_s = loop.time() + deadline_ms / 1000
         while missing := {tp: offset for tp, offset in offsets.items() if tp not in done}:
@@ -59,6 +61,7 @@ class RecordDeleter:
                 break
             await self._ask_leaders(missing, left_ms, done, why)
             if len(done) < len(offsets):
+                retry.failed(loop.time() * 1000, next((str(one) for one in why.values()), "no leader is known"))
                 await asyncio.sleep(min(backoff.next_s(), max(0.0, end_s - loop.time())))
         for tp in missing:
             refusal = why.get(tp, Refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp.partition} has no leader"))

@@ -19,6 +19,7 @@ from strandline.client.logger import log, some_of
 from strandline.client.metadata import Cluster
 from strandline.client.produce_link import ProduceLink, ProduceTerms, Sent
 from strandline.client.producer_settings import ProducerSettings
+from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
@@ -205,14 +206,17 @@ class Dispatcher:
 
     async def _renew_lane(self, tp: TopicPartition, lane: PartitionLane) -> None:
         backoff = Backoff()
+        retry = RetryLog(f"asking for a new producer id for {lane.name}")
         try:
             while lane.needs_identity and not self._is_closed:
                 try:
                     identity = await self._init_producer_id()
-                except (Refused, ClusterUnreachable):
+                except (Refused, ClusterUnreachable) as error:
+                    retry.failed(self.now_ms(), str(error))
                     # The tick gives the batches up when their time is over; until then it is worth asking.
                     await asyncio.sleep(backoff.next_s())
                     continue
+                retry.worked(self.now_ms())
                 if lane.needs_identity:
                     lane.renew(identity)
         finally:

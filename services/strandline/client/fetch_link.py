@@ -96,7 +96,7 @@ class LeaderLink:
     def name(self, number: int, wanted: Sequence[Wanted]) -> None:
         """Fetch these partitions, under this number."""
         message = self._message(number)
-        message.topics.extend(_topics(wanted, self._terms.max_bytes))
+        message.topics.extend(fetch_topics(wanted, self._terms.max_bytes))
         self._messages.put_nowait(message)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -223,7 +223,7 @@ class FollowerLink:
             min_bytes=terms.min_bytes,
             max_bytes=terms.max_bytes,
             isolation_level=terms.isolation_level,
-            topics=_topics(wanted, terms.max_bytes),
+            topics=fetch_topics(wanted, terms.max_bytes),
         )
 
     def _answered(
@@ -236,7 +236,8 @@ class FollowerLink:
         _hand_on(self, lambda tp: numbers.get(tp, 0), response.responses, self._on_answer)
 
 
-def _topics(wanted: Iterable[Wanted], max_bytes: int) -> list[partition_pb2.FetchTopic]:
+def fetch_topics(wanted: Iterable[Wanted], max_bytes: int) -> list[partition_pb2.FetchTopic]:
+    """What a fetch asks for, by topic."""
     topics = []
     for topic_id, parts in by_topic(wanted, lambda one: one.tp):
         topic = partition_pb2.FetchTopic(topic_id=topic_id)

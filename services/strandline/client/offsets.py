@@ -7,11 +7,13 @@ never taken for the log; "not settled yet" (KIP-207) is asked again, never guess
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import Cluster
+from strandline.client.retry_log import RetryLog
 from strandline.client.view import Leader
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetQuestion
@@ -54,11 +56,13 @@ class OffsetFinder:
         found: dict[TopicPartition, FoundOffset] = {}
         why: dict[TopicPartition, Refusal] = {}
         backoff = Backoff()
+        retry = RetryLog("finding offsets")
         try:
             async with asyncio.timeout(deadline_ms / 1000):
                 while missing := {tp: time for tp, time in wanted.items() if tp not in found}:
                     await self._ask_leaders(missing, found, why)
                     if len(found) < len(wanted):
+                        retry.failed(time.monotonic() * 1000, _reason(why))
                         await asyncio.sleep(backoff.next_s())
         except TimeoutError:
             tp = next((tp for tp in wanted if tp not in found), None)
@@ -67,6 +71,7 @@ class OffsetFinder:
                 return found
             refusal = why.get(tp, Refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp.partition} has no leader"))
             raise Refused.of(refusal) from None
+        retry.worked(time.monotonic() * 1000)
         return found
 
     async def find_some(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
@@ -116,3 +121,7 @@ class OffsetFinder:
                 why[answer.tp] = answer.refusal
             else:
                 raise Refused.of(answer.refusal)
+
+
+def _reason(why: Mapping[TopicPartition, Refusal]) -> str:
+    return next((str(refusal) for refusal in why.values()), "no leader is known")

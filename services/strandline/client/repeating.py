@@ -12,6 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from strandline.client.errors import ClusterUnreachable, ControllersAway
+from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.rpc.channels import Backoff
 
@@ -56,13 +57,13 @@ async def ask_until_answered(
     limit_ms = deadline_ms or cluster.timeout_ms
     ends_at = time.monotonic() + limit_ms / 1000
     backoff = Backoff()
+    retry = RetryLog("asking a controller")
     lost: ClusterUnreachable | None = None
     while True:
         left_ms = max(1, int((ends_at - time.monotonic()) * 1000))
         error: Exception
         try:
             answer = await cluster.ask_controller(method, request, deadline_ms=left_ms)
-            return Answered(answer, may_repeat=lost is not None)
         except ControllersAway as away:
             if lost is None:
                 raise
@@ -73,6 +74,10 @@ async def ask_until_answered(
             if not _is_taken_over(refused.refusal):
                 raise
             error = refused
+        else:
+            retry.worked(time.monotonic() * 1000)
+            return Answered(answer, may_repeat=lost is not None)
+        retry.failed(time.monotonic() * 1000, str(error))
         pause_s = backoff.next_s()
         if time.monotonic() + pause_s >= ends_at:
             # Of a question that was sent once, nobody may believe that nothing was done.

@@ -36,6 +36,7 @@ from strandline.client.described import (
 from strandline.client.errors import SendFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
 from strandline.client.interceptor import Interceptor
+from strandline.client.lag import Lag
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
 from strandline.client.offsets import LATEST, FoundOffset
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
@@ -439,6 +440,16 @@ class Consumer(BlockingReader, Generic[K, V]):
     def is_finished(self) -> bool:
         """With ``stop_at_end``: whether everything was given."""
         return self._call(lambda: self._inner.is_finished)
+
+    def lag(self) -> dict[TopicPartition, Lag]:
+        """How far each partition is behind what this consumer may read, asked of the leaders now.
+
+        Partitions whose position is not found yet, or whose leader does not answer, are left out.
+
+        Raises:
+            Refused: a partition cannot be read.
+        """
+        return self._run(self._inner.lag)
 
     def stats(self) -> ConsumerStats:
         """Counts since this consumer was made, and where it stands in each partition."""

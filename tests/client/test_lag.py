@@ -1,0 +1,76 @@
+"""How far behind a consumer is: by what leaders say, without moving anything."""
+
+from __future__ import annotations
+
+import time
+
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+
+from strandline.client import Consumer, Lag, TopicPartition
+from strandline.records.codec import NewRecord, encode_batch
+
+PLACE = TopicPartition(TOPIC, 0)
+
+
+def write(cluster: FakeCluster, *ages_s: float, partition: int = 0) -> None:
+    """One batch of records that are this old."""
+    now_ms = int(time.time() * 1000)
+    rows = [NewRecord(None, b"v", now_ms - int(age_s * 1000)) for age_s in ages_s]
+    cluster.append(cluster.tp(partition), encode_batch(rows))
+
+
+def is_about(lag: Lag, records: int, seconds: float) -> bool:
+    """Whether it is this many records, and these seconds or a little more."""
+    return lag.records == records and lag.seconds is not None and seconds - 0.01 <= lag.seconds < seconds + 60
+
+
+async def test_nothing_is_behind_at_the_end() -> None:
+    """At the high watermark a partition is 0 records and 0 seconds behind, an empty one too."""
+    async with fake_cluster(partitions=2) as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, 100)
+        await consumer.assign(TOPIC)
+        await consumer.poll(5_000)
+        await until(lambda: consumer.position(TOPIC, 1) is not None)
+
+        assert await consumer.lag() == {PLACE: Lag(0, 0.0), TopicPartition(TOPIC, 1): Lag(0, 0.0)}
+
+
+async def test_the_next_record_says_how_old() -> None:
+    """Whether it is unpacked, buffered or still at the leader, and inside of a batch."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, 900, 800, 700)
+        await consumer.assign(TOPIC)
+        await until(lambda: consumer.stats().buffered_bytes > 0)
+        buffered = (await consumer.lag())[PLACE]
+        await anext(consumer)
+        unpacked = (await consumer.lag())[PLACE]
+        consumer.pause()
+        consumer.seek(TOPIC, 0, 2)
+        at_the_leader = (await consumer.lag())[PLACE]
+        position = consumer.position(TOPIC, 0)
+
+        assert is_about(buffered, 3, 900), buffered
+        assert is_about(unpacked, 2, 800), unpacked
+        assert is_about(at_the_leader, 1, 700), at_the_leader
+        assert position == 2
+        assert consumer.stats().partitions[PLACE].position == 2
+
+
+async def test_a_clock_that_is_behind_gives_no_negative_lag() -> None:
+    """A record from the future is 0 seconds old."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        write(cluster, -3_600)
+        await consumer.assign(TOPIC)
+        await until(lambda: consumer.stats().buffered_bytes > 0)
+
+        assert (await consumer.lag())[PLACE] == Lag(1, 0.0)
+
+
+async def test_a_partition_without_a_leader_is_left_out() -> None:
+    """Nothing is guessed of a partition that nobody leads."""
+    async with fake_cluster(partitions=2) as cluster, Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign(TOPIC, start=0)
+        cluster.move_leader(None, partition=1)
+        await until(lambda: consumer._cluster.view.leader_of(cluster.tp(1)) is None)
+
+        assert set(await consumer.lag()) == {PLACE}
