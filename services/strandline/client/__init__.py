@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strandline.client.admin import Admin
 from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
+from strandline.client.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.consumer import Consumer
 from strandline.client.deletion import DeletedRecords
 from strandline.client.delivery import BatchOutcome, Delivery, RecordMetadata
@@ -25,6 +26,7 @@ from strandline.client.errors import (
     BufferFull,
     ClientClosed,
     ClusterUnreachable,
+    CommitFailed,
     ControllersAway,
     LogTruncated,
     NotAController,
@@ -56,6 +58,7 @@ __all__ = [
     "BufferFull",
     "ClientClosed",
     "ClusterUnreachable",
+    "CommitFailed",
     "Compression",
     "ConfigSource",
     "Consumer",
@@ -92,7 +95,9 @@ __all__ = [
     "NewRecord",
     "NotAController",
     "Offset",
+    "OffsetAndMetadata",
     "OffsetOutOfRange",
+    "Offsets",
     "Outcome",
     "OutgoingRecord",
     "PartitionStats",
