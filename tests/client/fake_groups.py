@@ -125,3 +125,21 @@ class _FakeCoordinator(pb_grpc.GroupServiceServicer):
                 row = group.topics.add(name=name)
                 row.partitions.add(partition_index=index, committed_offset=known.get((name, index)))
         return response
+
+    async def DeleteGroups(self, request: Any, context: Any) -> pb.DeleteGroupsResponse:  # noqa: N802
+        response = pb.DeleteGroupsResponse()
+        refusal = self._refusal()
+        for name in request.groups_names:
+            row = response.results.add(group_id=name)
+            if refusal is None and self.groups.committed.pop(name, None) is None:
+                refusal = ErrorCode.GROUP_ID_NOT_FOUND
+            if refusal is not None:
+                row.error_code, row.error_message = int(refusal), refusal.name  # type: ignore[assignment]
+            if refusal is ErrorCode.NOT_COORDINATOR:
+                self._hint(row.current_coordinator)
+        return response
+
+    async def ListGroups(self, request: Any, context: Any) -> pb.ListGroupsResponse:  # noqa: N802
+        is_here = self.groups.coordinator == self.node_id
+        names = sorted(self.groups.committed) if is_here else []
+        return pb.ListGroupsResponse(groups=[{"group_id": one, "group_state": "Empty"} for one in names])

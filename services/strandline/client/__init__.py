@@ -22,6 +22,7 @@ from strandline.client.described import (
     ReplicaState,
     TopicConfig,
 )
+from strandline.client.described_groups import DescribedGroup, DescribedMember, ListedGroup
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
@@ -72,7 +73,9 @@ __all__ = [
     "DescribedCluster",
     "DescribedController",
     "DescribedFollower",
+    "DescribedGroup",
     "DescribedLeader",
+    "DescribedMember",
     "DescribedNode",
     "DescribedPartition",
     "DescribedReplica",
@@ -89,6 +92,7 @@ __all__ = [
     "LATEST",
     "Lag",
     "LeaderEpoch",
+    "ListedGroup",
     "ListedNode",
     "LogTruncated",
     "MAX_TIMESTAMP",

@@ -34,6 +34,7 @@ from strandline.client.described import (
     DescribedTopic,
     TopicConfig,
 )
+from strandline.client.described_groups import DescribedGroup, ListedGroup
 from strandline.client.errors import CommitFailed, SendFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
 from strandline.client.interceptor import Interceptor
@@ -42,6 +43,7 @@ from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
 from strandline.client.offsets import LATEST, FoundOffset
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
 from strandline.client.topic_partition import TopicPartition
+from strandline.core.errors import Refusal
 from strandline.core.types import Acks, Offset
 from strandline.records.batch import Buffer
 from strandline.records.codec import Headers, NewRecord
@@ -753,6 +755,56 @@ class Admin(Blocking):
             ValueError: ``offsets`` is empty.
         """
         return self._run(self._inner.delete_records, topic, offsets)
+
+    def list_groups(self, *, states: Iterable[str] = ()) -> list[ListedGroup]:
+        """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
+
+        Raises:
+            ClusterUnreachable: a living node did not answer, so that its groups are not known.
+            Refused: COORDINATOR_LOAD_IN_PROGRESS, a node does not know its groups yet.
+        """
+        return self._run(self._inner.list_groups, states=states)
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
+        """Groups with their members, in this order.
+
+        Raises:
+            Refused: GROUP_ID_NOT_FOUND for the first that does not exist.
+        """
+        return self._run(self._inner.describe_groups, group_ids)
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What a group has committed, of all partitions without any; None where nothing is.
+
+        Raises:
+            Refused: the coordinator refused, or did not answer in time.
+        """
+        return self._run(self._inner.list_group_offsets, group_id, partitions)
+
+    def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.
+
+        Raises:
+            CommitFailed: some were not committed. UNKNOWN_MEMBER_ID: the group has members.
+            ValueError: ``offsets`` is empty.
+        """
+        self._run(self._inner.alter_group_offsets, group_id, offsets, metadata=metadata)
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, Refusal | None]:
+        """Delete what a group has committed; by partition why it was not, None if it is gone.
+
+        Raises:
+            Refused: the coordinator refused all of it.
+        """
+        return self._run(self._inner.delete_group_offsets, group_id, partitions)
+
+    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
+        """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
+        return self._run(self._inner.delete_groups, group_ids)
 
     @property
     def metadata_age_ms(self) -> int | None:
