@@ -171,6 +171,24 @@ async def test_one_commit_is_under_way_and_later_ones_are_merged() -> None:
         assert ended == [(1, None), (2, None), (3, None)]
 
 
+async def test_a_commit_that_a_close_cuts_off_ends() -> None:
+    """Nobody waits for ever: what was under way may appear, what had not been sent never does."""
+    async with fake_cluster() as cluster, _consumer(cluster, auto_commit=False) as consumer:
+        await consumer.assign(TOPIC)
+        cluster.groups.hold = asyncio.Event()
+        first = asyncio.create_task(consumer.commit({(TOPIC, 0): 1}))
+        await until(lambda: len(cluster.groups.commits) == 1)
+        second = asyncio.create_task(consumer.commit({(TOPIC, 0): 2}))
+        await asyncio.sleep(0)
+        await consumer.close()
+        async with asyncio.timeout(5):
+            failures = await asyncio.gather(first, second, return_exceptions=True)
+        cluster.groups.hold.set()
+
+    outcomes = [one.refusal.outcome for one in failures if isinstance(one, CommitFailed)]
+    assert outcomes == [Outcome.MAY_APPEAR, Outcome.NOT_APPENDED]
+
+
 async def test_what_is_in_hand_is_not_committed_by_itself() -> None:
     """Only what was given before the present poll is, at the end as at every interval (U4)."""
     async with fake_cluster() as cluster:

@@ -13,12 +13,14 @@ from strandline.client.background import Background
 from strandline.client.committed_offsets import OffsetAndMetadata
 from strandline.client.errors import CommitFailed
 from strandline.client.topic_partition import TopicPartition
-from strandline.core.errors import Refusal
+from strandline.core.errors import ErrorCode, Outcome, Refusal
 
 Positions = dict[TopicPartition, OffsetAndMetadata]
 Send = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Awaitable[dict[TopicPartition, Refusal]]]
 """Commits; returns the partitions that were refused."""
 Done = Callable[[Positions, CommitFailed | None], None]
+_CUT_OFF = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed meanwhile", Outcome.MAY_APPEAR)
+_NOT_SENT = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed before", Outcome.NOT_APPENDED)
 
 
 class _Asked(NamedTuple):
@@ -50,12 +52,21 @@ class Commits:
                 merged: Positions = {}
                 for one in asked:
                     merged |= one.offsets
-                failed = await self._send(merged)
-                for one in asked:
-                    if one.done is not None:
-                        one.done(one.offsets, self._failure(one.offsets, failed))
+                failed = dict.fromkeys(merged, _CUT_OFF)
+                try:
+                    failed = await self._send(merged)
+                finally:
+                    self._tell(asked, failed)
         finally:
             self._is_sending = False
+            rest, self._asked = self._asked, []
+            for one in rest:
+                self._tell([one], dict.fromkeys(one.offsets, _NOT_SENT))
+
+    def _tell(self, asked: list[_Asked], failed: Mapping[TopicPartition, Refusal]) -> None:
+        for one in asked:
+            if one.done is not None:
+                one.done(one.offsets, self._failure(one.offsets, failed))
 
     def _failure(self, offsets: Positions, failed: Mapping[TopicPartition, Refusal]) -> CommitFailed | None:
         refused = {tp: failed[tp] for tp in offsets if tp in failed}
