@@ -164,6 +164,9 @@ async def test_one_commit_is_under_way_and_later_ones_are_merged() -> None:
         consumer.commit_nowait({(TOPIC, 0): 2}, done)
         consumer.commit_nowait({(TOPIC, 1): 9})
         consumer.commit_nowait({(TOPIC, 0): 3}, done)
+        # What was sent before this question would have come before it.
+        await consumer.committed()
+        assert cluster.groups.commits == [{0: 1}]
         cluster.groups.hold.set()
         await until(lambda: len(ended) == 3)
 
