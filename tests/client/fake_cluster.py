@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
+from tests.client.fake_groups import FakeGroups
 
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
@@ -166,6 +167,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         leader_service_pb2_grpc.add_LeaderServiceServicer_to_server(self, self.server)
         # Both services have a Fetch; the follower's is its own object.
         follower_service_pb2_grpc.add_FollowerServiceServicer_to_server(_FollowerFace(self), self.server)
+        self.cluster.groups.add_to(self.server, self.node_id)
         port = self.server.add_insecure_port(f"127.0.0.1:{self.endpoint.port}")
         self.endpoint = Endpoint("127.0.0.1", port)
         await self.server.start()
@@ -471,6 +473,7 @@ class FakeCluster:
             TopicPartition(TOPIC_ID, index): (0, 1) for index in range(partition_count)
         }
         self._logs = {index: FakeLog() for index in range(partition_count)}
+        self.groups = FakeGroups(self)
         self.has_topic = True
         self.offset = 1
         self.controller_epoch = 1
@@ -509,6 +512,7 @@ class FakeCluster:
             for tp, (leader, epoch) in self.leaders.items()
         )
         topics = (TopicImage(name=TOPIC, topic_id=self.topic_id, partitions=partitions),) if self.has_topic else ()
+        topics += (self.groups.image(),) if self.groups.has_topic else ()
         nodes = tuple(
             NodeImage(
                 node_id=NodeId(node.node_id),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strandline.client.admin import Admin
 from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
+from strandline.client.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.consumer import Consumer
 from strandline.client.deletion import DeletedRecords
 from strandline.client.delivery import BatchOutcome, Delivery, RecordMetadata
@@ -21,10 +22,12 @@ from strandline.client.described import (
     ReplicaState,
     TopicConfig,
 )
+from strandline.client.described_groups import DescribedGroup, DescribedMember, ListedGroup
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
     ClusterUnreachable,
+    CommitFailed,
     ControllersAway,
     LogTruncated,
     NotAController,
@@ -56,6 +59,7 @@ __all__ = [
     "BufferFull",
     "ClientClosed",
     "ClusterUnreachable",
+    "CommitFailed",
     "Compression",
     "ConfigSource",
     "Consumer",
@@ -69,7 +73,9 @@ __all__ = [
     "DescribedCluster",
     "DescribedController",
     "DescribedFollower",
+    "DescribedGroup",
     "DescribedLeader",
+    "DescribedMember",
     "DescribedNode",
     "DescribedPartition",
     "DescribedReplica",
@@ -86,13 +92,16 @@ __all__ = [
     "LATEST",
     "Lag",
     "LeaderEpoch",
+    "ListedGroup",
     "ListedNode",
     "LogTruncated",
     "MAX_TIMESTAMP",
     "NewRecord",
     "NotAController",
     "Offset",
+    "OffsetAndMetadata",
     "OffsetOutOfRange",
+    "Offsets",
     "Outcome",
     "OutgoingRecord",
     "PartitionStats",

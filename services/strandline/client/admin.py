@@ -24,6 +24,7 @@ from strandline.client.admin_answers import (
     write_assignments,
 )
 from strandline.client.client_id import DEFAULT_CLIENT_ID
+from strandline.client.committed_offsets import OffsetAndMetadata, Offsets, read_offsets
 from strandline.client.deletion import DeletedRecords, RecordDeleter
 from strandline.client.described import (
     DescribedCluster,
@@ -37,14 +38,16 @@ from strandline.client.described import (
     controller_of,
     topic_of,
 )
+from strandline.client.described_groups import DescribedGroup, ListedGroup
 from strandline.client.describing import read_leaders, read_replicas
 from strandline.client.errors import ClusterUnreachable, ControllersAway
+from strandline.client.group_admin import GroupAdmin
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
 from strandline.client.repeating import ask_again, ask_until_answered, new_request_id
 from strandline.client.topic_partition import TopicPartition
 from strandline.core import types
-from strandline.core.errors import ErrorCode, Refused
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.rpc.convert_configs import read_described
 from strandline.rpc.convert_controllers import read_controllers
@@ -96,6 +99,7 @@ class Admin:
         self._timeout_ms = timeout_ms
         self._finder = OffsetFinder(self._cluster)
         self._deleter = RecordDeleter(self._cluster)
+        self._groups = GroupAdmin(self._cluster, timeout_ms)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -393,6 +397,59 @@ class Admin:
         wanted = {tp: offsets[tp.partition] for tp in await self._partitions(topic, offsets)}
         deleted = await self._deleter.delete(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: deleted[tp] for tp in wanted}
+
+    async def list_groups(self, *, states: Iterable[str] = ()) -> list[ListedGroup]:
+        """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
+
+        Raises:
+            ClusterUnreachable: a living node did not answer, so that its groups are not known.
+            Refused: COORDINATOR_LOAD_IN_PROGRESS, a node does not know its groups yet.
+        """
+        return await self._groups.list_all(states)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
+        """Groups with their members, in this order.
+
+        Raises:
+            Refused: GROUP_ID_NOT_FOUND for the first that does not exist.
+        """
+        return await self._groups.describe(group_ids)
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What a group has committed, of all partitions without any; None where nothing is.
+
+        Raises:
+            Refused: the coordinator refused, or did not answer in time.
+        """
+        named = None if partitions is None else [TopicPartition(*one) for one in partitions]
+        return await self._groups.offsets(group_id, named)
+
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.
+
+        Raises:
+            CommitFailed: some were not committed. UNKNOWN_MEMBER_ID: the group has members.
+            ValueError: ``offsets`` is empty.
+        """
+        if not offsets:
+            raise ValueError("offsets names no partition; give at least one")
+        await self._groups.alter(group_id, read_offsets(offsets, metadata))
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, Refusal | None]:
+        """Delete what a group has committed; by partition why it was not, None if it is gone.
+
+        Raises:
+            Refused: the coordinator refused all of it.
+        """
+        return await self._groups.delete_offsets(group_id, [TopicPartition(*one) for one in partitions])
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
+        """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
+        return await self._groups.delete(list(group_ids))
 
     @property
     def metadata_age_ms(self) -> int | None:

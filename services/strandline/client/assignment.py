@@ -24,11 +24,17 @@ Where = Literal["beginning", "end"]
 class Assignment:
     """What one consumer reads."""
 
-    def __init__(self, cluster: Cluster, fetching: Fetching, *, grows: bool, on_added: Callable[[], None]) -> None:
-        """``on_added`` is called when a topic that is read as a whole was given partitions."""
+    def __init__(
+        self, cluster: Cluster, fetching: Fetching, *, grows: bool, of_group: bool, on_added: Callable[[], None]
+    ) -> None:
+        """``of_group``: reading begins where the consumer's group has committed, if it has.
+
+        ``on_added`` is called when a topic that is read as a whole was given partitions.
+        """
         self._cluster = cluster
         self._fetching = fetching
         self._grows = grows
+        self._of_group = of_group
         self._on_added = on_added
         # By topic id: a topic that is deleted and created again is another one.
         self._whole: dict[str, str] = {}
@@ -57,7 +63,7 @@ class Assignment:
                     message = f"partition {index} of topic '{name}' must be 0 to {count - 1}"
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
                 tp = TopicPartition(topic.topic_id, index)
-                chosen[tp] = self._fetching.cursors.get(tp) or _new_cursor(name, tp, start)
+                chosen[tp] = self._fetching.cursors.get(tp) or self._new_cursor(name, tp, start)
         cursors = self._fetching.cursors
         for tp in cursors.keys() - chosen.keys():
             self._fetching.drop(cursors[tp])
@@ -74,17 +80,18 @@ class Assignment:
             topic = self._cluster.view.topic_by_id(topic_id)
             for partition in topic.partitions if topic is not None else ():
                 if partition.tp not in self._fetching.cursors:
-                    self._fetching.cursors[partition.tp] = _new_cursor(name, partition.tp, "beginning")
+                    self._fetching.cursors[partition.tp] = self._new_cursor(name, partition.tp, "beginning")
                     added.append((name, partition.tp.partition))
         if added:
             log.info("assigned %s as well, added to a topic that is read as a whole", some_of(added))
             self._on_added()
 
-
-def _new_cursor(topic: str, tp: TopicPartition, start: Where | int) -> Cursor:
-    cursor = Cursor(topic, tp)
-    if isinstance(start, int):
-        cursor.seek(offset=Offset(start))
-    else:
-        cursor.seek(time=EARLIEST if start == "beginning" else LATEST)
-    return cursor
+    def _new_cursor(self, topic: str, tp: TopicPartition, start: Where | int) -> Cursor:
+        cursor = Cursor(topic, tp)
+        if isinstance(start, int):
+            cursor.seek(offset=Offset(start))
+        else:
+            cursor.seek(time=EARLIEST if start == "beginning" else LATEST)
+        if self._of_group:
+            cursor.begin_at_committed()
+        return cursor

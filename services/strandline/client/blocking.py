@@ -92,11 +92,16 @@ class BlockingReader(Blocking):
         cursor, offset = self._cursor, self._next_offset
         if cursor is not None and offset is not None and cursor.generation == self._generation:
             cursor.position = offset
+            if self._inner._group is not None:
+                # All but the last one have been worked on; that one has when more is asked for.
+                self._inner._group.step()
+                self._inner._group.gave(cursor, Offset(offset - 1))
         # Another call may pause or move it: what comes next is asked for again.
         self._cursor = self._next_offset = None
 
     async def _advance(self) -> bool:
         """Have records to take; False when finished."""
+        self._inner._step()
         cursor = self._inner._current
         if (cursor is None or not cursor.unpacked) and not await self._inner._next_chunk():
             return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Generic, Literal, Self
@@ -19,10 +19,13 @@ from typing import Generic, Literal, Self
 from strandline.client.assignment import Assignment, Where
 from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID
+from strandline.client.committed_offsets import CommittedOffsets, OffsetAndMetadata, Offsets, read_offsets
+from strandline.client.committing import Positions
 from strandline.client.cursor import Cursor
-from strandline.client.errors import ClientClosed
+from strandline.client.errors import ClientClosed, CommitFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
 from strandline.client.fetching import FetchCounts, Fetching, FetchPolicy
+from strandline.client.group_commits import GroupCommits, behind
 from strandline.client.interceptor import Interceptor
 from strandline.client.lag import Lag, LagMeter
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
@@ -42,6 +45,8 @@ _ISOLATION = {
     "read_committed": partition_pb2.ISOLATION_LEVEL_READ_COMMITTED,
 }
 
+_ENDS: dict[str | None, Where] = {"earliest": "beginning", "latest": "end"}
+
 
 class Consumer(Generic[K, V]):
     """Reads partitions of a cluster. Use it as an async context manager, or call `start` and `close`."""
@@ -50,10 +55,14 @@ class Consumer(Generic[K, V]):
         self,
         bootstrap: str | Sequence[str],
         *,
+        group: str | None = None,
         rack: str | None = None,
         client_id: str = DEFAULT_CLIENT_ID,
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         auto_offset_reset: Literal["earliest", "latest", "error"] | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        request_timeout_ms: int = 30_000,
         key: Callable[[bytes], K] | None = None,
         value: Callable[[bytes], V] | None = None,
         interceptors: Sequence[Interceptor] = (),
@@ -81,6 +90,11 @@ class Consumer(Generic[K, V]):
         elsewhere (after a truncation at the first offset that differs). ``stop_at_end``: end iteration at what was
         the end of each partition when its position was found.
 
+        With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
+        the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
+        once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
+        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
+
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
         another process. TLS is given as paths or as PEM in bytes, all three or none.
@@ -106,6 +120,15 @@ class Consumer(Generic[K, V]):
             buffer_bytes,
             _ISOLATION[isolation],
         )
+        if auto_commit_interval_ms <= 0 or request_timeout_ms <= 0:
+            raise ValueError("auto_commit_interval_ms and request_timeout_ms must be positive")
+        if group is not None and not group.strip():
+            raise ValueError("group must not be blank; give a name of 1 to 249 characters, or None")
+        self._group_id = group
+        self._auto_commit_ms = auto_commit_interval_ms if auto_commit else None
+        self._request_timeout_ms = request_timeout_ms
+        self._group: GroupCommits | None = None
+        self._reset = auto_offset_reset
         self._stop_at_end = stop_at_end
         self._cluster = Cluster(
             bootstrap,
@@ -149,23 +172,43 @@ class Consumer(Generic[K, V]):
         self._fetching = Fetching(
             self._cluster, self._policy, self._background, on_news=self._news.set, on_lost=self._lost.set
         )
+        if self._group_id is not None:
+            self._group = self._start_group(self._group_id, self._fetching)
         positions = PositionFinder(
-            self._cluster, self._fetching, stop_at_end=self._stop_at_end, lost=self._lost, on_found=self._news.set
+            self._cluster,
+            self._fetching,
+            stop_at_end=self._stop_at_end,
+            lost=self._lost,
+            on_found=self._news.set,
+            group=self._group,
         )
         self._assignment = Assignment(
-            self._cluster, self._fetching, grows=not self._stop_at_end, on_added=self._lost.set
+            self._cluster,
+            self._fetching,
+            grows=not self._stop_at_end,
+            of_group=self._group is not None,
+            on_added=self._lost.set,
         )
         self._background.start(positions.run(), "find positions")
         self._background.start(self._fetching.look_for_leaders(), "look for leaders")
         if self._on_stats is not None:
             self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
 
+    def _start_group(self, group_id: str, fetching: Fetching) -> GroupCommits:
+        offsets = CommittedOffsets(self._cluster, group_id)
+        group = GroupCommits(offsets, fetching, self._background, timeout_ms=self._request_timeout_ms)
+        if self._auto_commit_ms is not None:
+            self._background.start(group.run(self._auto_commit_ms), "commit what was given")
+        return group
+
     async def close(self) -> None:
-        """Stop fetching and close every connection.
+        """Commit what was given before the last step (with ``auto_commit``), then close every connection.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly.
         """
+        if self._group is not None and self._auto_commit_ms is not None and not self._is_closing:
+            await self._group.commit_last()
         self._is_closing = True
         if self._fetching is not None:
             self._fetching.close()
@@ -184,7 +227,9 @@ class Consumer(Generic[K, V]):
     ) -> frozenset[TopicPartition]:
         """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
 
-        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. A bare
+        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a group
+        that is where it has committed; where it has not, ``auto_offset_reset`` if that names an end, else ``start``. As
+        long as the group's coordinator does not answer, reading does not begin. A bare
         topic's partitions that are added later are read too, from their first record on, unless ``follow_topic`` is
         False or ``stop_at_end`` is set.
 
@@ -194,10 +239,54 @@ class Consumer(Generic[K, V]):
         self._running()
         assert self._assignment is not None
         entries = [partitions] if isinstance(partitions, str) else partitions
+        if self._group is not None:
+            if self._auto_commit_ms is not None:
+                self._group.commit_by_itself()
+            start = _ENDS.get(self._reset, start)
         await self._assignment.assign(entries, start, follows=follow_topic)
         self._current = None
         self._begin()
         return self.assignment()
+
+    async def commit(
+        self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None = None, *, metadata: str = ""
+    ) -> None:
+        """Commit positions of the group: the next offset per partition, behind these records, or behind all given.
+
+        ``metadata`` is a text that goes with bare offsets. It waits for a commit that is under way, and at most
+        ``request_timeout_ms`` for its own.
+
+        Raises:
+            CommitFailed: some were not committed; ``refused`` says which and why. UNKNOWN_MEMBER_ID: the group has
+                members, which own the partitions.
+            ValueError: the consumer has no group.
+        """
+        await self._grouped().commit(self._to_commit(offsets, metadata))
+
+    def commit_nowait(
+        self,
+        offsets: Offsets | None = None,
+        done: Callable[[dict[TopicPartition, OffsetAndMetadata], CommitFailed | None], None] | None = None,
+    ) -> None:
+        """As `commit`, without waiting; ``done`` is called with the positions and what became of them.
+
+        Calls that come while a commit is under way are merged into the next one.
+
+        Raises:
+            ValueError: the consumer has no group.
+        """
+        self._grouped().commit_nowait(self._to_commit(offsets, ""), done)
+
+    async def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, by partition, of all that are assigned without any; None where nothing is.
+
+        Raises:
+            Refused: the coordinator refused, or did not answer within ``request_timeout_ms``.
+            ValueError: the consumer has no group.
+        """
+        group = self._grouped()
+        wanted = [TopicPartition(*one) for one in partitions] or list(self.assignment())
+        return await group.committed(wanted) if wanted else {}
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Every partition that is read now, those added to a bare topic included."""
@@ -293,6 +382,7 @@ class Consumer(Generic[K, V]):
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
+        self._step()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 while True:
@@ -317,6 +407,7 @@ class Consumer(Generic[K, V]):
         """
         if max_records < 1:
             raise ValueError(f"max_records {max_records} must be positive")
+        self._step()
         # A loop of polls that are served from the buffer would starve the streams that fill it.
         await asyncio.sleep(0)
         try:
@@ -343,6 +434,9 @@ class Consumer(Generic[K, V]):
             StopAsyncIteration: with ``stop_at_end``: everything was given.
             DeserializationFailed, OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `poll`.
         """
+        group = self._group
+        if group is not None:
+            group.step()
         while True:
             cursor = self._current
             if cursor is None or not cursor.unpacked:
@@ -352,6 +446,8 @@ class Consumer(Generic[K, V]):
             record = cursor.unpacked.popleft()
             # Neither Offset() nor a named tuple's own constructor: per record, each is a call of Python.
             cursor.position = record.offset + 1  # type: ignore[assignment]
+            if group is not None:
+                group.gave(cursor, record.offset)
             if self._incoming is None:
                 return _new(ConsumerRecord, (cursor.topic, cursor.tp.partition, *record))
             for given in self._incoming.intercept([self._incoming.convert(cursor.topic, cursor.tp.partition, record)]):
@@ -407,6 +503,8 @@ class Consumer(Generic[K, V]):
             DeserializationFailed: the very first record cannot be deserialized.
         """
         topic, partition, unpacked = cursor.topic, cursor.tp.partition, cursor.unpacked
+        if self._group is not None:
+            self._group.gave(cursor, unpacked[0].offset)
         if self._incoming is None:
             taken = [unpacked.popleft() for _ in range(min(limit - len(given), len(unpacked)))]
             given += [_new(ConsumerRecord, (topic, partition, *record)) for record in taken]
@@ -446,6 +544,9 @@ class Consumer(Generic[K, V]):
                     fetched.append(popped)
             if fetched and fetched[-1].topic == cursor.topic and fetched[-1].partition == cursor.tp.partition:
                 cursor.position = Offset(fetched[-1].records[-1].offset + 1)
+                if self._group is not None:
+                    ours = (one for one in fetched if (one.topic, one.partition) == (cursor.topic, cursor.tp.partition))
+                    self._group.gave(cursor, next(ours).records[0].offset)
         if fetched:
             fetching.pump()
         return fetched
@@ -472,6 +573,24 @@ class Consumer(Generic[K, V]):
         self._background.check()
         return self._fetching
 
+    def _step(self) -> None:
+        """The user asks for more."""
+        if self._group is not None:
+            self._group.step()
+
+    def _grouped(self) -> GroupCommits:
+        self._running()
+        if self._group is None:
+            raise ValueError("this consumer has no group; give one: Consumer(bootstrap, group=...)")
+        return self._group
+
+    def _to_commit(self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None, metadata: str) -> Positions:
+        if offsets is None:
+            return self._grouped().given(metadata)
+        if isinstance(offsets, Mapping):
+            return read_offsets(offsets, metadata)
+        return behind(offsets, metadata)
+
     def _cursor(self, topic: str, partition: int) -> Cursor:
         for cursor in self._running().cursors.values():
             if cursor.topic == topic and cursor.tp.partition == partition:
@@ -488,6 +607,8 @@ class Consumer(Generic[K, V]):
         for cursor in cursors:
             fetching.drop(cursor)
             cursor.seek(offset=offset, time=time)
+            if self._group is not None:
+                self._group.moved(cursor)
         self._begin()
 
     def _begin(self) -> None:

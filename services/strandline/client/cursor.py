@@ -65,6 +65,10 @@ class Cursor:
     seek_time: int | None = EARLIEST
     # Next offset to give to the user; the one to fetch next runs ahead of it by what is buffered.
     position: Offset | None = None
+    # Whether to begin where the consumer's group has committed, if it has.
+    is_committed_first: bool = False
+    # The offset to begin at if it has not, instead of a time.
+    otherwise: Offset | None = None
     fetch_offset: Offset | None = None
     last_epoch: LeaderEpoch | None = None
     stop_at: Offset | None = None
@@ -128,12 +132,24 @@ class Cursor:
         """Go to an offset, or to where a time (or EARLIEST, LATEST) will be found."""
         self.position = self.fetch_offset = offset
         self.seek_time = time if offset is None else None
+        self.is_committed_first = False
         self.last_epoch, self.failure = None, None
         self.chunks.clear()
         self.unpacked.clear()
         self.buffered_bytes = 0
         self.resume_at_ms = 0.0
         self.generation += 1
+
+    def begin_at_committed(self) -> None:
+        """Begin where the group has committed; where it was to begin before is for when it has nothing (U12)."""
+        self.is_committed_first = True
+        self.otherwise, self.position, self.fetch_offset = self.position, None, None
+
+    def nothing_committed(self) -> None:
+        """The group has committed nothing here."""
+        self.is_committed_first = False
+        if self.otherwise is not None:
+            self.found(self.otherwise)
 
     def found(self, offset: Offset) -> None:
         """The position that was looked for."""

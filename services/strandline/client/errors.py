@@ -6,8 +6,9 @@ to reach anybody at all are a `ConnectionError`. A `SendFailed` is definite only
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import LeaderEpoch, Offset
 
@@ -69,6 +70,28 @@ class SendFailed(Refused):
     def __str__(self) -> str:
         said = "were not written" if self.is_definite else "may appear later, once or never"
         return f"{self.topic}-{self.partition}: {self.refusal} (records {said}; attempts: {self.attempts})"
+
+
+class CommitFailed(Refused):
+    """Positions of a group that were not committed, by partition in ``refused``; the others of the call were.
+
+    ``refusal`` is that of the first partition. Its outcome is NOT_APPENDED (definite: none of these positions is the
+    group's) only if every attempt said so for every partition; else MAY_APPEAR: they may be committed, now or later.
+    """
+
+    def __init__(self, group: str, refused: Mapping[TopicPartition, Refusal]) -> None:
+        first, refusal = next(iter(refused.items()))
+        is_definite = all(one.outcome is Outcome.NOT_APPENDED for one in refused.values())
+        outcome = Outcome.NOT_APPENDED if is_definite else Outcome.MAY_APPEAR
+        message = f"group {group} at {first.topic}-{first.partition}: {refusal.message}"
+        super().__init__(refusal.code, message, outcome)
+        self.group = group
+        self.refused = dict(refused)
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether the positions are known not to be the group's."""
+        return self.refusal.outcome is Outcome.NOT_APPENDED
 
 
 class TopicDeleted(Refused):

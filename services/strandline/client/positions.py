@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from strandline.client.cursor import Cursor
 from strandline.client.fetching import Fetching
+from strandline.client.group_commits import GroupCommits
 from strandline.client.metadata import Cluster
 from strandline.client.offsets import LATEST, OffsetFinder
 from strandline.client.retry_log import RetryLog
@@ -29,8 +30,10 @@ class PositionFinder:
         stop_at_end: bool,
         lost: asyncio.Event,
         on_found: Callable[[], None],
+        group: GroupCommits | None = None,
     ) -> None:
-        """``lost`` is set whenever something has to be found."""
+        """``lost`` is set whenever something has to be found; ``group`` knows what is committed."""
+        self._group = group
         self._finder = OffsetFinder(cluster)
         self._fetching = fetching
         self._stop_at_end = stop_at_end
@@ -59,6 +62,8 @@ class PositionFinder:
         """One round; whether nothing is left to be found."""
         try:
             await self._find_ends()
+            if self._group is not None:
+                await self._find_committed(self._group)
             await self._find_beginnings()
         except Refused as refused:
             for cursor in self._fetching.cursors.values():
@@ -77,11 +82,26 @@ class PositionFinder:
             if cursor.tp in ends:
                 cursor.stop_at = ends[cursor.tp].offset
 
+    async def _find_committed(self, group: GroupCommits) -> None:
+        """Only an answer without an offset sends a cursor elsewhere; an error is asked about again (G28)."""
+        asked = [one for one in self._fetching.cursors.values() if one.is_lost and one.is_committed_first]
+        found = await group.find(asked)
+        for cursor in asked:
+            # A seek that came meanwhile has taken the mark away.
+            if cursor.tp not in found or not cursor.is_committed_first:
+                continue
+            offset = found[cursor.tp]
+            if offset is None:
+                cursor.nothing_committed()
+            else:
+                cursor.is_committed_first = False
+                cursor.found(offset)
+
     async def _find_beginnings(self) -> None:
         lost = {
             cursor.tp: (cursor, cursor.generation, cursor.seek_time)
             for cursor in self._fetching.cursors.values()
-            if cursor.is_lost
+            if cursor.is_lost and not cursor.is_committed_first
         }
         wanted = {tp: time for tp, (_, _, time) in lost.items() if time is not None}
         found = await self._finder.find_some(wanted)

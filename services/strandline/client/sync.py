@@ -23,6 +23,7 @@ from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
 from strandline.client.assignment import Where
 from strandline.client.blocking import Blocking, BlockingReader, Delivery
 from strandline.client.client_id import DEFAULT_CLIENT_ID
+from strandline.client.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.deletion import DeletedRecords
 from strandline.client.delivery import BatchOutcome, RecordMetadata
 from strandline.client.described import (
@@ -33,7 +34,8 @@ from strandline.client.described import (
     DescribedTopic,
     TopicConfig,
 )
-from strandline.client.errors import SendFailed
+from strandline.client.described_groups import DescribedGroup, ListedGroup
+from strandline.client.errors import CommitFailed, SendFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
 from strandline.client.interceptor import Interceptor
 from strandline.client.lag import Lag
@@ -41,6 +43,7 @@ from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
 from strandline.client.offsets import LATEST, FoundOffset
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
 from strandline.client.topic_partition import TopicPartition
+from strandline.core.errors import Refusal
 from strandline.core.types import Acks, Offset
 from strandline.records.batch import Buffer
 from strandline.records.codec import Headers, NewRecord
@@ -289,10 +292,14 @@ class Consumer(BlockingReader, Generic[K, V]):
         self,
         bootstrap: str | Sequence[str],
         *,
+        group: str | None = None,
         rack: str | None = None,
         client_id: str = DEFAULT_CLIENT_ID,
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         auto_offset_reset: Literal["earliest", "latest", "error"] | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5000,
+        request_timeout_ms: int = 30000,
         key: Callable[[bytes], K] | None = None,
         value: Callable[[bytes], V] | None = None,
         interceptors: Sequence[Interceptor] = (),
@@ -320,6 +327,11 @@ class Consumer(BlockingReader, Generic[K, V]):
         elsewhere (after a truncation at the first offset that differs). ``stop_at_end``: end iteration at what was
         the end of each partition when its position was found.
 
+        With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
+        the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
+        once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
+        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
+
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
         another process. TLS is given as paths or as PEM in bytes, all three or none.
@@ -329,10 +341,14 @@ class Consumer(BlockingReader, Generic[K, V]):
         """
         self._inner: consumer.Consumer[K, V] = consumer.Consumer(
             bootstrap,
+            group=group,
             rack=rack,
             client_id=client_id,
             isolation=isolation,
             auto_offset_reset=auto_offset_reset,
+            auto_commit=auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            request_timeout_ms=request_timeout_ms,
             key=key,
             value=value,
             interceptors=interceptors,
@@ -368,7 +384,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Stop fetching and close every connection.
+        """Commit what was given before the last step (with ``auto_commit``), then close every connection.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly.
@@ -384,7 +400,9 @@ class Consumer(BlockingReader, Generic[K, V]):
     ) -> frozenset[TopicPartition]:
         """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
 
-        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. A bare
+        ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a group
+        that is where it has committed; where it has not, ``auto_offset_reset`` if that names an end, else ``start``. As
+        long as the group's coordinator does not answer, reading does not begin. A bare
         topic's partitions that are added later are read too, from their first record on, unless ``follow_topic`` is
         False or ``stop_at_end`` is set.
 
@@ -392,6 +410,42 @@ class Consumer(BlockingReader, Generic[K, V]):
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
         """
         return self._run(self._inner.assign, partitions, start=start, follow_topic=follow_topic)
+
+    def commit(self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None = None, *, metadata: str = "") -> None:
+        """Commit positions of the group: the next offset per partition, behind these records, or behind all given.
+
+        ``metadata`` is a text that goes with bare offsets. It waits for a commit that is under way, and at most
+        ``request_timeout_ms`` for its own.
+
+        Raises:
+            CommitFailed: some were not committed; ``refused`` says which and why. UNKNOWN_MEMBER_ID: the group has
+                members, which own the partitions.
+            ValueError: the consumer has no group.
+        """
+        self._run(self._inner.commit, offsets, metadata=metadata)
+
+    def commit_nowait(
+        self,
+        offsets: Offsets | None = None,
+        done: Callable[[dict[TopicPartition, OffsetAndMetadata], CommitFailed | None], None] | None = None,
+    ) -> None:
+        """As `commit`, without waiting; ``done`` is called with the positions and what became of them.
+
+        Calls that come while a commit is under way are merged into the next one.
+
+        Raises:
+            ValueError: the consumer has no group.
+        """
+        self._call(self._inner.commit_nowait, offsets, done)
+
+    def committed(self, *partitions: tuple[str, int]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, by partition, of all that are assigned without any; None where nothing is.
+
+        Raises:
+            Refused: the coordinator refused, or did not answer within ``request_timeout_ms``.
+            ValueError: the consumer has no group.
+        """
+        return self._run(self._inner.committed, *partitions)
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Every partition that is read now, those added to a bare topic included."""
@@ -701,6 +755,56 @@ class Admin(Blocking):
             ValueError: ``offsets`` is empty.
         """
         return self._run(self._inner.delete_records, topic, offsets)
+
+    def list_groups(self, *, states: Iterable[str] = ()) -> list[ListedGroup]:
+        """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
+
+        Raises:
+            ClusterUnreachable: a living node did not answer, so that its groups are not known.
+            Refused: COORDINATOR_LOAD_IN_PROGRESS, a node does not know its groups yet.
+        """
+        return self._run(self._inner.list_groups, states=states)
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
+        """Groups with their members, in this order.
+
+        Raises:
+            Refused: GROUP_ID_NOT_FOUND for the first that does not exist.
+        """
+        return self._run(self._inner.describe_groups, group_ids)
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What a group has committed, of all partitions without any; None where nothing is.
+
+        Raises:
+            Refused: the coordinator refused, or did not answer in time.
+        """
+        return self._run(self._inner.list_group_offsets, group_id, partitions)
+
+    def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.
+
+        Raises:
+            CommitFailed: some were not committed. UNKNOWN_MEMBER_ID: the group has members.
+            ValueError: ``offsets`` is empty.
+        """
+        self._run(self._inner.alter_group_offsets, group_id, offsets, metadata=metadata)
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, Refusal | None]:
+        """Delete what a group has committed; by partition why it was not, None if it is gone.
+
+        Raises:
+            Refused: the coordinator refused all of it.
+        """
+        return self._run(self._inner.delete_group_offsets, group_id, partitions)
+
+    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
+        """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
+        return self._run(self._inner.delete_groups, group_ids)
 
     @property
     def metadata_age_ms(self) -> int | None:

@@ -1,0 +1,73 @@
+"""One commit of a group at a time: what comes while one is under way goes with the next (G31).
+
+Invariant: at most one commit of a consumer is under way, so a repeated one never overtakes a later one; everybody who
+asked for a commit hears of the outcome of a request that had their positions, or later ones, in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from strandline.client.background import Background
+from strandline.client.committed_offsets import OffsetAndMetadata
+from strandline.client.errors import CommitFailed
+from strandline.client.topic_partition import TopicPartition
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+
+Positions = dict[TopicPartition, OffsetAndMetadata]
+Send = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Awaitable[dict[TopicPartition, Refusal]]]
+"""Commits; returns the partitions that were refused."""
+Done = Callable[[Positions, CommitFailed | None], None]
+_CUT_OFF = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed meanwhile", Outcome.MAY_APPEAR)
+_NOT_SENT = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed before", Outcome.NOT_APPENDED)
+
+
+class _Asked(NamedTuple):
+    offsets: Positions
+    done: Done | None
+
+
+class Commits:
+    """The commits of one consumer."""
+
+    def __init__(self, group_id: str, send: Send, background: Background) -> None:
+        self._group_id = group_id
+        self._send = send
+        self._background = background
+        self._asked: list[_Asked] = []
+        self._is_sending = False
+
+    def add(self, offsets: Positions, done: Done | None) -> None:
+        """Commit these; ``done`` is called once, when it is known what became of it."""
+        self._asked.append(_Asked(offsets, done))
+        if not self._is_sending:
+            self._is_sending = True
+            self._background.start(self._send_all(), "commit offsets")
+
+    async def _send_all(self) -> None:
+        try:
+            while self._asked:
+                asked, self._asked = self._asked, []
+                merged: Positions = {}
+                for one in asked:
+                    merged |= one.offsets
+                failed = dict.fromkeys(merged, _CUT_OFF)
+                try:
+                    failed = await self._send(merged)
+                finally:
+                    self._tell(asked, failed)
+        finally:
+            self._is_sending = False
+            rest, self._asked = self._asked, []
+            for one in rest:
+                self._tell([one], dict.fromkeys(one.offsets, _NOT_SENT))
+
+    def _tell(self, asked: list[_Asked], failed: Mapping[TopicPartition, Refusal]) -> None:
+        for one in asked:
+            if one.done is not None:
+                one.done(one.offsets, self._failure(one.offsets, failed))
+
+    def _failure(self, offsets: Positions, failed: Mapping[TopicPartition, Refusal]) -> CommitFailed | None:
+        refused = {tp: failed[tp] for tp in offsets if tp in failed}
+        return CommitFailed(self._group_id, refused) if refused else None

@@ -1,0 +1,201 @@
+"""What a consumer of a group commits, and when: by itself only what was given before the present step (U4).
+
+Invariant: what is in hand, given by the last `poll` or step of iteration, is never committed by itself; after a crash
+it is given again. An explicit commit without offsets takes it in, for the user says that it has been worked on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from strandline.client.background import Background
+from strandline.client.committed_offsets import CommittedOffsets, OffsetAndMetadata
+from strandline.client.committing import Commits, Done, Positions
+from strandline.client.cursor import Cursor
+from strandline.client.errors import CommitFailed
+from strandline.client.fetched import ConsumerRecord
+from strandline.client.fetching import Fetching
+from strandline.client.logger import log
+from strandline.client.topic_partition import TopicPartition
+from strandline.core import types
+from strandline.core.errors import Refusal
+from strandline.core.types import Offset
+
+
+class GroupCommits:
+    """The commits of one consumer that has a group."""
+
+    def __init__(
+        self, offsets: CommittedOffsets, fetching: Fetching, background: Background, *, timeout_ms: int
+    ) -> None:
+        """``timeout_ms``: how long a commit is asked for again before it has failed."""
+        self._offsets = offsets
+        self._fetching = fetching
+        self._timeout_ms = timeout_ms
+        self._commits = Commits(offsets.group_id, self._send, background)
+        self._hand: dict[Cursor, Offset] = {}
+        self._given: set[Cursor] = set()
+        # What was asked for by itself last, so that a consumer at rest commits nothing.
+        self._newest: dict[TopicPartition, Offset] = {}
+
+    def step(self) -> None:
+        """The user asks for more: what is in hand has been worked on."""
+        if self._hand:
+            self._given.update(self._hand)
+            self._hand.clear()
+
+    def gave(self, cursor: Cursor, first: Offset) -> None:
+        """Records from this offset up to the position are in the user's hand."""
+        self._hand.setdefault(cursor, first)
+
+    def moved(self, cursor: Cursor) -> None:
+        """The user goes elsewhere: what was given there counts no more."""
+        self._hand.pop(cursor, None)
+        self._given.discard(cursor)
+
+    def worked_on(self) -> Positions:
+        """The position of each partition that is read behind what was given before the present step."""
+        return {
+            _name(cursor): OffsetAndMetadata(offset)
+            for cursor in self._known()
+            if cursor in self._given and (offset := self._hand.get(cursor, cursor.position)) is not None
+        }
+
+    def _note_said(self, offsets: Positions) -> None:
+        """The user commits these: what is in hand below them has been worked on, or nothing later would hold."""
+        for cursor in self._known():
+            one = offsets.get(_name(cursor))
+            first = self._hand.get(cursor)
+            if one is not None and first is not None and one.offset > first:
+                self._hand[cursor] = one.offset
+                self._given.add(cursor)
+        self._newest.update({tp: one.offset for tp, one in offsets.items()})
+
+    def given(self, metadata: str = "") -> Positions:
+        """The position of each partition behind all that was given."""
+        return {
+            _name(cursor): OffsetAndMetadata(cursor.position, metadata)
+            for cursor in self._known()
+            if cursor.position is not None
+        }
+
+    def _known(self) -> list[Cursor]:
+        """Those that are still read, and of which something was given."""
+        return [one for one in self._fetching.cursors.values() if one in self._given or one in self._hand]
+
+    async def run(self, interval_ms: int) -> None:
+        """Commit by itself at every interval."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            self.commit_by_itself()
+
+    def commit_by_itself(self) -> None:
+        """Commit what was worked on since the last time."""
+        news = self._news()
+        if news:
+            self._newest.update({tp: one.offset for tp, one in news.items()})
+            self._commits.add(news, self._ended_by_itself)
+
+    def _news(self) -> Positions:
+        return {tp: one for tp, one in self.worked_on().items() if self._newest.get(tp) != one.offset}
+
+    def _ended_by_itself(self, offsets: Positions, failed: CommitFailed | None) -> None:
+        if failed is None:
+            return
+        log.warning("positions were not committed; the next interval tries again: %s", failed)
+        self._forget(offsets, failed)
+
+    def _forget(self, offsets: Positions, failed: CommitFailed) -> None:
+        """These are to be committed again, unless later ones were meanwhile."""
+        for tp in failed.refused:
+            if self._newest.get(tp) == offsets[tp].offset:
+                del self._newest[tp]
+
+    async def commit(self, offsets: Positions) -> None:
+        """Commit these and wait.
+
+        Raises:
+            CommitFailed: some were not committed.
+        """
+        self._note_said(offsets)
+        await self._commit(offsets)
+
+    async def _commit(self, offsets: Positions) -> None:
+        if not offsets:
+            return
+        ended: asyncio.Future[CommitFailed | None] = asyncio.get_running_loop().create_future()
+
+        def done(_: Positions, failed: CommitFailed | None) -> None:
+            if not ended.done():
+                ended.set_result(failed)
+
+        self._commits.add(offsets, done)
+        failed = await ended
+        if failed is not None:
+            self._forget(offsets, failed)
+            raise failed
+
+    def commit_nowait(self, offsets: Positions, done: Done | None) -> None:
+        """Commit these; ``done`` is called with what became of it."""
+        self._note_said(offsets)
+        if not offsets:
+            return
+
+        def ended(committed: Positions, failed: CommitFailed | None) -> None:
+            if failed is not None:
+                self._forget(committed, failed)
+            if done is not None:
+                _tell(done, committed, failed)
+
+        self._commits.add(offsets, ended)
+
+    async def commit_last(self) -> None:
+        """The consumer ends: commit what was worked on; a failure is logged, and the records come again."""
+        try:
+            await self._commit(self._news())
+        except CommitFailed as failed:
+            log.warning("positions were not committed at the end; their records will be given again: %s", failed)
+
+    async def find(self, cursors: Iterable[Cursor]) -> dict[types.TopicPartition, Offset | None]:
+        """What is committed for these, as far as the coordinator answers now; None where nothing is.
+
+        Raises:
+            Refused: the coordinator refused, and will do so again.
+        """
+        named = {_name(cursor): cursor.tp for cursor in cursors}
+        found = await self._offsets.fetch_once(named) if named else {}
+        return {named[tp]: None if one is None else one.offset for tp, one in found.items() if tp in named}
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed, by partition.
+
+        Raises:
+            Refused: the coordinator refused, or did not answer in time.
+        """
+        return await self._offsets.fetch(partitions, deadline_ms=self._timeout_ms)
+
+    async def _send(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, Refusal]:
+        return await self._offsets.commit(offsets, deadline_ms=self._timeout_ms)
+
+
+def behind(records: Iterable[ConsumerRecord[Any, Any]], metadata: str) -> Positions:
+    """The positions behind these records: of each partition one more than its highest offset."""
+    positions: Positions = {}
+    for record in records:
+        tp = TopicPartition(record.topic, record.partition)
+        if tp not in positions or record.offset >= positions[tp].offset:
+            positions[tp] = OffsetAndMetadata(Offset(record.offset + 1), metadata)
+    return positions
+
+
+def _name(cursor: Cursor) -> TopicPartition:
+    return TopicPartition(cursor.topic, cursor.tp.partition)
+
+
+def _tell(done: Done, offsets: Positions, failed: CommitFailed | None) -> None:
+    try:
+        done(offsets, failed)
+    except Exception:  # noqa: BLE001 - a user's function may raise anything
+        log.exception("the function given to commit_nowait failed")

@@ -1,0 +1,327 @@
+"""A consumer that has a group and assigns its partitions itself: where it begins, and what it commits when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+from tests.client.test_consumer import write
+
+from strandline.client import CommitFailed, Consumer, OffsetAndMetadata, Outcome, Refused, TopicPartition
+from strandline.core.errors import ErrorCode
+
+ZERO = TopicPartition(TOPIC, 0)
+NEVER_MS = 3_600_000
+
+
+def _consumer(cluster: FakeCluster, *, has_topic: bool = True, **settings: object) -> Consumer:
+    cluster.groups.has_topic = has_topic
+    return Consumer(cluster.bootstrap, group="g", **{"auto_commit_interval_ms": NEVER_MS, **settings})  # type: ignore[arg-type]
+
+
+def _written(cluster: FakeCluster, count: int = 10) -> None:
+    write(cluster, *(b"%d" % number for number in range(count)))
+
+
+async def _first(consumer: Consumer) -> bytes | None:
+    (record,) = await consumer.poll(5_000, max_records=1)
+    return record.value
+
+
+async def test_reading_begins_where_the_group_has_committed() -> None:
+    """The next consumer of the group goes on behind what the last one committed."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        async with _consumer(cluster) as consumer:
+            await consumer.assign(TOPIC)
+            records = await consumer.poll(5_000, max_records=4)
+            await consumer.commit(records)
+        async with _consumer(cluster) as consumer:
+            await consumer.assign(TOPIC)
+
+            assert await _first(consumer) == b"4"
+            assert await consumer.committed() == {ZERO: OffsetAndMetadata(offset=4)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("reset", "start", "value"), [("latest", "beginning", b"new"), (None, "beginning", b"0")])
+async def test_without_a_committed_offset_the_setting_says_where(reset: str, start: str, value: bytes) -> None:
+    """`auto_offset_reset` names an end; without it, `start` does (U12)."""
+    async with fake_cluster() as cluster, _consumer(cluster, auto_offset_reset=reset) as consumer:
+        _written(cluster)
+        await consumer.assign(TOPIC, start=start)  # type: ignore[arg-type]
+        await until(lambda: consumer.position(TOPIC, 0) is not None)
+        write(cluster, b"new")
+
+        assert await _first(consumer) == value
+
+
+async def test_an_offset_to_start_at_is_for_groups_that_have_none() -> None:
+    """A number as `start` gives way to what is committed, and is used where nothing is."""
+    async with fake_cluster(partitions=2) as cluster, _consumer(cluster) as consumer:
+        cluster.groups.committed["g"] = {(TOPIC, 0): 7}
+        await consumer.assign(TOPIC, start=3)
+        await until(lambda: None not in (consumer.position(TOPIC, 0), consumer.position(TOPIC, 1)))
+
+        assert (consumer.position(TOPIC, 0), consumer.position(TOPIC, 1)) == (7, 3)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+async def test_an_error_is_never_taken_for_no_offset(code: ErrorCode) -> None:
+    """While the coordinator cannot say, nothing is read; then reading begins at the committed offset (G28)."""
+    async with fake_cluster() as cluster, _consumer(cluster, auto_offset_reset="earliest") as consumer:
+        _written(cluster)
+        cluster.groups.committed["g"] = {(TOPIC, 0): 6}
+        cluster.groups.refusals.extend([code] * 3)
+        await consumer.assign(TOPIC)
+
+        assert await _first(consumer) == b"6"
+        assert cluster.groups.fetches == 4
+
+
+async def test_what_the_coordinator_refuses_for_good_is_raised() -> None:
+    """STALE_MEMBER_EPOCH, for one, sends no consumer to the beginning (G28)."""
+    async with fake_cluster() as cluster, _consumer(cluster, auto_offset_reset="earliest") as consumer:
+        _written(cluster)
+        cluster.groups.refusals.append(ErrorCode.STALE_MEMBER_EPOCH)
+        await consumer.assign(TOPIC)
+        with pytest.raises(Refused) as refused:
+            await consumer.poll(5_000)
+
+        assert refused.value.refusal.code is ErrorCode.STALE_MEMBER_EPOCH
+
+
+async def test_a_seek_before_the_answer_wins() -> None:
+    """A seek goes elsewhere than to the committed offset, also while that is being found."""
+    async with fake_cluster() as cluster, _consumer(cluster) as consumer:
+        _written(cluster)
+        cluster.groups.committed["g"] = {(TOPIC, 0): 6}
+        await consumer.assign(TOPIC)
+        consumer.seek(TOPIC, 0, 2)
+
+        assert await _first(consumer) == b"2"
+
+
+async def test_the_coordinator_is_followed_by_its_hint() -> None:
+    """A node that does not coordinate names the one that does; the metadata may learn of it later (G31)."""
+    async with fake_cluster(nodes=2) as cluster, _consumer(cluster) as consumer:
+        cluster.groups.coordinator, cluster.groups.named, cluster.groups.epoch = 1, 0, 7
+        cluster.announce()
+        await consumer.assign(TOPIC)
+        await consumer.commit({(TOPIC, 0): 3})
+
+        assert cluster.groups.committed["g"] == {(TOPIC, 0): 3}
+
+
+async def test_the_coordinator_is_asked_for_while_the_topic_is_unknown() -> None:
+    """Any node names it, and has the topic of groups made (G1)."""
+    async with fake_cluster() as cluster:
+        async with _consumer(cluster, has_topic=False) as consumer:
+            await consumer.assign(TOPIC)
+            await consumer.commit({(TOPIC, 0): 3})
+
+        assert cluster.groups.committed["g"] == {(TOPIC, 0): 3}
+        assert "FindCoordinator" in cluster.user_agents
+
+
+async def test_a_failed_commit_says_what_it_knows() -> None:
+    """Refused partitions by name; definite when nothing was written (P2)."""
+    async with fake_cluster(partitions=2) as cluster, _consumer(cluster) as consumer:
+        cluster.groups.refused_partitions[1] = ErrorCode.UNKNOWN_MEMBER_ID
+        await consumer.assign(TOPIC)
+        with pytest.raises(CommitFailed) as failed:
+            await consumer.commit({(TOPIC, 0): 3, (TOPIC, 1): 4}, metadata="by hand")
+
+        assert list(failed.value.refused) == [(TOPIC, 1)]
+        assert failed.value.refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
+        assert failed.value.is_definite
+        assert cluster.groups.committed["g"] == {(TOPIC, 0): 3}
+
+
+async def test_a_commit_whose_answer_was_lost_may_appear() -> None:
+    """At the deadline the outcome of a commit that was sent and not answered is not definite."""
+    async with fake_cluster() as cluster, _consumer(cluster, request_timeout_ms=300) as consumer:
+        await consumer.assign(TOPIC)
+        cluster.groups.loses_answers = 100
+        with pytest.raises(CommitFailed) as failed:
+            await consumer.commit({(TOPIC, 0): 3})
+        cluster.groups.loses_answers = 0
+
+        assert failed.value.refusal.outcome is Outcome.MAY_APPEAR
+        assert not failed.value.is_definite
+
+
+async def test_one_commit_is_under_way_and_later_ones_are_merged() -> None:
+    """Of four commits, the three that came while the first was under way are one request (G31)."""
+    ended: list[tuple[int, CommitFailed | None]] = []
+    done: Callable[..., None] = lambda offsets, failed: ended.append((offsets[ZERO].offset, failed))  # noqa: E731
+    async with fake_cluster(partitions=2) as cluster, _consumer(cluster) as consumer:
+        await consumer.assign(TOPIC)
+        cluster.groups.hold = asyncio.Event()
+        consumer.commit_nowait({(TOPIC, 0): 1}, done)
+        await until(lambda: len(cluster.groups.commits) == 1)
+        consumer.commit_nowait({(TOPIC, 0): 2}, done)
+        consumer.commit_nowait({(TOPIC, 1): 9})
+        consumer.commit_nowait({(TOPIC, 0): 3}, done)
+        # What was sent before this question would have come before it.
+        await consumer.committed()
+        assert cluster.groups.commits == [{0: 1}]
+        cluster.groups.hold.set()
+        await until(lambda: len(ended) == 3)
+
+        assert cluster.groups.commits == [{0: 1}, {0: 3, 1: 9}]
+        assert ended == [(1, None), (2, None), (3, None)]
+
+
+async def test_a_commit_that_a_close_cuts_off_ends() -> None:
+    """Nobody waits for ever: what was under way may appear, what had not been sent never does."""
+    async with fake_cluster() as cluster, _consumer(cluster, auto_commit=False) as consumer:
+        await consumer.assign(TOPIC)
+        cluster.groups.hold = asyncio.Event()
+        first = asyncio.create_task(consumer.commit({(TOPIC, 0): 1}))
+        await until(lambda: len(cluster.groups.commits) == 1)
+        second = asyncio.create_task(consumer.commit({(TOPIC, 0): 2}))
+        await asyncio.sleep(0)
+        await consumer.close()
+        async with asyncio.timeout(5):
+            failures = await asyncio.gather(first, second, return_exceptions=True)
+        cluster.groups.hold.set()
+
+    outcomes = [one.refusal.outcome for one in failures if isinstance(one, CommitFailed)]
+    assert outcomes == [Outcome.MAY_APPEAR, Outcome.NOT_APPENDED]
+
+
+async def test_what_is_in_hand_is_not_committed_by_itself() -> None:
+    """Only what was given before the present poll is, at the end as at every interval (U4)."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        async with _consumer(cluster) as consumer:
+            await consumer.assign(TOPIC)
+            await consumer.poll(5_000, max_records=3)
+            await consumer.poll(5_000, max_records=2)
+
+        assert cluster.groups.commits == [{0: 3}]
+
+
+async def test_iteration_commits_up_to_the_record_in_hand() -> None:
+    """The record whose step has not been left is not committed by itself (U4)."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        async with _consumer(cluster) as consumer:
+            await consumer.assign(TOPIC)
+            async for record in consumer:
+                if record.offset == 4:
+                    break
+
+        assert cluster.groups.commits == [{0: 4}]
+
+
+async def test_everything_is_committed_once_more_was_asked_for() -> None:
+    """A consumer that read to the end has nothing in hand: all three ways of reading."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        for way in ("poll", "iteration", "batches"):
+            cluster.groups.committed.clear()
+            async with _consumer(cluster, stop_at_end=True) as consumer:
+                await consumer.assign(TOPIC)
+                if way == "iteration":
+                    assert len([record async for record in consumer]) == 10
+                while way == "poll" and await consumer.poll(5_000, max_records=4):
+                    pass
+                while way == "batches" and await consumer.fetch_batches(5_000):
+                    pass
+
+            assert cluster.groups.committed["g"] == {(TOPIC, 0): 10}, way
+
+
+async def test_batches_in_hand_are_not_committed_by_themselves() -> None:
+    """`fetch_batches` is a step as `poll` is."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        async with _consumer(cluster) as consumer:
+            await consumer.assign(TOPIC)
+            assert await consumer.fetch_batches(5_000)
+
+        assert cluster.groups.commits == []
+
+
+async def test_the_interval_commits_while_the_next_record_is_waited_for() -> None:
+    """A consumer that waits has nothing in hand, and at rest it commits nothing more."""
+    async with fake_cluster() as cluster, _consumer(cluster, auto_commit_interval_ms=10) as consumer:
+        _written(cluster)
+        await consumer.assign(TOPIC)
+        assert len(await consumer.poll(5_000)) == 10
+        waiting = asyncio.create_task(consumer.poll(5_000))
+        await until(lambda: cluster.groups.committed.get("g") == {(TOPIC, 0): 10})
+        write(cluster, b"more")
+        await waiting
+
+        assert cluster.groups.commits == [{0: 10}]
+
+
+async def test_an_explicit_commit_takes_in_what_is_in_hand() -> None:
+    """None means all that was given, and a partition that gave nothing is left out."""
+    async with fake_cluster(partitions=2) as cluster, _consumer(cluster, auto_commit=False) as consumer:
+        _written(cluster)
+        await consumer.assign(TOPIC)
+        await consumer.commit()
+        await consumer.poll(5_000, max_records=3)
+        await consumer.commit()
+
+        assert cluster.groups.commits == [{0: 3}]
+
+
+async def test_what_the_user_committed_is_never_taken_back() -> None:
+    """The records in hand are committed explicitly, in part: the end commits nothing below that."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        async with _consumer(cluster) as consumer:
+            await consumer.assign(TOPIC)
+            records = await consumer.poll(5_000, max_records=6)
+            await consumer.commit(records[:4])
+
+        assert cluster.groups.commits == [{0: 4}]
+
+
+async def test_after_a_seek_only_what_is_given_there_counts() -> None:
+    """What was in hand before a seek is not committed behind it."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        async with _consumer(cluster) as consumer:
+            await consumer.assign(TOPIC)
+            await consumer.poll(5_000, max_records=8)
+            consumer.seek(TOPIC, 0, 2)
+
+        assert cluster.groups.commits == []
+
+
+async def test_without_auto_commit_nothing_is_committed() -> None:
+    """Neither at the interval nor at the end."""
+    async with fake_cluster() as cluster:
+        _written(cluster)
+        async with _consumer(cluster, auto_commit=False, auto_commit_interval_ms=1) as consumer:
+            await consumer.assign(TOPIC)
+            await consumer.poll(5_000, max_records=3)
+            await consumer.poll(5_000, max_records=3)
+
+        assert cluster.groups.commits == []
+
+
+async def test_a_consumer_without_a_group_says_what_to_give() -> None:
+    """It asks no coordinator, and a commit is a ValueError."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
+        _written(cluster)
+        await consumer.assign(TOPIC)
+        assert await _first(consumer) == b"0"
+        with pytest.raises(ValueError, match="group="):
+            await consumer.commit()
+
+        assert (cluster.groups.fetches, cluster.groups.commits) == (0, [])
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    """A blank group, and times that are not positive."""
+    for settings in ({"group": " "}, {"auto_commit_interval_ms": 0}, {"request_timeout_ms": 0}):
+        with pytest.raises(ValueError, match="must"):
+            Consumer("127.0.0.1:1", **settings)  # type: ignore[arg-type]
