@@ -106,7 +106,7 @@ class GroupCoordinator:
                 retry.failed(time.monotonic() * 1000, str(refusal))
                 await sleep(pause_s)
             else:
-                retry.worked(time.monotonic() * 1000)
+                retry.worked()
                 return Answered(answer, may_appear)
 
     async def ask_once(
