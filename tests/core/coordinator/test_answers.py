@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cells import Get, batch_of, cells_of, code, coordinators, put, shard_of
 from cluster_of_cores import UNIX_MS, Cluster
 from core_builders import TP, F, L, partition_image
+from shard_cells import Get, batch_of, cells_of, code, coordinators, put, shard_of
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.shard import ShardState

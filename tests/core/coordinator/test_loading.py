@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cells import Get, cells_of, code, coordinators, put, shard_of
 from cluster_of_cores import Cluster
 from core_builders import TP, L, partition_image
+from shard_cells import Get, cells_of, code, coordinators, put, shard_of
 
 from strandline.core.coordinator.records import DecodedRecord
 from strandline.core.coordinator.shard import ShardState

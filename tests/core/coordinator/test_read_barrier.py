@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cells import Get, code, coordinators, put
 from cluster_of_cores import Cluster
 from core_builders import TP, F, L, partition_image
+from shard_cells import Get, code, coordinators, put
 
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.events import FetchArrived

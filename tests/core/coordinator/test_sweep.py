@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cells import Cell, Cells, Get, cells_of, coordinators, put, shard_of
 from cluster_of_cores import Cluster
 from core_builders import TP, F, L, partition_image
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shard_cells import Cell, Cells, Get, cells_of, coordinators, put, shard_of
 
 from strandline.core.coordinator.records import Record
 from strandline.core.coordinator.sweep import Sweep
