@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 from pathlib import Path
@@ -16,7 +17,9 @@ from hypothesis import HealthCheck, settings
 _CLUSTER = Path(__file__).parent / "cluster"
 
 # Commands take nothing from the profiles of the person who tests.
+# It is removed by name: a second run in the same process would find the one of the first left to the garbage collector.
 _NO_PROFILES = tempfile.TemporaryDirectory(prefix="strandline-config-")
+atexit.register(_NO_PROFILES.cleanup)
 os.environ["XDG_CONFIG_HOME"] = _NO_PROFILES.name
 os.environ.pop("STRANDLINE_PROFILE", None)
 

@@ -13,10 +13,12 @@ from settled_logs import assert_settled
 
 from strandline.cli.local_cluster import flags
 from strandline.cli.processes import ServiceDied
+from strandline.core.feature_levels import HIGHEST, LOWEST
 from strandline.runtime.exit_codes import ExitCode
 
 _SCRIPT = str(Path(__file__).parent / "of_release.py")
 _ENDS_S = 30.0
+_NOW, _BEFORE = HIGHEST, HIGHEST - 1
 
 
 def release(probe: Probe, lowest: int, highest: int) -> None:
@@ -75,28 +77,29 @@ async def refused_node(probe: Probe, directory: Path) -> tuple[int, str]:
 async def test_a_rolling_upgrade_raises_the_level_when_the_last_node_has_it(
     probe: Probe, topic: str, tmp_path: Path
 ) -> None:
-    """Levels 1-2 to 1 and back under load, nothing lost: a process with wrong levels is rejected by name.
+    """To the release before and back under load, nothing lost: a process with wrong levels is rejected by name.
 
     The level falls with the first node that is rolled back and rises with the last that is upgraded.
     """
     await probe.create_topic(topic, partitions=2)
     async with Load(probe=probe, topic=topic) as load:
         await load.acked(20)
-        release(probe, 3, 3)
+        release(probe, _NOW + 1, _NOW + 1)
         node = await refused_node(probe, tmp_path / "newer")
-        release(probe, 1, 1)
+        release(probe, LOWEST, _BEFORE)
         controller = await refused_controller(probe)
-        release(probe, 1, 2)
+        release(probe, LOWEST, _NOW)
         again = await roll_controller(probe)
-        release(probe, 1, 1)
+        release(probe, LOWEST, _BEFORE)
         down = [*await roll_nodes(probe, topic), await roll_controller(probe)]
-        release(probe, 1, 2)
+        release(probe, LOWEST, _NOW)
         up = [await roll_controller(probe), *await roll_nodes(probe, topic)]
         await load.acked(20)
         await load.finish()
     await assert_settled(probe, topic)
 
-    assert (again, down, up) == (2, [1, 1, 1, 1], [1, 1, 1, 2])
+    assert (again, down, up) == (_NOW, [_BEFORE] * 4, [_BEFORE] * 3 + [_NOW])
     assert node[0] == ExitCode.REFUSED
-    assert "feature levels 3-3 of node 9 do not overlap 1-2 of the controller and the live nodes" in node[1]
-    assert "the cluster is at feature level 2, beyond 1, the highest of this release" in controller
+    levels = f"feature levels {_NOW + 1}-{_NOW + 1} of node 9 do not overlap {LOWEST}-{_NOW} of the controller"
+    assert levels in node[1]
+    assert f"the cluster is at feature level {_NOW}, beyond {_BEFORE}, the highest of this release" in controller

@@ -57,7 +57,7 @@ def test_the_services_image_adds_no_more_than_was_promised(engine_client: docker
     added = [step["Size"] for step in _history(engine_client, image) if "COPY" in step["CreatedBy"]][-2:]
 
     assert sum(added) <= _MOST_BYTES
-    assert added[-1] <= _MOST_BYTES / 25
+    assert added[-1] <= _MOST_BYTES / 20
 
 
 @pytest.mark.parametrize(("target", "locked"), [("image", "data-plane"), ("analytics_image", "analytics")])

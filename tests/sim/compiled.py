@@ -31,7 +31,7 @@ CORE = (
 )  # fmt: skip
 SIM = (
     "checks", "clients", "clock", "committed", "committers", "consumers", "coverage", "disk", "draws", "group_history",
-    "historic_rules", "history",
+    "group_members", "historic_rules", "history",
     "machine",
     "memory_logs", "metadata_checks", "names", "network", "timeline", "virtual_loop", "world",
 )  # fmt: skip

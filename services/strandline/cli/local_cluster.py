@@ -241,7 +241,7 @@ class LocalCluster:
 
     def _factor_settings(self) -> dict[str, str]:
         """On fewer than three nodes the topic of groups has as many replicas as there are nodes."""
-        return {"internal_replication_factor": str(self._leading)} if self._leading < 3 else {}
+        return {"internal_replication_factor": str(self._leading)} if 0 < self._leading < 3 else {}
 
     def _etcd_settings(self, number: int) -> dict[str, str]:
         if self.etcd is None:
