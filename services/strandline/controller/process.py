@@ -53,6 +53,7 @@ from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.hourly import at_each_hour
+from strandline.runtime.long_lived import LongLived
 from strandline.runtime.telling import tell
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
@@ -144,6 +145,7 @@ class ControllerProcess:
         self._own(self.driver.tick_forever(settings.tick_ms))
         self._own(self._hourly())
         self._own(self._recover_forever())
+        self._own(LongLived(lambda: self.driver.core.state.partition_count).look_forever())
         self._own(self._seen.refusals.tell_forever())
         for server in self._servers:
             await server.start()

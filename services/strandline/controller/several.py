@@ -43,6 +43,7 @@ from strandline.rpc.identity import CallerRole
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
+from strandline.runtime.long_lived import LongLived
 from strandline.subscriptions.servicer import MetadataServicer
 
 _FIRST_ANSWER_S = 10.0
@@ -143,7 +144,11 @@ class SeveralProcess(ControllerProcess):
         self._own(served.learn_controllers_forever())
         self._own(self._seen.refusals.tell_forever())
         self._own(self._hourly())
+        self._own(LongLived(self._count_partitions).look_forever())
         _log.info("ready", address=target(self._bound), controller_id=controller_id, cluster_id=self.cluster_id)
+
+    def _count_partitions(self) -> int:
+        return self._current.core.state.partition_count if self._current is not None else 0
 
     async def _open_store(self, store: EtcdStore, seen: SeenPosition) -> str:
         """Returns the cluster's id."""

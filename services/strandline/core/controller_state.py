@@ -149,6 +149,11 @@ class ClusterState:
             return None
         return topic.partitions[tp.partition]
 
+    @property
+    def partition_count(self) -> int:
+        """How many partitions all topics have."""
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
     def partitions(self) -> Iterator[PartitionImage]:
         """Every partition, by topic in order of creation, then by index."""
         for topic in self.topics.values():

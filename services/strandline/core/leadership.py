@@ -85,6 +85,9 @@ def leave_partitions(draft: Draft, node_ids: Collection[NodeId], cause: str, *, 
     together. One after the other, the first to go would lose its place to others that were as dead as it was.
     """
     named = frozenset(node_ids)
+    if not named:
+        # Nearly every tick: to find that nobody has a part in nobody's partitions costs a look at all of them.
+        return
     # An earlier step may have left partitions over that others are to leave (`core.step_parts`).
     leaving = named | draft.gone()
     losing = [partition for partition in draft.partitions() if _has_a_part(partition, named, unclean)]

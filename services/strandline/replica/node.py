@@ -68,6 +68,7 @@ from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host
 from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.incarnation import started_ticks
+from strandline.runtime.long_lived import LongLived
 from strandline.runtime.lookups import Lookups
 from strandline.runtime.patterns import Re2Patterns
 from strandline.runtime.performers import Performers
@@ -170,7 +171,12 @@ class ReplicaNode:
         await self.health.set_serving(True)
         self._own(self.readiness.tell_forever())
         self._own(self._seen.look_forever(self._core))
+        self._own(LongLived(self._count_roles).look_forever())
         _log.info("serving", node_id=self.settings.node_id, node_epoch=answer.node_epoch, **self._addresses())
+
+    def _count_roles(self) -> int:
+        state = self._core.state
+        return len(state.logs) + len(state.leaders) + len(state.followers)
 
     def _wire(self, seen: MetadataImage | None) -> None:
         settings = self.settings
