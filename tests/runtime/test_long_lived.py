@@ -15,6 +15,26 @@ LongLived(lambda: len(logs)).look()
 assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
 """
 
+_LOADED = """
+import gc
+from strandline.runtime.long_lived import keep_what_is_loaded
+keep_what_is_loaded()
+assert gc.get_threshold()[0] > 1_000, gc.get_threshold()
+assert gc.get_freeze_count() > 10_000, gc.get_freeze_count()
+assert len(gc.get_objects()) < 1_000, len(gc.get_objects())
+circle = []
+circle.append(circle)
+del circle
+assert gc.collect() >= 1
+"""
+
+
+def test_what_was_loaded_is_not_looked_through_again() -> None:
+    """A full collection visits the objects created after the start, and still finds garbage. In a separate process."""
+    ended = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
 
 def test_what_grew_is_not_visited_by_the_next_full_collection() -> None:
     """Objects that exist at the look are not in the collector's generations any more. In a separate process."""

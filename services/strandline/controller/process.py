@@ -53,7 +53,7 @@ from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.hourly import at_each_hour
-from strandline.runtime.long_lived import LongLived
+from strandline.runtime.long_lived import LongLived, keep_what_is_loaded
 from strandline.runtime.telling import tell
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
@@ -395,6 +395,7 @@ async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCo
     except ValueError as error:
         stop_process(ExitCode.USAGE, str(error))
     _copy_when_asked(process)
+    keep_what_is_loaded()
     await stop_asked.wait()
     return await process.shut_down()
 

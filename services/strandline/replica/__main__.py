@@ -20,7 +20,8 @@ from strandline.rpc.server import PortTaken
 from strandline.rpc.tls import open_tls
 from strandline.rpc.tls_files import TlsWrong
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
-from strandline.runtime.process import keep_what_is_loaded, run_service
+from strandline.runtime.long_lived import keep_what_is_loaded
+from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 from strandline.storage.directory import DataDirectory, DirectoryRefused
 from strandline.storage.disk import StorageDamaged, StorageFailed

@@ -19,6 +19,21 @@ LOOK_EVERY_S = 1.0
 _LEAST_GROWTH = 100
 """Below this a full collection is not worth the trouble."""
 
+_THRESHOLDS = (5_000, 10, 100)
+"""New containers until the youngest generation is collected, and how many collections of one generation it takes for
+the next. With Python's own 700, 10 and 10 a node that begins to lead thousands of partitions collects everything that
+it just made several times over, for 100 ms each; at 5,000 a collection takes about a millisecond."""
+
+
+def keep_what_is_loaded() -> None:
+    """Let no collection of garbage look through what the start loaded: it stays for as long as the process does.
+
+    Modules are a hundred thousand objects, twice as many with pyarrow as without, and a full collection would hold up
+    the clients being served while it visits each of them.
+    """
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+
 
 class LongLived:
     """``size`` counts what stays: logs and roles of a node, partitions of a controller."""

@@ -7,7 +7,6 @@ ends the process at once.
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -50,12 +49,3 @@ async def _with_signals(main: Callable[[asyncio.Event], Coroutine[Any, Any, Exit
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number.name)
     return await main(stop_asked)
-
-
-def keep_what_is_loaded() -> None:
-    """Let no collection of garbage look through what the start loaded: it stays for as long as the process does.
-
-    Modules are a hundred thousand objects, twice as many with pyarrow as without, and a full collection would hold up
-    the clients being served while it visits each of them.
-    """
-    gc.freeze()
