@@ -56,7 +56,7 @@ def _stall_row(what: str, limit_ms: float, alone: Killed, watched: Killed, field
 
 
 def _stall(stall: Stall) -> str:
-    return f"{stall.late_ms:.0f} ms, {stall.busy_ms:.0f} of them on a processor"
+    return f"{stall.late_ms:.0f} ms: {stall.busy_ms:.0f} on a processor, {stall.queued_ms:.0f} waiting for one"
 
 
 def _replicas(count: int) -> str:

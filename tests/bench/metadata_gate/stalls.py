@@ -1,7 +1,7 @@
 """Runs a service of ours, and writes down when its event loop was held up: `python stalls.py MODULE FLAGS`.
 
-A timer that is due every 5 ms is late by as long as the loop was busy. Beside the lateness stands the processor time
-that the loop's thread used meanwhile: on a busy machine a loop is also late because somebody else has the processor.
+A timer that is due every 5 ms is late by as long as the loop was busy. Two parts of the lateness are given with it: the
+processor time that the loop's thread used, and how long the kernel let it wait for a processor that others had.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ Main = Callable[[asyncio.Event], Coroutine[Any, Any, ExitCode]]
 
 
 class Stall(NamedTuple):
-    """A loop could not act for ``late_ms`` until ``at_s`` (monotonic); its thread used ``busy_ms`` of a processor."""
+    """A loop could not act for ``late_ms`` until ``at_s`` (monotonic).
+
+    Its thread used a processor for ``busy_ms`` of them, and was ready to for another ``queued_ms``.
+    """
 
     at_s: float
     late_ms: float
     busy_ms: float
+    queued_ms: float = 0.0
 
 
 class Lateness:
@@ -40,10 +44,18 @@ class Lateness:
     def __init__(self, loop: asyncio.AbstractEventLoop, found: TextIO) -> None:
         self._loop = loop
         self._found = found
+        # Kept open: the kernel writes the figures of this thread into it at each reading.
+        self._schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
         self._again()
+
+    def _queued_ms(self) -> float:
+        """For how long this thread has waited for a processor in all."""
+        _, waited_ns, _ = os.pread(self._schedule, 100, 0).split()
+        return int(waited_ns) / 1e6
 
     def _again(self) -> None:
         self._due_s, self._busy_s = time.monotonic() + EVERY_S, time.thread_time()
+        self._waited_ms = self._queued_ms()
         self._loop.call_later(EVERY_S, self._look)
 
     def _look(self) -> None:
@@ -51,15 +63,15 @@ class Lateness:
         late_s = now_s - self._due_s
         if late_s >= LEAST_S:
             busy_s = time.thread_time() - self._busy_s
-            self._found.write(f"{now_s:.6f} {1_000 * late_s:.3f} {1_000 * busy_s:.3f}\n")
+            queued_ms = self._queued_ms() - self._waited_ms
+            self._found.write(f"{now_s:.6f} {1_000 * late_s:.3f} {1_000 * busy_s:.3f} {queued_ms:.3f}\n")
         self._again()
 
 
 def read_stalls(path: Path) -> Iterator[Stall]:
     """What one process wrote."""
     for line in path.read_text().splitlines():
-        at_s, late_ms, busy_ms = map(float, line.split())
-        yield Stall(at_s, late_ms, busy_ms)
+        yield Stall(*map(float, line.split()))
 
 
 def file_of(folder: Path, pid: int) -> Path:
