@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from tests.client.fake_members import FakeMembers
+
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import PartitionImage, TopicImage
@@ -42,6 +44,9 @@ class FakeGroups:
         """Commits are answered when it is set."""
         self.loses_answers = 0
         """So many commits are taken and not answered."""
+        self.members = FakeMembers(cluster)
+        self.is_silent = False
+        """Heartbeats are not taken."""
 
     def add_to(self, server: Any, node_id: int) -> None:
         pb_grpc.add_GroupServiceServicer_to_server(_FakeCoordinator(self, node_id), server)  # type: ignore[no-untyped-call]
@@ -83,17 +88,32 @@ class _FakeCoordinator(pb_grpc.GroupServiceServicer):
             ]
         )
 
+    async def ConsumerGroupHeartbeat(  # noqa: N802
+        self, request: Any, context: Any
+    ) -> pb.ConsumerGroupHeartbeatResponse:
+        refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE if self.groups.is_silent else self._refusal()
+        if refusal is None:
+            return self.groups.members.heartbeat(request)
+        response = pb.ConsumerGroupHeartbeatResponse(error_message=refusal.name)
+        response.error_code = int(refusal)  # type: ignore[assignment]
+        if refusal is ErrorCode.NOT_COORDINATOR:
+            self._hint(response.current_coordinator)
+        return response
+
     async def OffsetCommit(self, request: Any, context: Any) -> pb.OffsetCommitResponse:  # noqa: N802
         groups, refusal = self.groups, self._refusal()
         offsets = {(t.name, p.partition_index): p.committed_offset for t in request.topics for p in t.partitions}
         response = pb.OffsetCommitResponse()
+        by_member: dict[int, ErrorCode] = {}
+        if refusal is None and request.member_id:
+            by_member = {index: each.code for index, each in groups.members.commit(request).items() if each is not None}
         if refusal is None:
             groups.commits.append({index: offset for (_, index), offset in offsets.items()})
             if groups.hold is not None:
                 await groups.hold.wait()
         for (name, index), offset in offsets.items():
             row = pb.OffsetCommitPartitionResponse(partition_index=index)
-            code = refusal or groups.refused_partitions.get(index)
+            code = refusal or groups.refused_partitions.get(index) or by_member.get(index)
             if code is None:
                 groups.committed.setdefault(request.group_id, {})[name, index] = offset
             else:

@@ -19,6 +19,7 @@ CLASSES = {
     "Delivery": "delivery",
     "Consumer": "consumer",
     "Admin": "admin",
+    "RebalanceListener": "rebalance_listener",
     "Interceptor": "interceptor",
 }
 """In the order of the page, with their modules."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 from tests.client.test_consumer import write
 
-from strandline.client import CommitFailed, Consumer, OffsetAndMetadata, Outcome, Refused, TopicPartition
+from strandline.client import CommitFailed, Consumer, Interceptor, OffsetAndMetadata, Outcome, Refused, TopicPartition
 from strandline.core.errors import ErrorCode
 
 ZERO = TopicPartition(TOPIC, 0)
@@ -325,3 +325,28 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for settings in ({"group": " "}, {"auto_commit_interval_ms": 0}, {"request_timeout_ms": 0}):
         with pytest.raises(ValueError, match="must"):
             Consumer("127.0.0.1:1", **settings)  # type: ignore[arg-type]
+
+
+async def test_an_interceptor_sees_what_was_committed() -> None:
+    """Commits by the user and by itself, and no partition that was refused (KIP-42)."""
+
+    class Seen(Interceptor):
+        def __init__(self) -> None:
+            self.commits: list[dict[TopicPartition, int]] = []
+
+        def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+            self.commits.append({tp: one.offset for tp, one in offsets.items()})
+            raise LookupError("which changes nothing")
+
+    seen = Seen()
+    async with fake_cluster(partitions=2) as cluster:
+        cluster.groups.refused_partitions[1] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with _consumer(cluster, interceptors=[seen]) as consumer:
+            _written(cluster)
+            await consumer.assign(TOPIC)
+            with pytest.raises(CommitFailed):
+                await consumer.commit({ZERO: 3, (TOPIC, 1): 3})
+            await consumer.poll(5_000, max_records=4)
+            await consumer.poll(5_000, max_records=1)
+
+    assert seen.commits == [{ZERO: 3}, {ZERO: 4}]

@@ -40,8 +40,10 @@ from strandline.client.errors import (
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
 from strandline.client.interceptor import Interceptor, OutgoingRecord
 from strandline.client.lag import Lag
+from strandline.client.membership import GroupMetadata
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
 from strandline.client.producer import Producer
+from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.serialization import DeserializationFailed, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
 from strandline.client.topic_partition import TopicPartition
@@ -88,6 +90,7 @@ __all__ = [
     "FetchedRecords",
     "ForkedAfterUse",
     "FoundOffset",
+    "GroupMetadata",
     "Interceptor",
     "LATEST",
     "Lag",
@@ -107,6 +110,7 @@ __all__ = [
     "PartitionStats",
     "Producer",
     "ProducerStats",
+    "RebalanceListener",
     "Record",
     "RecordMetadata",
     "Refusal",

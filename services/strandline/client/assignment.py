@@ -74,6 +74,22 @@ class Assignment:
         # A topic may have been given partitions while the next one was waited for.
         self._add_new_partitions()
 
+    def add(self, topic: str, tp: TopicPartition, start: Where) -> Cursor:
+        """Read this partition as well."""
+        cursor = self._fetching.cursors[tp] = self._new_cursor(topic, tp, start)
+        return cursor
+
+    def remove(self, cursors: Iterable[Cursor]) -> None:
+        """Read these no more; what is fetched of them is dropped."""
+        for cursor in cursors:
+            self._fetching.drop(cursor)
+            self._fetching.cursors.pop(cursor.tp, None)
+
+    def clear(self) -> None:
+        """Read nothing."""
+        self._whole = {}
+        self.remove(list(self._fetching.cursors.values()))
+
     def _add_new_partitions(self) -> None:
         added: list[tuple[str, int]] = []
         for topic_id, name in self._whole.items():

@@ -6,7 +6,7 @@ committed is never reported as one that was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,6 +23,8 @@ _OUTCOMES = {
     pb.COMMIT_OUTCOME_NOT_APPENDED: Outcome.NOT_APPENDED,
     pb.COMMIT_OUTCOME_MAY_APPEAR: Outcome.MAY_APPEAR,
 }
+
+_OF_ANOTHER_EPOCH = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
 _NO_ANSWER = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves this partition out", Outcome.MAY_APPEAR)
 
@@ -54,22 +56,33 @@ def read_offsets(offsets: Offsets, metadata: str = "") -> dict[TopicPartition, O
     }
 
 
+class AsMember(NamedTuple):
+    """The member for which offsets are committed and fetched."""
+
+    member_id: str
+    member_epoch: int
+    instance_id: str | None
+
+
 class CommittedOffsets:
     """The offsets of one group."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
-        self._coordinator = GroupCoordinator(cluster, group_id)
+        self.coordinator = GroupCoordinator(cluster, group_id)
+        self.member: Callable[[], AsMember | None] = lambda: None
+        """Who commits, asked before each attempt, because a member's epoch may have risen; None: no member (G27)."""
+        self._sequence = 0
 
     @property
     def group_id(self) -> str:
         """The group."""
-        return self._coordinator.group_id
+        return self.coordinator.group_id
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, deadline_ms: int
     ) -> dict[TopicPartition, Refusal]:
-        """Commit these without a member (G27); the partitions that were refused, each with why and its outcome."""
+        """Commit these; the partitions that were refused, each with why and its outcome."""
         request = pb.OffsetCommitRequest(cluster_id=self._cluster.cluster_id, group_id=self.group_id)
         for topic, parts in _by_topic(offsets).items():
             rows = request.topics.add(name=topic)
@@ -82,8 +95,12 @@ class CommittedOffsets:
                     committed_metadata=one.metadata,
                 )
         try:
-            answered = await self._coordinator.ask(
-                lambda to: to.OffsetCommit, request, _judge_commit, deadline_ms=deadline_ms
+            answered = await self.coordinator.ask(
+                lambda to: to.OffsetCommit,
+                request,
+                _judge_commit,
+                deadline_ms=deadline_ms,
+                before_each=lambda: self._sign(request),
             )
         except Refused as refused:
             return dict.fromkeys(offsets, refused.refusal)
@@ -101,6 +118,20 @@ class CommittedOffsets:
                 failed[tp] = replace(refusal, outcome=outcome)
         return failed
 
+    def _sign(self, request: pb.OffsetCommitRequest) -> None:
+        """Say who commits; every sending has a number of its own, so that a late copy changes nothing (G19)."""
+        member = self.member()
+        if member is None:
+            return
+        self._sequence += 1
+        request.member_id, request.sequence = member.member_id, self._sequence
+        request.generation_id_or_member_epoch = member.member_epoch
+        if member.instance_id is not None:
+            request.group_instance_id = member.instance_id
+        request.ClearField("coordinator_epoch")
+        if (epoch := self.coordinator.epoch) is not None:
+            request.coordinator_epoch = epoch
+
     async def fetch(
         self, partitions: Iterable[TopicPartition] | None, *, deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -112,7 +143,7 @@ class CommittedOffsets:
             Refused: the coordinator refused, or did not answer in time.
         """
         asked = self._question(partitions)
-        answered = await self._coordinator.ask(lambda to: to.OffsetFetch, asked, _judge_fetch, deadline_ms=deadline_ms)
+        answered = await self.coordinator.ask(lambda to: to.OffsetFetch, asked, _judge_fetch, deadline_ms=deadline_ms)
         return _read_fetched(answered.answer)
 
     async def fetch_once(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -123,17 +154,21 @@ class CommittedOffsets:
         """
         asked = self._question(partitions)
         try:
-            answer = await self._coordinator.ask_once(
+            answer = await self.coordinator.ask_once(
                 lambda to: to.OffsetFetch, asked, _judge_fetch, deadline_ms=ATTEMPT_MS
             )
         except Refused as refused:
-            if passes_by(refused.refusal):
+            # A member's epoch that has just risen, or that its next heartbeat brings (G28).
+            is_overtaken = self.member() is not None and refused.refusal.code in _OF_ANOTHER_EPOCH
+            if is_overtaken or passes_by(refused.refusal):
                 return {}
             raise
         return _read_fetched(answer)
 
     def _question(self, partitions: Iterable[TopicPartition] | None) -> pb.OffsetFetchRequest:
         group = pb.OffsetFetchGroup(group_id=self.group_id)
+        if (member := self.member()) is not None:
+            group.member_id, group.member_epoch = member.member_id, member.member_epoch
         if partitions is not None:
             rows = [
                 partition_pb2.TopicPartitions(topic=topic, partitions=indexes)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Generic, Literal, Self
@@ -26,11 +27,14 @@ from strandline.client.errors import ClientClosed, CommitFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
 from strandline.client.fetching import FetchCounts, Fetching, FetchPolicy
 from strandline.client.group_commits import GroupCommits, behind
-from strandline.client.interceptor import Interceptor
+from strandline.client.interceptor import Interceptor, intercept_commit
 from strandline.client.lag import Lag, LagMeter
+from strandline.client.member import MemberTerms, Subscription
+from strandline.client.membership import GroupMetadata, Membership, MembershipHooks, MembershipSettings
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.client.positions import PositionFinder
+from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.serialization import DeserializationFailed, Incoming
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, report_stats
 from strandline.client.topic_partition import TopicPartition
@@ -56,12 +60,18 @@ class Consumer(Generic[K, V]):
         bootstrap: str | Sequence[str],
         *,
         group: str | None = None,
+        instance_id: str | None = None,
         rack: str | None = None,
         client_id: str = DEFAULT_CLIENT_ID,
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         auto_offset_reset: Literal["earliest", "latest", "error"] | None = None,
         auto_commit: bool = True,
         auto_commit_interval_ms: int = 5_000,
+        assignor: Literal["uniform", "range"] = "uniform",
+        session_timeout_ms: int = 45_000,
+        strict_ownership: bool = True,
+        rebalance_timeout_ms: int = 300_000,
+        max_poll_interval_ms: int = 300_000,
         request_timeout_ms: int = 30_000,
         key: Callable[[bytes], K] | None = None,
         value: Callable[[bytes], V] | None = None,
@@ -95,6 +105,14 @@ class Consumer(Generic[K, V]):
         once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
         each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
 
+        With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
+        sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
+        keeps what it was asked to give up for ``rebalance_timeout_ms``, or does not ask for records for
+        ``max_poll_interval_ms``, loses its partitions. ``instance_id`` is a name that this consumer keeps when it is
+        started again: its partitions wait for it for a session. A consumer whose heartbeats are not answered stops
+        giving records when 0.9 of its session is over, so that no two members ever work on one partition;
+        ``strict_ownership=False`` goes on, and allows that.
+
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
         another process. TLS is given as paths or as PEM in bytes, all three or none.
@@ -124,6 +142,31 @@ class Consumer(Generic[K, V]):
             raise ValueError("auto_commit_interval_ms and request_timeout_ms must be positive")
         if group is not None and not group.strip():
             raise ValueError("group must not be blank; give a name of 1 to 249 characters, or None")
+        positive = {
+            "session_timeout_ms": session_timeout_ms,
+            "rebalance_timeout_ms": rebalance_timeout_ms,
+            "max_poll_interval_ms": max_poll_interval_ms,
+        }
+        if wrong := next((name for name, value in positive.items() if value <= 0), None):
+            raise ValueError(f"{wrong} {positive[wrong]} must be positive")
+        if instance_id is not None and (group is None or not instance_id.strip()):
+            raise ValueError("instance_id must not be blank, and needs a group: it names one of its members")
+        self._terms = MemberTerms(
+            member_id=str(uuid.uuid4()),
+            instance_id=instance_id,
+            rack=rack,
+            assignor=assignor,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+        )
+        self._membership_settings = MembershipSettings(
+            start=_ENDS.get(auto_offset_reset, "beginning"),
+            max_poll_interval_ms=max_poll_interval_ms,
+            strict_ownership=strict_ownership,
+            commits_by_itself=auto_commit,
+        )
+        self._offsets: CommittedOffsets | None = None
+        self._membership: Membership | None = None
         self._group_id = group
         self._auto_commit_ms = auto_commit_interval_ms if auto_commit else None
         self._request_timeout_ms = request_timeout_ms
@@ -139,6 +182,7 @@ class Consumer(Generic[K, V]):
             tls_key=tls_key,
             tls_ca=tls_ca,
         )
+        self._interceptors = interceptors
         incoming = Incoming(key, value, interceptors)
         self._incoming = None if incoming.changes_nothing else incoming
         self._on_stats = on_stats
@@ -195,20 +239,30 @@ class Consumer(Generic[K, V]):
             self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
 
     def _start_group(self, group_id: str, fetching: Fetching) -> GroupCommits:
-        offsets = CommittedOffsets(self._cluster, group_id)
-        group = GroupCommits(offsets, fetching, self._background, timeout_ms=self._request_timeout_ms)
+        self._offsets = offsets = CommittedOffsets(self._cluster, group_id)
+        group = GroupCommits(
+            offsets,
+            fetching,
+            self._background,
+            timeout_ms=self._request_timeout_ms,
+            on_committed=lambda positions: intercept_commit(self._interceptors, positions),
+        )
         if self._auto_commit_ms is not None:
             self._background.start(group.run(self._auto_commit_ms), "commit what was given")
         return group
 
     async def close(self) -> None:
-        """Commit what was given before the last step (with ``auto_commit``), then close every connection.
+        """Commit what was given before the last step (with ``auto_commit``), leave the group, close every connection.
+
+        A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly.
         """
-        if self._group is not None and self._auto_commit_ms is not None and not self._is_closing:
-            await self._group.commit_last()
+        if self._group is not None and not self._is_closing:
+            await self._leave(for_a_restart=True)
+            if self._auto_commit_ms is not None:
+                await self._group.commit_last()
         self._is_closing = True
         if self._fetching is not None:
             self._fetching.close()
@@ -235,9 +289,12 @@ class Consumer(Generic[K, V]):
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
+            ValueError: the consumer has subscribed.
         """
         self._running()
         assert self._assignment is not None
+        if self._membership is not None:
+            raise ValueError("this consumer has subscribed; await unsubscribe() before it assigns partitions itself")
         entries = [partitions] if isinstance(partitions, str) else partitions
         if self._group is not None:
             if self._auto_commit_ms is not None:
@@ -247,6 +304,91 @@ class Consumer(Generic[K, V]):
         self._current = None
         self._begin()
         return self.assignment()
+
+    async def subscribe(
+        self,
+        topics: str | Sequence[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Join the group and read what its coordinator gives to this member, in place of an earlier subscription.
+
+        ``pattern`` is RE2; the coordinator matches it against the whole names of topics, those that are created later
+        included. Reading begins where the group has committed; where it has not, at the end that ``auto_offset_reset``
+        names, else at the beginning. Returns when the coordinator has answered, or after ``request_timeout_ms``; then
+        the consumer goes on asking.
+
+        Raises:
+            Refused: the coordinator rejects such a member: INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED,
+                UNSUPPORTED_ASSIGNOR, INVALID_REQUEST and others.
+            ValueError: the consumer has no group, or ``stop_at_end``; or neither topics nor a pattern are given.
+        """
+        group = self._grouped()
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if not names and not pattern:
+            raise ValueError("give the topics to subscribe to, or a pattern")
+        if self._stop_at_end:
+            raise ValueError("stop_at_end needs partitions that stay; assign them instead of subscribing")
+        subscription = Subscription(tuple(sorted(set(names))), pattern)
+        if self._membership is not None and self._membership.failure is None:
+            self._membership.subscribe(subscription, listener)
+            return
+        await self._leave(for_a_restart=False)
+        await self._join(group, subscription, listener)
+
+    async def _join(self, group: GroupCommits, subscription: Subscription, listener: RebalanceListener | None) -> None:
+        assert self._assignment is not None and self._offsets is not None
+        self._assignment.clear()
+        self._current = None
+        self._membership = membership = Membership(
+            self._cluster,
+            self._offsets.coordinator,
+            self._running(),
+            self._assignment,
+            group,
+            self._background,
+            terms=self._terms,
+            subscription=subscription,
+            settings=self._membership_settings,
+            listener=listener,
+            hooks=MembershipHooks(self._news.set, self._begin, self._withheld),
+        )
+        self._offsets.member, group.may_commit = membership.as_member, membership.may_give
+        membership.begin()
+        await membership.until_heard(self._request_timeout_ms)
+
+    async def unsubscribe(self) -> None:
+        """Commit what was given before the last step (with ``auto_commit``), give everything up, leave the group.
+
+        Without a subscription, drop what was assigned.
+        """
+        fetching = self._running()
+        await self._leave(for_a_restart=False)
+        assert self._assignment is not None
+        if fetching.cursors:
+            self._assignment.clear()
+        self._current = None
+
+    async def _leave(self, *, for_a_restart: bool) -> None:
+        membership = self._membership
+        if membership is None or self._offsets is None or self._group is None:
+            return
+        await membership.leave(for_a_restart=for_a_restart)
+        self._membership = None
+        self._offsets.member, self._group.may_commit = lambda: None, lambda: True
+
+    def group_metadata(self) -> GroupMetadata:
+        """This member, as it commits.
+
+        Raises:
+            ValueError: the consumer has not subscribed.
+        """
+        self._running()
+        member = self._membership.as_member() if self._membership is not None else None
+        if member is None or self._group_id is None:
+            raise ValueError("this consumer is no member of a group; subscribe first")
+        return GroupMetadata(self._group_id, *member)
 
     async def commit(
         self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None = None, *, metadata: str = ""
@@ -386,13 +528,15 @@ class Consumer(Generic[K, V]):
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 while True:
-                    fetched = self._take_buffered()
+                    fetched = self._take_buffered() if self._may_give() else []
                     if fetched or self.is_finished:
                         return fetched
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
             return []
+        finally:
+            self._stepped()
 
     async def poll(self, timeout_ms: int | None = None, *, max_records: int = 500) -> list[ConsumerRecord[K, V]]:
         """Up to ``max_records`` records of any partitions, each in order; empty at the time-out, and when finished.
@@ -413,16 +557,19 @@ class Consumer(Generic[K, V]):
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 while True:
-                    records = self._gather(max_records)
+                    may_give = self._may_give()
+                    records = self._gather(max_records) if may_give else []
                     if self._incoming is not None and records:
                         records = self._incoming.intercept(records)
                     if records or self.is_finished:
                         return records
-                    if not self._has_something():
+                    if not may_give or not self._has_something():
                         self._news.clear()
                         await self._news.wait()
         except TimeoutError:
             return []
+        finally:
+            self._stepped()
 
     def __aiter__(self) -> Self:
         return self
@@ -436,10 +583,10 @@ class Consumer(Generic[K, V]):
         """
         group = self._group
         if group is not None:
-            group.step()
+            self._step()
         while True:
             cursor = self._current
-            if cursor is None or not cursor.unpacked:
+            if cursor is None or not cursor.unpacked or (self._membership is not None and not self._may_give()):
                 if not await self._next_chunk():
                     raise StopAsyncIteration
                 continue
@@ -448,6 +595,7 @@ class Consumer(Generic[K, V]):
             cursor.position = record.offset + 1  # type: ignore[assignment]
             if group is not None:
                 group.gave(cursor, record.offset)
+                self._stepped()
             if self._incoming is None:
                 return _new(ConsumerRecord, (cursor.topic, cursor.tp.partition, *record))
             for given in self._incoming.intercept([self._incoming.convert(cursor.topic, cursor.tp.partition, record)]):
@@ -455,7 +603,7 @@ class Consumer(Generic[K, V]):
 
     async def _next_chunk(self) -> bool:
         """Wait for records to be given one by one; False when finished."""
-        while not self._unpack():
+        while not (self._may_give() and self._unpack()):
             if self.is_finished:
                 return False
             self._news.clear()
@@ -577,6 +725,28 @@ class Consumer(Generic[K, V]):
         """The user asks for more."""
         if self._group is not None:
             self._group.step()
+        if self._membership is not None:
+            self._membership.asks()
+
+    def _stepped(self) -> None:
+        """The user has got what there was."""
+        if self._membership is not None:
+            self._membership.given()
+
+    def _may_give(self) -> bool:
+        """Whether records may be given now.
+
+        Raises:
+            Refused: the consumer is no member of its group any more; or whatever its listener raised.
+        """
+        if self._membership is None:
+            return True
+        self._membership.check()
+        return self._membership.may_give()
+
+    def _withheld(self, cursors: Collection[Cursor]) -> None:
+        if self._current in cursors:
+            self._current = None
 
     def _grouped(self) -> GroupCommits:
         self._running()

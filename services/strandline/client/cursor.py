@@ -86,6 +86,8 @@ class Cursor:
     failure: Refused | None = None
     # What `Consumer.pause` withholds stays buffered.
     is_paused: bool = False
+    # While its group takes it away, and before the user has heard of it, nothing is given and nothing fetched.
+    is_withheld: bool = False
     # Records that are given one by one, unpacked from the oldest chunk, and what they came with.
     unpacked: deque[Record] = field(default_factory=deque)
     unpacked_from: FetchedRecords | None = None
@@ -103,12 +105,12 @@ class Cursor:
     @property
     def has_records(self) -> bool:
         """Whether there may be records to give now."""
-        return not self.is_paused and bool(self.unpacked or self.chunks)
+        return not self.is_paused and not self.is_withheld and bool(self.unpacked or self.chunks)
 
     @property
     def has_failed(self) -> bool:
         """Whether there is an error to raise, once all that was read before has been given."""
-        return self.failure is not None and not self.unpacked and not self.chunks
+        return self.failure is not None and not self.is_withheld and not self.unpacked and not self.chunks
 
     @property
     def is_lost(self) -> bool:
@@ -117,7 +119,9 @@ class Cursor:
 
     def may_fetch(self, now_ms: float, limit_bytes: int) -> bool:
         """Whether a fetch for it shall be sent now."""
-        if self.outstanding is not None or self.fetch_offset is None or self.failure is not None or self.is_paused:
+        if self.outstanding is not None or self.fetch_offset is None or self.failure is not None:
+            return False
+        if self.is_paused or self.is_withheld:
             return False
         if self.stop_at is not None and self.fetch_offset >= self.stop_at:
             return False

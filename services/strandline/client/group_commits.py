@@ -7,7 +7,7 @@ it is given again. An explicit commit without offsets takes it in, for the user 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from strandline.client.background import Background
@@ -28,9 +28,19 @@ class GroupCommits:
     """The commits of one consumer that has a group."""
 
     def __init__(
-        self, offsets: CommittedOffsets, fetching: Fetching, background: Background, *, timeout_ms: int
+        self,
+        offsets: CommittedOffsets,
+        fetching: Fetching,
+        background: Background,
+        *,
+        timeout_ms: int,
+        on_committed: Callable[[Positions], None] = lambda _: None,
     ) -> None:
-        """``timeout_ms``: how long a commit is asked for again before it has failed."""
+        """``timeout_ms``: how long a commit is asked for again before it has failed.
+
+        ``on_committed`` is called with what each commit has committed.
+        """
+        self._on_committed = on_committed
         self._offsets = offsets
         self._fetching = fetching
         self._timeout_ms = timeout_ms
@@ -39,12 +49,22 @@ class GroupCommits:
         self._given: set[Cursor] = set()
         # What was asked for by itself last, so that a consumer at rest commits nothing.
         self._newest: dict[TopicPartition, Offset] = {}
+        self._stepped = asyncio.Event()
+        self.may_commit: Callable[[], bool] = lambda: True
+        """Whether what is read here is this consumer's to commit by itself."""
 
     def step(self) -> None:
         """The user asks for more: what is in hand has been worked on."""
         if self._hand:
             self._given.update(self._hand)
             self._hand.clear()
+            self._stepped.set()
+
+    async def until_worked_on(self, cursors: Collection[Cursor]) -> None:
+        """Until nothing of these is in the user's hand; the user's next step ends the wait."""
+        while any(cursor in self._hand for cursor in cursors):
+            self._stepped.clear()
+            await self._stepped.wait()
 
     def gave(self, cursor: Cursor, first: Offset) -> None:
         """Records from this offset up to the position are in the user's hand."""
@@ -94,7 +114,7 @@ class GroupCommits:
     def commit_by_itself(self) -> None:
         """Commit what was worked on since the last time."""
         news = self._news()
-        if news:
+        if news and self.may_commit():
             self._newest.update({tp: one.offset for tp, one in news.items()})
             self._commits.add(news, self._ended_by_itself)
 
@@ -151,10 +171,11 @@ class GroupCommits:
 
         self._commits.add(offsets, ended)
 
-    async def commit_last(self) -> None:
-        """The consumer ends: commit what was worked on; a failure is logged, and the records come again."""
+    async def commit_last(self, cursors: Collection[Cursor] | None = None) -> None:
+        """Reading ends, of these or of all: commit what was worked on; after a failure the records come again."""
+        ending = None if cursors is None else {_name(cursor) for cursor in cursors}
         try:
-            await self._commit(self._news())
+            await self._commit({tp: one for tp, one in self._news().items() if ending is None or tp in ending})
         except CommitFailed as failed:
             log.warning("positions were not committed at the end; their records will be given again: %s", failed)
 
@@ -177,7 +198,10 @@ class GroupCommits:
         return await self._offsets.fetch(partitions, deadline_ms=self._timeout_ms)
 
     async def _send(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, Refusal]:
-        return await self._offsets.commit(offsets, deadline_ms=self._timeout_ms)
+        failed = await self._offsets.commit(offsets, deadline_ms=self._timeout_ms)
+        if committed := {tp: one for tp, one in offsets.items() if tp not in failed}:
+            self._on_committed(committed)
+        return failed
 
 
 def behind(records: Iterable[ConsumerRecord[Any, Any]], metadata: str) -> Positions:

@@ -81,8 +81,11 @@ class GroupCoordinator:
         judge: Callable[[_Answer], Verdict],
         *,
         deadline_ms: int,
+        before_each: Callable[[], None] = lambda: None,
     ) -> Answered[_Answer]:
         """The coordinator's answer, asked for again with pauses of 50 ms to 1 s until the deadline.
+
+        ``before_each`` is called before each attempt; it may change the request.
 
         Raises:
             Refused: what the coordinator refused; after the deadline the last reason why there was no answer. Its
@@ -94,6 +97,7 @@ class GroupCoordinator:
         may_appear = False
         while True:
             left_ms = max(1, int((end_s - time.monotonic()) * 1000))
+            before_each()
             try:
                 answer = await self.ask_once(method, request, judge, deadline_ms=min(left_ms, ATTEMPT_MS))
             except Refused as refused:
@@ -141,6 +145,13 @@ class GroupCoordinator:
         if coordinator is not None:
             self._note(coordinator)
         raise Refused.of(refusal)
+
+    @property
+    def epoch(self) -> LeaderEpoch | None:
+        """The coordinator epoch that this client believes in; None while it knows of no coordinator."""
+        tp = self._partition()
+        leader = self._cluster.view.leader_of(tp) if tp is not None else None
+        return None if leader is None else leader.epoch
 
     def _partition(self) -> TopicPartition | None:
         """The partition whose leader coordinates the group (G2); None until its topic is in the metadata."""

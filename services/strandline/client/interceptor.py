@@ -6,11 +6,13 @@ exception is logged (KIP-42).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from strandline.client.committed_offsets import OffsetAndMetadata
 from strandline.client.fetched import ConsumerRecord
 from strandline.client.logger import log
+from strandline.client.topic_partition import TopicPartition
 from strandline.records.codec import Headers
 
 
@@ -39,6 +41,9 @@ class Interceptor:
         """
         return records
 
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Called with the positions of the consumer's group that were committed, by itself or by the user."""
+
 
 def intercept_send(interceptors: Sequence[Interceptor], record: OutgoingRecord) -> OutgoingRecord:
     """The record after every interceptor, in their order."""
@@ -61,3 +66,12 @@ def intercept_records(
         except Exception:  # noqa: BLE001 - a user's function may raise anything
             log.exception("on_records of %s failed; the records are given without it", type(interceptor).__name__)
     return records
+
+
+def intercept_commit(interceptors: Sequence[Interceptor], offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """Show every interceptor what was committed, in their order."""
+    for interceptor in interceptors:
+        try:
+            interceptor.on_commit(offsets)
+        except Exception:  # noqa: BLE001 - a user's function may raise anything
+            log.exception("on_commit of %s failed", type(interceptor).__name__)

@@ -39,8 +39,10 @@ from strandline.client.errors import CommitFailed, SendFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
 from strandline.client.interceptor import Interceptor
 from strandline.client.lag import Lag
+from strandline.client.membership import GroupMetadata
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
 from strandline.client.offsets import LATEST, FoundOffset
+from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import Refusal
@@ -293,12 +295,18 @@ class Consumer(BlockingReader, Generic[K, V]):
         bootstrap: str | Sequence[str],
         *,
         group: str | None = None,
+        instance_id: str | None = None,
         rack: str | None = None,
         client_id: str = DEFAULT_CLIENT_ID,
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         auto_offset_reset: Literal["earliest", "latest", "error"] | None = None,
         auto_commit: bool = True,
         auto_commit_interval_ms: int = 5000,
+        assignor: Literal["uniform", "range"] = "uniform",
+        session_timeout_ms: int = 45000,
+        strict_ownership: bool = True,
+        rebalance_timeout_ms: int = 300000,
+        max_poll_interval_ms: int = 300000,
         request_timeout_ms: int = 30000,
         key: Callable[[bytes], K] | None = None,
         value: Callable[[bytes], V] | None = None,
@@ -332,6 +340,14 @@ class Consumer(BlockingReader, Generic[K, V]):
         once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
         each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
 
+        With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
+        sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
+        keeps what it was asked to give up for ``rebalance_timeout_ms``, or does not ask for records for
+        ``max_poll_interval_ms``, loses its partitions. ``instance_id`` is a name that this consumer keeps when it is
+        started again: its partitions wait for it for a session. A consumer whose heartbeats are not answered stops
+        giving records when 0.9 of its session is over, so that no two members ever work on one partition;
+        ``strict_ownership=False`` goes on, and allows that.
+
         ``on_stats`` gets `stats` every ``stats_interval_ms``. ``max_wait_ms``, ``min_bytes`` and ``max_bytes`` bound
         one answer, ``buffer_bytes`` what is fetched ahead. Metadata older than ``metadata_stale_ms`` is looked for at
         another process. TLS is given as paths or as PEM in bytes, all three or none.
@@ -342,12 +358,18 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._inner: consumer.Consumer[K, V] = consumer.Consumer(
             bootstrap,
             group=group,
+            instance_id=instance_id,
             rack=rack,
             client_id=client_id,
             isolation=isolation,
             auto_offset_reset=auto_offset_reset,
             auto_commit=auto_commit,
             auto_commit_interval_ms=auto_commit_interval_ms,
+            assignor=assignor,
+            session_timeout_ms=session_timeout_ms,
+            strict_ownership=strict_ownership,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
             request_timeout_ms=request_timeout_ms,
             key=key,
             value=value,
@@ -384,7 +406,9 @@ class Consumer(BlockingReader, Generic[K, V]):
         self._run(self._inner.start)
 
     def close(self) -> None:
-        """Commit what was given before the last step (with ``auto_commit``), then close every connection.
+        """Commit what was given before the last step (with ``auto_commit``), leave the group, close every connection.
+
+        A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly.
@@ -408,8 +432,41 @@ class Consumer(BlockingReader, Generic[K, V]):
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
+            ValueError: the consumer has subscribed.
         """
         return self._run(self._inner.assign, partitions, start=start, follow_topic=follow_topic)
+
+    def subscribe(
+        self, topics: str | Sequence[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
+    ) -> None:
+        """Join the group and read what its coordinator gives to this member, in place of an earlier subscription.
+
+        ``pattern`` is RE2; the coordinator matches it against the whole names of topics, those that are created later
+        included. Reading begins where the group has committed; where it has not, at the end that ``auto_offset_reset``
+        names, else at the beginning. Returns when the coordinator has answered, or after ``request_timeout_ms``; then
+        the consumer goes on asking.
+
+        Raises:
+            Refused: the coordinator rejects such a member: INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED,
+                UNSUPPORTED_ASSIGNOR, INVALID_REQUEST and others.
+            ValueError: the consumer has no group, or ``stop_at_end``; or neither topics nor a pattern are given.
+        """
+        self._run(self._inner.subscribe, topics, pattern=pattern, listener=listener)
+
+    def unsubscribe(self) -> None:
+        """Commit what was given before the last step (with ``auto_commit``), give everything up, leave the group.
+
+        Without a subscription, drop what was assigned.
+        """
+        self._run(self._inner.unsubscribe)
+
+    def group_metadata(self) -> GroupMetadata:
+        """This member, as it commits.
+
+        Raises:
+            ValueError: the consumer has not subscribed.
+        """
+        return self._call(self._inner.group_metadata)
 
     def commit(self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None = None, *, metadata: str = "") -> None:
         """Commit positions of the group: the next offset per partition, behind these records, or behind all given.
