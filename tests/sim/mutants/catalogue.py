@@ -32,6 +32,8 @@ from mutants import (
     m73_commit_needs_equal_epochs,
     m74_static_leave_is_a_leave,
     m75_load_gives_no_time,
+    m76_reads_after_the_lease,
+    m77_commits_what_is_in_hand,
     m101_unproven_is_elected,
     m102_compared_as_in_raft,
     m103_one_report_too_few,
@@ -65,6 +67,7 @@ from mutants import (
     r52_owner_forgotten,
     r53_commit_by_member_id,
     r54_answers_of_coordinators,
+    r84_late_copies_taken,
     r85_free_before_the_lease_ends,
 )
 from mutants.mutant import Mutant
@@ -86,6 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *r52_owner_forgotten.MUTANTS,
     *r53_commit_by_member_id.MUTANTS,
     *r54_answers_of_coordinators.MUTANTS,
+    *r84_late_copies_taken.MUTANTS,
     *r85_free_before_the_lease_ends.MUTANTS,
     *m13_diverging_fetch_counted.MUTANTS,
     *m14_ack_on_append.MUTANTS,
@@ -116,6 +120,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *m73_commit_needs_equal_epochs.MUTANTS,
     *m74_static_leave_is_a_leave.MUTANTS,
     *m75_load_gives_no_time.MUTANTS,
+    *m76_reads_after_the_lease.MUTANTS,
+    *m77_commits_what_is_in_hand.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
     *m102_compared_as_in_raft.MUTANTS,
     *m103_one_report_too_few.MUTANTS,
