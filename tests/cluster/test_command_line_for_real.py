@@ -84,6 +84,25 @@ def test_what_is_consumed_as_json_can_be_produced(cluster: LocalCluster) -> None
     assert read.stdout == "moon spring 6 1700000000000 a=1,b=x=y\nsun  -1 1700000000000 a=1,b=x=y\n"
 
 
+def test_a_group_goes_on_where_it_ended(cluster: LocalCluster) -> None:
+    """`consume --group` commits what it printed and leaves; the next one begins behind it, and places are refused."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "shared", "-p", "1", *at)
+    strandline("produce", "shared", *at, stdin="1\n2\n3\n")
+    words = ["consume", "shared", "--group", "shipping", "--from-beginning", *at]
+    read = [strandline(*words, "-n", count) for count in ("2", "1")]
+    placed = strandline(*words, "--offset", "1")
+    missing = strandline("consume", "nowhere", "-g", "shipping", *at)
+    group = document("group", "describe", "shipping", *at)
+
+    assert [(one.stdout, one.returncode) for one in read] == [("1\n2\n", 0), ("3\n", 0)], [one.stderr for one in read]
+    assert (placed.returncode, missing.returncode) == (2, 1)
+    assert "reset-offsets" in placed.stderr
+    assert "nowhere" in missing.stderr
+    assert isinstance(group, list)
+    assert [(row["topic"], row["current_offset"]) for row in group] == [("shared", 3)]
+
+
 def test_a_range_of_a_topic_is_read(cluster: LocalCluster) -> None:
     """--offset and --until bound each partition, by offset, time or the last N; -k selects one key."""
     at = ["--bootstrap", cluster.bootstrap]

@@ -34,6 +34,10 @@ _LOOK_EVERY_MS = 200
 """How often a bounded reading looks whether it is over, while nothing comes."""
 
 
+_MOST_AT_ONCE = 500
+"""Records of one poll, and so what may be printed again after a crash."""
+
+
 class RecordForm(StrEnum):
     """How a record is printed."""
 
@@ -62,6 +66,16 @@ def consume(
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", metavar="N[,...]", help="Only these partitions.")
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="NAME",
+            help="Read as a member of this group: begin where it has committed, else at the end or --from-beginning; "
+            "commit what was printed.",
+        ),
+    ] = None,
     until: Annotated[
         str | None,
         typer.Option(metavar="PLACE", help=f"End before {UNTIL_FORMS}; end is what it was when reading began."),
@@ -85,8 +99,11 @@ def consume(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no figures at the end.")] = False,
 ) -> None:
     """Print a topic's records. Starts at the end by default, as Kafka's consumer does."""
+    if group is not None:
+        _refuse_places(offset, timestamp, partition, until, stop_at_end)
     plan = Plan(
         topic=topic,
+        group=group,
         partitions=partition_list(partition),
         start=start_of(from_beginning, offset, timestamp),
         end=end_of(stop_at_end, until),
@@ -106,6 +123,7 @@ class Plan:
     """What to read, from where, and until when. ``partitions`` None: all; ``key`` None: any."""
 
     topic: str
+    group: str | None = None
     partitions: list[int] | None
     start: Start
     end: End
@@ -163,10 +181,56 @@ def printer_of(output: RecordForm, record_format: str | None, key_separator: str
     return Printer(form=output, write=read_format(record_format))
 
 
+def _refuse_places(*places: object) -> None:
+    """A group has places of its own.
+
+    Raises:
+        typer.BadParameter: one is given all the same.
+    """
+    if any(places):
+        raise typer.BadParameter(
+            "--group reads what the group gives, from where it has committed; give it without --offset, --timestamp, "
+            "--partition, --until and --stop-at-end, or move the group first: strandline group reset-offsets"
+        )
+
+
+async def _consume_in_group(bootstrap: str, plan: Plan, printer: Printer) -> None:
+    """Until so many are printed, or for ever. Each poll commits what was printed before it, and so does the end."""
+    from strandline.cli.connect import open_admin
+    from strandline.client import Consumer, Record
+
+    async with open_admin(bootstrap) as admin:
+        # A group may subscribe to a topic that does not exist yet; a person who types its name means one that does.
+        await admin.describe_topics([plan.topic])
+    consumer = Consumer(
+        addresses(bootstrap),
+        group=plan.group,
+        read_from="follower" if plan.from_follower else "leader",
+        isolation=plan.isolation.value,
+        auto_offset_reset="earliest" if plan.start == "beginning" else "latest",
+        **tls_options(),
+    )
+    async with consumer:
+        await consumer.subscribe(plan.topic)
+        left = plan.max_records
+        while left is None or left > 0:
+            records = await consumer.poll(max_records=_MOST_AT_ONCE if left is None else min(left, _MOST_AT_ONCE))
+            printer.read_from(len(consumer.assignment()))
+            for record in records:
+                if plan.key is None or record.key == plan.key:
+                    printer.show(record.topic, record.partition, Record(*record[2:]))
+                    left = None if left is None else left - 1
+            sys.stdout.flush()
+        await consumer.commit()
+
+
 async def _consume(bootstrap: str, plan: Plan, printer: Printer) -> None:
     from strandline.cli.connect import known_topic
     from strandline.client import Consumer
 
+    if plan.group is not None:
+        await _consume_in_group(bootstrap, plan, printer)
+        return
     consumer = Consumer(
         addresses(bootstrap),
         read_from="follower" if plan.from_follower else "leader",

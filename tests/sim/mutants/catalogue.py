@@ -146,4 +146,4 @@ elections by reports and of wrong peers, and from 120 on those that others inven
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
-REQUIRED = (*(f"R{number}" for number in range(1, 13)), "R51", "R52", "R53", "R54", "R55", "R56", "R83", "R85")
+REQUIRED = (*(f"R{number}" for number in range(1, 13)), "R51", "R52", "R53", "R54", "R55", "R56", "R83", "R84", "R85")
