@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -95,6 +95,9 @@ bench-growth: .venv/.installed ## fit what load, partitions, clients and nodes c
 
 bench-metadata: .venv/.installed ## kill a node under a thousand subscribers to metadata; writes into docs/BENCHMARKS.md [FLAGS="--topics 10"]
 	@PYTHONPATH=tests/bench $(BIN)/python -m metadata_gate $(FLAGS)
+
+bench-groups: .venv/.installed ## a thousand members, and what reading through a group costs; writes into docs/BENCHMARKS.md [FLAGS="--members 100"]
+	@PYTHONPATH=tests/bench $(BIN)/python -m group_figures $(FLAGS)
 
 bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
 	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))

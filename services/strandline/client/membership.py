@@ -391,43 +391,48 @@ class Membership:
         self._hooks.on_news()
 
     async def _send(self, heartbeat: Heartbeat, deadline_ms: int) -> pb.ConsumerGroupHeartbeatResponse:
+        request = heartbeat_request(self._cluster, self._coordinator, self.member.terms, heartbeat)
         return await self._coordinator.ask_once(
-            lambda to: to.ConsumerGroupHeartbeat, self._request(heartbeat), _judge, deadline_ms=deadline_ms
+            lambda to: to.ConsumerGroupHeartbeat, request, judge_heartbeat, deadline_ms=deadline_ms
         )
 
-    def _request(self, heartbeat: Heartbeat) -> pb.ConsumerGroupHeartbeatRequest:
-        terms = self.member.terms
-        request = pb.ConsumerGroupHeartbeatRequest(
-            cluster_id=self._cluster.cluster_id,
-            group_id=self._coordinator.group_id,
-            member_id=terms.member_id,
-            member_epoch=heartbeat.member_epoch,
-            instance_id=terms.instance_id,
-            sequence=heartbeat.sequence,
-            coordinator_epoch=self._coordinator.epoch,
-            client_id=self._cluster.client_id,
+
+def heartbeat_request(
+    cluster: Cluster, coordinator: GroupCoordinator, terms: MemberTerms, heartbeat: Heartbeat
+) -> pb.ConsumerGroupHeartbeatRequest:
+    """A heartbeat as it is sent."""
+    request = pb.ConsumerGroupHeartbeatRequest(
+        cluster_id=cluster.cluster_id,
+        group_id=coordinator.group_id,
+        member_id=terms.member_id,
+        member_epoch=heartbeat.member_epoch,
+        instance_id=terms.instance_id,
+        sequence=heartbeat.sequence,
+        coordinator_epoch=coordinator.epoch,
+        client_id=cluster.client_id,
+    )
+    if heartbeat.joins is not None:
+        request.subscribed_topic_names.names.extend(heartbeat.joins.topics)
+        request.subscribed_topic_names.SetInParent()
+        request.subscribed_topic_regex = heartbeat.joins.pattern or ""
+        request.server_assignor = terms.assignor
+        request.session_timeout_ms = terms.session_timeout_ms
+        request.rebalance_timeout_ms = terms.rebalance_timeout_ms
+        request.rack_id = terms.rack or ""
+    if heartbeat.held is not None:
+        request.topic_partitions.SetInParent()
+        by_topic: dict[str, list[int]] = {}
+        for tp in sorted(heartbeat.held):
+            by_topic.setdefault(tp.topic_id, []).append(tp.partition)
+        request.topic_partitions.topics.extend(
+            partition_pb2.TopicPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in by_topic.items()
         )
-        if heartbeat.joins is not None:
-            request.subscribed_topic_names.names.extend(heartbeat.joins.topics)
-            request.subscribed_topic_names.SetInParent()
-            request.subscribed_topic_regex = heartbeat.joins.pattern or ""
-            request.server_assignor = terms.assignor
-            request.session_timeout_ms = terms.session_timeout_ms
-            request.rebalance_timeout_ms = terms.rebalance_timeout_ms
-            request.rack_id = terms.rack or ""
-        if heartbeat.held is not None:
-            request.topic_partitions.SetInParent()
-            by_topic: dict[str, list[int]] = {}
-            for tp in sorted(heartbeat.held):
-                by_topic.setdefault(tp.topic_id, []).append(tp.partition)
-            request.topic_partitions.topics.extend(
-                partition_pb2.TopicPartitions(topic_id=topic_id, partitions=indexes)
-                for topic_id, indexes in by_topic.items()
-            )
-        return request
+    return request
 
 
-def _judge(answer: pb.ConsumerGroupHeartbeatResponse) -> Verdict:
+def judge_heartbeat(answer: pb.ConsumerGroupHeartbeatResponse) -> Verdict:
+    """What a coordinator says of a heartbeat."""
     hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
     return Verdict(read_error(answer), hint)
 
