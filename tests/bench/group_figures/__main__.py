@@ -224,8 +224,8 @@ def block(
             f"Measured at commit {commit} on {datetime.now(UTC).date().isoformat()}; {where}.",
             f"Three nodes on one machine with the members, which share its processors. The first {count:,} have a "
             f"session of {SESSION_MS // 1000} s and send a heartbeat every {BEAT_MS // 1000} s; reading is "
-            f"{len(alone)} pairs of rounds in turn, counted from the first records on; CPU is {by_assign:.1f} ms/MB with "
-            "`assign`.",
+            f"{len(alone)} pairs of rounds in turn, counted from the first records on; CPU is {by_assign:.1f} ms/MB "
+            "with `assign`.",
             "",
             "| figure | wanted | measured | |",
             "|---|---|---|---|",
@@ -262,9 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commit = measured_commit()
     directory = Path(tempfile.mkdtemp(prefix="strandline-groups-"))
     try:
-        text = asyncio.run(
-            measure(directory, asked.members, asked.megabytes, asked.rounds, asked.seconds, asked.kills, commit)
-        )
+        text = asyncio.run(measure(directory, asked, commit))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if not asked.dry:
