@@ -13,16 +13,16 @@ const FIRST_PAUSE_MS = 50;
 const MOST_PAUSE_MS = 1_000;
 
 const definition = loader.loadSync(
-  ["strandline/v1/controller_service.proto", "strandline/v1/leader_service.proto"],
+  ["controller", "leader", "group"].map((service) => `strandline/v1/${service}_service.proto`),
   { includeDirs: [PROTOS], keepCase: true, longs: String, enums: String, defaults: false },
 );
-const { LeaderService, ControllerService } = grpc.loadPackageDefinition(definition).strandline.v1;
+const { LeaderService, ControllerService, GroupService } = grpc.loadPackageDefinition(definition).strandline.v1;
 
 // After these, another attempt may succeed.
 const TRANSIENT = new Set([
   "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "LEADER_NOT_AVAILABLE",
   "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_NOT_AVAILABLE", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-  "REQUEST_TIMED_OUT",
+  "REQUEST_TIMED_OUT", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
 ].map((name) => `ERROR_CODE_${name}`));
 const TRANSIENT_STATUS = new Set([
   grpc.status.UNAVAILABLE, grpc.status.DEADLINE_EXCEEDED, grpc.status.RESOURCE_EXHAUSTED,
@@ -69,6 +69,7 @@ export async function retry(signal, attempt) {
 export class Cluster {
   #credentials = transport();
   #clients = new Map();
+  #coordinators = new Map();
   #nodes = new Map();
   #topics = new Map();
 
@@ -78,7 +79,7 @@ export class Cluster {
 
   close() {
     this.controller.close();
-    for (const client of this.#clients.values()) client.close();
+    for (const client of [...this.#clients.values(), ...this.#coordinators.values()]) client.close();
   }
 
   // How many partitions a topic has; waits for the topic.
@@ -103,10 +104,51 @@ export class Cluster {
     });
   }
 
+  // Calls `ask` with the group's coordinator, which any node names, until it is answered.
+  async askCoordinator(signal, group, ask) {
+    return retry(signal, async () => {
+      await this.#refresh();
+      let failed = new Refused("ERROR_CODE_COORDINATOR_NOT_AVAILABLE", "no node is known");
+      for (const node of this.#nodes.values()) {
+        let coordinator;
+        try {
+          const answer = await call(this.#groups(node), "FindCoordinator", { coordinator_keys: [group] });
+          coordinator = this.#groups(check(answer.coordinators[0]));
+        } catch (error) {
+          failed = error;
+          continue;
+        }
+        return ask(coordinator);
+      }
+      throw failed;
+    });
+  }
+
+  // A partition's committed records from `offset` on; the leader waits for some for `waitMs`.
+  async fetch(signal, topic, partition, offset, waitMs) {
+    const request = {
+      max_wait_ms: waitMs,
+      decode: true,
+      topics: [{ topic, partitions: [{ partition, fetch_offset: String(offset) }] }],
+    };
+    return this.askLeader(signal, topic, partition, async (leader) => {
+      const answer = check(await call(leader, "Fetch", request));
+      return check(answer.responses[0].partitions[0]).simple_records ?? [];
+    });
+  }
+
   async #refresh() {
     const { metadata } = await call(this.controller, "GetMetadata", {});
     this.#nodes = new Map((metadata.nodes ?? []).map((node) => [node.node_id, node.endpoints.client]));
     this.#topics = new Map((metadata.topics ?? []).map((topic) => [topic.name, topic.partitions]));
+  }
+
+  #groups({ host, port }) {
+    const address = `${host}:${port}`;
+    if (!this.#coordinators.has(address)) {
+      this.#coordinators.set(address, new GroupService(address, this.#credentials));
+    }
+    return this.#coordinators.get(address);
   }
 
   #leader(topic, partition) {

@@ -1,6 +1,6 @@
 // Prints the committed records of one partition: partition, offset and value, separated by tabs.
 // The leader holds a fetch until there is something to read, so waiting costs nothing.
-import { Cluster, call, check } from "./cluster.js";
+import { Cluster } from "./cluster.js";
 import { options } from "./options.js";
 
 const given = options({ topic: "tides", partition: 0, offset: 0, count: 0, for: 60 });
@@ -9,22 +9,10 @@ const [partition, count] = [Number(given.partition), Number(given.count)];
 const signal = AbortSignal.timeout(1000 * Number(given.for));
 const cluster = new Cluster(given.bootstrap);
 
-async function fetch(offset) {
-  const request = {
-    max_wait_ms: 1000,
-    decode: true,
-    topics: [{ topic, partitions: [{ partition, fetch_offset: String(offset) }] }],
-  };
-  return cluster.askLeader(signal, topic, partition, async (leader) => {
-    const answer = check(await call(leader, "Fetch", request));
-    return check(answer.responses[0].partitions[0]).simple_records ?? [];
-  });
-}
-
 let offset = BigInt(given.offset);
 let seen = 0;
 while ((count === 0 || seen < count) && !signal.aborted) {
-  for (const record of await fetch(offset)) {
+  for (const record of await cluster.fetch(signal, topic, partition, offset, 1000)) {
     console.log(`${partition}\t${record.offset}\t${record.value ?? ""}`);
     offset = BigInt(record.offset) + 1n;
     if (++seen === count) break;

@@ -46,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module", params=BUILDERS)
 def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """One language's three programs."""
+    """One language's programs."""
     return BUILDERS[request.param](tmp_path_factory.mktemp(request.param))
 
 
@@ -140,6 +140,27 @@ def test_producer_consumer_and_watch_follow_the_leader(programs: Programs, clust
     assert (ended, consumed.returncode, consumed.stderr) == (0, 0, "")
     assert [int(offset) for _, offset, _ in rows] == list(range(2 * BATCH))
     assert set(first) | set(second) == {value for *_, value in rows}
+
+
+def test_members_of_a_group_share_a_topic(programs: Programs, cluster: LocalCluster, topic: str) -> None:
+    """The second member begins behind what the first one committed before it left, and nothing is read twice."""
+    lines = [f"line {number}" for number in range(BATCH)]
+    producer = Program(programs["produce"], cluster, f"--topic={topic}")
+    try:
+        producer.feed(lines)
+        assert producer.end() == 0
+    finally:
+        producer.kill()
+    half = BATCH // 2
+    words = [f"--bootstrap={cluster.bootstrap}", f"--topic={topic}", f"--group=of-{topic}", f"--count={half}"]
+    read = [
+        subprocess.run([*programs["group"], *words], capture_output=True, text=True, timeout=LINE_S) for _ in range(2)
+    ]
+    rows = [line.split("\t") for one in read for line in one.stdout.splitlines()]
+
+    assert [(one.returncode, one.stderr) for one in read] == [(0, "")] * 2
+    assert [int(offset) for _, offset, _ in rows] == list(range(2 * half))
+    assert [value for *_, value in rows] == lines
 
 
 def test_a_consumer_of_a_topic_that_is_not_there_ends_by_itself(programs: Programs, cluster: LocalCluster) -> None:

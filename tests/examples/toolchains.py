@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("produce", "consume", "watch", "group")
 _BUILD_S = 400.0
 _BUF = Path(sys.executable).parent / "buf"
 
@@ -32,18 +33,18 @@ def copied(language: str, directory: Path) -> Path:
 
 
 def built_go(directory: Path) -> Mapping[str, Sequence[str]]:
-    """The commands of the three Go programs."""
+    """The commands of the Go programs."""
     _needs("go")
     place = copied("go", directory)
     _fetched(["go", "mod", "download"], place)
     _run([str(_BUF), "generate"], place)
     _run(["go", "vet", "./..."], place)
     _run(["go", "build", "-o", str(place / "bin") + "/", "./..."], place)
-    return {name: [str(place / "bin" / name)] for name in ("produce", "consume", "watch")}
+    return {name: [str(place / "bin" / name)] for name in PROGRAMS}
 
 
 def built_node(directory: Path) -> Mapping[str, Sequence[str]]:
-    """The commands of the three Node programs; nothing is generated."""
+    """The commands of the Node programs; nothing is generated."""
     _needs("node")
     _needs("npm")
     place = copied("node", directory)
@@ -52,7 +53,7 @@ def built_node(directory: Path) -> Mapping[str, Sequence[str]]:
         (place / "node_modules").symlink_to(here)
     else:
         _fetched(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock"], place)
-    return {name: ["node", str(place / f"{name}.js")] for name in ("produce", "consume", "watch")}
+    return {name: ["node", str(place / f"{name}.js")] for name in PROGRAMS}
 
 
 def _needs(program: str) -> None:

@@ -12,9 +12,6 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	pb "strandline.example/go/gen/strandline/v1"
 	"strandline.example/go/strand"
 )
 
@@ -42,7 +39,7 @@ func run(ctx context.Context, bootstrap, topic string, partition int, offset int
 	}
 	defer cluster.Close()
 	for seen := 0; count == 0 || seen < count; {
-		records, err := fetch(ctx, cluster, topic, partition, offset)
+		records, err := cluster.Fetch(ctx, topic, partition, offset, time.Second)
 		if err != nil {
 			return err
 		}
@@ -55,26 +52,4 @@ func run(ctx context.Context, bootstrap, topic string, partition int, offset int
 		}
 	}
 	return nil
-}
-
-func fetch(
-	ctx context.Context, cluster *strand.Cluster, topic string, partition int, offset int64,
-) (records []*pb.SimpleRecord, err error) {
-	request := &pb.FetchRequest{MaxWaitMs: proto.Int32(1000), Decode: true, Topics: []*pb.FetchTopic{{
-		Topic:      topic,
-		Partitions: []*pb.FetchPartition{{Partition: int32(partition), FetchOffset: offset}},
-	}}}
-	err = cluster.AskLeader(ctx, topic, partition, func(ctx context.Context, leader pb.LeaderServiceClient) error {
-		answer, err := leader.Fetch(ctx, request)
-		if err != nil {
-			return err
-		}
-		if err := strand.Answer(answer.ErrorCode, answer.ErrorMessage); err != nil {
-			return err
-		}
-		result := answer.Responses[0].Partitions[0]
-		records = result.SimpleRecords
-		return strand.Answer(result.ErrorCode, result.ErrorMessage)
-	})
-	return records, err
 }

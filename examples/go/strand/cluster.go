@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "strandline.example/go/gen/strandline/v1"
 )
@@ -92,6 +93,71 @@ func (c *Cluster) AskLeader(
 	})
 }
 
+// AskCoordinator calls ask with the group's coordinator, which any node names, until it is answered or ctx ends.
+func (c *Cluster) AskCoordinator(
+	ctx context.Context, group string, ask func(context.Context, pb.GroupServiceClient) error,
+) error {
+	return retry(ctx, func(ctx context.Context) error {
+		if err := c.refresh(ctx); err != nil {
+			return err
+		}
+		failed := error(again{errors.New("no node is known")})
+		for _, address := range c.nodes {
+			coordinator, err := c.coordinator(ctx, address, group)
+			if err != nil {
+				failed = err
+				continue
+			}
+			return ask(ctx, coordinator)
+		}
+		return failed
+	})
+}
+
+func (c *Cluster) coordinator(ctx context.Context, address, group string) (pb.GroupServiceClient, error) {
+	connection, err := c.connection(address)
+	if err != nil {
+		return nil, err
+	}
+	request := &pb.FindCoordinatorRequest{CoordinatorKeys: []string{group}}
+	answer, err := pb.NewGroupServiceClient(connection).FindCoordinator(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	found := answer.Coordinators[0]
+	if err := Answer(found.ErrorCode, found.ErrorMessage); err != nil {
+		return nil, err
+	}
+	connection, err = c.connection(fmt.Sprintf("%s:%d", found.Host, found.Port))
+	if err != nil {
+		return nil, err
+	}
+	return pb.NewGroupServiceClient(connection), nil
+}
+
+// Fetch reads a partition's committed records from offset on; the leader waits for some for as long as wait.
+func (c *Cluster) Fetch(
+	ctx context.Context, topic string, partition int, offset int64, wait time.Duration,
+) (records []*pb.SimpleRecord, err error) {
+	request := &pb.FetchRequest{MaxWaitMs: proto.Int32(int32(wait.Milliseconds())), Decode: true, Topics: []*pb.FetchTopic{{
+		Topic:      topic,
+		Partitions: []*pb.FetchPartition{{Partition: int32(partition), FetchOffset: offset}},
+	}}}
+	err = c.AskLeader(ctx, topic, partition, func(ctx context.Context, leader pb.LeaderServiceClient) error {
+		answer, err := leader.Fetch(ctx, request)
+		if err != nil {
+			return err
+		}
+		if err := Answer(answer.ErrorCode, answer.ErrorMessage); err != nil {
+			return err
+		}
+		result := answer.Responses[0].Partitions[0]
+		records = result.SimpleRecords
+		return Answer(result.ErrorCode, result.ErrorMessage)
+	})
+	return records, err
+}
+
 // Answer turns a partition's error code into an error; nil if there is none.
 func Answer(code pb.ErrorCode, sentence string) error {
 	switch code {
@@ -101,7 +167,8 @@ func Answer(code pb.ErrorCode, sentence string) error {
 		pb.ErrorCode_ERROR_CODE_UNKNOWN_LEADER_EPOCH, pb.ErrorCode_ERROR_CODE_LEADER_NOT_AVAILABLE,
 		pb.ErrorCode_ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, pb.ErrorCode_ERROR_CODE_OFFSET_NOT_AVAILABLE,
 		pb.ErrorCode_ERROR_CODE_NOT_ENOUGH_REPLICAS, pb.ErrorCode_ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-		pb.ErrorCode_ERROR_CODE_REQUEST_TIMED_OUT:
+		pb.ErrorCode_ERROR_CODE_REQUEST_TIMED_OUT, pb.ErrorCode_ERROR_CODE_NOT_COORDINATOR,
+		pb.ErrorCode_ERROR_CODE_COORDINATOR_NOT_AVAILABLE, pb.ErrorCode_ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS:
 		return again{errors.New(sentence)}
 	default:
 		return errors.New(sentence)
