@@ -254,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, default=PAGE, help="where the block goes")
     parser.add_argument("--dry", action="store_true", help="print the block and leave the page as it is")
     parser.add_argument("--members", type=int, default=1_000)
-    parser.add_argument("--megabytes", type=int, default=128)
+    parser.add_argument("--megabytes", type=int, default=384)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long heartbeats are watched")
     parser.add_argument("--kills", type=int, default=5, help="of the coordinator's node, for each number of keys")
