@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from group_figures.members import Crowd
 from machine_time import cpu_ms
 from page_blocks import measured_commit, write_block
 
-from group_figures.members import Crowd
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Consumer, DescribedTopic, NewRecord, Producer, encode_batch
 from strandline.client.metadata import Cluster
