@@ -66,7 +66,7 @@ class Node:
     def __init__(self, path: Path) -> None:
         self.logs = DirectoryLogs(DataDirectory.open(path, node_id=ME, cluster_id="c"), LogSettings())
         self._perform = LogPerformers(self.logs, lambda: 0).table
-        parts = Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: lambda: GroupMachine(Re2Patterns())})
+        parts = Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: lambda _: GroupMachine(Re2Patterns())})
         self.core = NodeCore(node_id=ME, rules=Rules(), timings=NodeTimings(), coordinators=parts)
         self.reads: deque[ReadCoordinatorLog] = deque()
 

@@ -26,6 +26,7 @@ VALUES: dict[Kind, Any] = {
     Kind.LONG: 1 << 40,
     Kind.BOOL: True,
     Kind.INTS: [1, 2],
+    Kind.STRINGS: ["a:0", "a:1"],
     Kind.MEMBERS: [{"replica_id": 3, "leo": 9, "last_fetch_us": None, "last_caught_up_us": None}],
     Kind.LONGS_BY_NAME: {"HW_ADVANCE": 4},
 }
@@ -82,7 +83,7 @@ def _value(field: Field, row: Row, offset_us: int) -> Any:
     value = row.get(field.column)
     if field.is_moment:
         return None if value is None else (value - offset_us) // 1000
-    if field.kind is Kind.INTS:
+    if field.kind in (Kind.INTS, Kind.STRINGS):
         return tuple(value or ())
     if field.kind is Kind.MEMBERS:
         return tuple(Member(*(_value(each, member, offset_us) for each in fields_of(Member))) for member in value or ())

@@ -7,7 +7,7 @@ from typing import Any
 from strandline.core.state_events import EVENT_TYPES, StateEvent
 from strandline.export.schema import Field, Kind, fields_of
 
-_EMPTY: dict[Kind, Any] = {Kind.INTS: (), Kind.MEMBERS: (), Kind.LONGS_BY_NAME: {}}
+_EMPTY: dict[Kind, Any] = {Kind.INTS: (), Kind.STRINGS: (), Kind.MEMBERS: (), Kind.LONGS_BY_NAME: {}}
 
 
 def made(name: str, **fields: Any) -> StateEvent:

@@ -27,6 +27,7 @@ VALUES: dict[Kind, tuple[Any, ...]] = {
     Kind.LONG: (1 << 40, None, 0),
     Kind.BOOL: (True, None, False),
     Kind.INTS: ((1, 2), (), (3,)),
+    Kind.STRINGS: (("a:0", "a:1"), (), ("b:2",)),
     Kind.MEMBERS: ((Member(NodeId(1), Offset(4), Moment(9)),), (), (Member(NodeId(5)), Member(NodeId(6)))),
     Kind.LONGS_BY_NAME: ({"a": 1}, {}, {"b": 2, "c": 3}),
 }

@@ -61,6 +61,10 @@ def test_an_event_names_its_topic_if_anybody_knows() -> None:
 def test_lists_are_never_null(name: str) -> None:
     """A reader need not distinguish an empty list from an absent one."""
     row = _row(made(name))
-    lists = {field.column for field in fields_of(EVENT_TYPES[name].kind) if field.kind in (Kind.INTS, Kind.MEMBERS)}
+    lists = {
+        field.column
+        for field in fields_of(EVENT_TYPES[name].kind)
+        if field.kind in (Kind.INTS, Kind.STRINGS, Kind.MEMBERS)
+    }
 
     assert {column: row[column] for column in lists} == {column: [] for column in lists}

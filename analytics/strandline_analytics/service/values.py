@@ -34,7 +34,7 @@ _COMMON: dict[str, tuple[str, str, str]] = {
 }
 """Type, unit and meaning of the columns that stand in every result."""
 
-_LISTS = (Kind.INTS, Kind.MEMBERS, Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME)
+_LISTS = (Kind.INTS, Kind.STRINGS, Kind.MEMBERS, Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME)
 
 
 def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
@@ -107,7 +107,7 @@ def state_event(row: Mapping[str, Any]) -> state_event_pb2.StateEvent:
                 event.ext["event_type"] = value
             else:
                 event.event_type = known.number  # type: ignore[assignment]
-        elif column.kind is Kind.INTS:
+        elif column.kind in (Kind.INTS, Kind.STRINGS):
             getattr(event, column.name).extend(value)
         elif column.kind is Kind.MEMBERS:
             members = getattr(event, column.name)

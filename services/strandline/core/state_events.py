@@ -323,6 +323,56 @@ class Store(NamedTuple):
     meta_offset: int | None = None
 
 
+@_in(TRANSITIONS)
+class GroupChange(NamedTuple):
+    """A consumer group is in another state or epoch; the place is the partition of its coordinator (G33)."""
+
+    group_id: str
+    old_state: str
+    new_state: str
+    group_epoch: Number
+    target_epoch: Number
+    n_members: Number
+    cause: str
+    leader_epoch: LeaderEpoch
+
+
+@_in(TRANSITIONS)
+class MemberChange(NamedTuple):
+    """A member of a consumer group has other partitions, another epoch, or left; before its group's change (G33)."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    rack: str | None
+    phase: str
+    member_epoch: Number | None
+    assigned: tuple[str, ...]
+    revoking: tuple[str, ...]
+    leader_epoch: LeaderEpoch
+
+
+@_in(SAMPLES)
+class GroupOffsets(NamedTuple):
+    """What a group has committed for one partition, which is the place, and the commits since the row before (G33)."""
+
+    group_id: str
+    committed: Offset | None
+    commit_us: int | None
+    n_commits: int
+    n_error: Mapping[str, int]
+
+
+@_in(TRANSITIONS)
+class CoordinatorLoad(NamedTuple):
+    """A coordinator has read its partition and answers from now on (G33)."""
+
+    bytes: int
+    n_keys: int
+    load_ms: int
+    leader_epoch: LeaderEpoch
+
+
 StateEvent = (
     ReplicaSample
     | LocalSample
@@ -343,6 +393,10 @@ StateEvent = (
     | ExportGap
     | ControllerReign
     | Store
+    | GroupChange
+    | MemberChange
+    | GroupOffsets
+    | CoordinatorLoad
 )
 
 Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange

@@ -24,6 +24,7 @@ _PLAIN = {Kind.STRING: pa.string(), Kind.INT: pa.int32(), Kind.LONG: pa.int64(),
 TYPES = {
     **_PLAIN,
     Kind.INTS: pa.list_(pa.int32()),
+    Kind.STRINGS: pa.list_(pa.string()),
     Kind.MEMBERS: pa.list_(pa.struct([(name, _PLAIN[kind]) for name, kind in MEMBER_FIELDS])),
     Kind.STRINGS_BY_NAME: pa.map_(pa.string(), pa.string()),
     Kind.LONGS_BY_NAME: pa.map_(pa.string(), pa.int64()),

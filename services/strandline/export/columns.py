@@ -111,7 +111,7 @@ def _column(step: Step, values: Sequence[Any], offsets_us: list[int]) -> pa.Arra
     kind = TYPES[step.kind]
     if step.kind is Kind.LONGS_BY_NAME:
         return pa.array([None if value is None else list(value.items()) for value in values], kind)
-    if step.convert is None or step.kind is Kind.INTS:
+    if step.convert is None or step.kind in (Kind.INTS, Kind.STRINGS):
         return pa.array(values, kind)
     return pa.array([step.convert(value, offset) for value, offset in zip(values, offsets_us, strict=True)], kind)
 

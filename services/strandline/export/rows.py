@@ -94,7 +94,7 @@ def _conversion(field: Field) -> Convert | None:
         return lambda value, _: NO_LEADER if value is None else value
     if field.kind is Kind.MEMBERS:
         return lambda members, offset_us: [_member(member, offset_us) for member in members]
-    if field.kind is Kind.INTS:
+    if field.kind in (Kind.INTS, Kind.STRINGS):
         return lambda items, _: list(items)
     return None
 

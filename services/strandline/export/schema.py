@@ -15,6 +15,7 @@ Reading rules that the columns themselves cannot say:
 - ``ts_mono_us`` compares only within one (node_id, incarnation).
 - In a row, a column that does not belong to its event type is null; a list that belongs to it is never null.
 - ``new_leader`` and ``old_leader`` are -1 where there is no leader.
+- A partition in ``assigned`` and ``revoking`` is its topic id, a colon, and its number.
 - An ISR_CHANGE comes twice: from the controller (``meta_offset`` set, authoritative) and as an echo of the leader
   (``meta_offset`` null), which alone knows HW, LEO and the members' progress. ``partition_epoch`` joins them.
 """
@@ -50,6 +51,7 @@ class Kind(Enum):
     LONG = "BIGINT"
     BOOL = "BOOLEAN"
     INTS = "ARRAY<INT>"
+    STRINGS = "ARRAY<STRING>"
     MEMBERS = "ARRAY<STRUCT<replica_id: INT, leo: BIGINT, last_fetch_us: BIGINT, last_caught_up_us: BIGINT>>"
     STRINGS_BY_NAME = "MAP<STRING, STRING>"
     LONGS_BY_NAME = "MAP<STRING, BIGINT>"
@@ -94,6 +96,7 @@ _KINDS: dict[Any, Kind] = {
     bool: Kind.BOOL,
     str: Kind.STRING,
     tuple[NodeId, ...]: Kind.INTS,
+    tuple[str, ...]: Kind.STRINGS,
     tuple[Member, ...]: Kind.MEMBERS,
     Mapping[str, int]: Kind.LONGS_BY_NAME,
 }

@@ -21,11 +21,13 @@ from strandline.coordinator.servicer import SERVICE as GROUP_SERVICE
 from strandline.coordinator.servicer import GroupServicer
 from strandline.core import feature_levels
 from strandline.core.coordinator.internal_topics import GROUP_STATE
+from strandline.core.coordinator.reports import Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.effects import Emit
 from strandline.core.errors import Refused
 from strandline.core.events import StopRequested, Ticked
 from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.reporting import GroupReporting
 from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRegistered, RegisterNode
 from strandline.core.node import NodeCore
 from strandline.core.position_proof import newest_in
@@ -271,8 +273,9 @@ class ReplicaNode:
         self.logs.learn_configs(image)
         self.peers.drop_stale()
 
-    def _groups_of_partition(self) -> GroupMachine:
-        return GroupMachine(self._patterns, self.settings.groups())
+    def _groups_of_partition(self, reports: Reports) -> GroupMachine:
+        reporting = GroupReporting(reports, samples=self.settings.timings().sample_min_ms > 0)
+        return GroupMachine(self._patterns, self.settings.groups(), reporting)
 
     def _feed(self, seen: MetadataImage | None) -> MetadataFeed:
         """What subscribers are sent: until the controller's first word, what an earlier life stored (C65)."""

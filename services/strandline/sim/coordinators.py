@@ -64,7 +64,7 @@ class _NoPatterns:
 
 def make(codec: NumberedCodec) -> Coordinators:
     """What the nodes of a run coordinate."""
-    return Coordinators(codec=codec, machines={TOPIC: lambda: GroupMachine(_NoPatterns())}, limits=LIMITS)
+    return Coordinators(codec=codec, machines={TOPIC: lambda _: GroupMachine(_NoPatterns())}, limits=LIMITS)
 
 
 def check_coordinators(process: Process) -> None:

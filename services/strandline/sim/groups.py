@@ -66,7 +66,7 @@ class Groups:
         self.draw = draw
         self.coordinators = Coordinators(
             codec=world.codec,
-            machines={GROUP_STATE: lambda: WatchedGroups(self)},
+            machines={GROUP_STATE: lambda _: WatchedGroups(self)},
             # Small, so that logs are swept and loads take several steps.
             limits=ShardLimits(
                 read_bytes=2_048, batch_bytes=1_024, sweep_step_bytes=2_048, sweep_above_bytes=8_192, max_waiting=500

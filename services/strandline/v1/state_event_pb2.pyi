@@ -69,6 +69,14 @@ class _StateEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateE
     """One of several controllers began to decide, or decides no more."""
     STATE_EVENT_TYPE_STORE: _StateEventType.ValueType  # 19
     """The store of several controllers does not answer, answers again, is full, or went back in time."""
+    STATE_EVENT_TYPE_GROUP_CHANGE: _StateEventType.ValueType  # 20
+    """A consumer group is in another state or epoch; topic and partition are its coordinator's."""
+    STATE_EVENT_TYPE_MEMBER_CHANGE: _StateEventType.ValueType  # 21
+    """A member of a consumer group has other partitions, another epoch, or left."""
+    STATE_EVENT_TYPE_GROUP_OFFSETS: _StateEventType.ValueType  # 22
+    """What a consumer group has committed for one partition."""
+    STATE_EVENT_TYPE_COORDINATOR_LOAD: _StateEventType.ValueType  # 23
+    """A coordinator has read its partition and answers from now on."""
 
 class StateEventType(_StateEventType, metaclass=_StateEventTypeEnumTypeWrapper):
     """What happened."""
@@ -113,6 +121,14 @@ STATE_EVENT_TYPE_CONTROLLER_REIGN: StateEventType.ValueType  # 18
 """One of several controllers began to decide, or decides no more."""
 STATE_EVENT_TYPE_STORE: StateEventType.ValueType  # 19
 """The store of several controllers does not answer, answers again, is full, or went back in time."""
+STATE_EVENT_TYPE_GROUP_CHANGE: StateEventType.ValueType  # 20
+"""A consumer group is in another state or epoch; topic and partition are its coordinator's."""
+STATE_EVENT_TYPE_MEMBER_CHANGE: StateEventType.ValueType  # 21
+"""A member of a consumer group has other partitions, another epoch, or left."""
+STATE_EVENT_TYPE_GROUP_OFFSETS: StateEventType.ValueType  # 22
+"""What a consumer group has committed for one partition."""
+STATE_EVENT_TYPE_COORDINATOR_LOAD: StateEventType.ValueType  # 23
+"""A coordinator has read its partition and answers from now on."""
 Global___StateEventType: _TypeAlias = StateEventType  # noqa: Y015
 
 @_typing.final
@@ -318,6 +334,22 @@ class StateEvent(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     REIGN_ID_FIELD_NUMBER: _builtins.int
     CLOSED_MS_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    OLD_STATE_FIELD_NUMBER: _builtins.int
+    NEW_STATE_FIELD_NUMBER: _builtins.int
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    TARGET_EPOCH_FIELD_NUMBER: _builtins.int
+    N_MEMBERS_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    REVOKING_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    COMMIT_US_FIELD_NUMBER: _builtins.int
+    N_COMMITS_FIELD_NUMBER: _builtins.int
+    N_KEYS_FIELD_NUMBER: _builtins.int
+    LOAD_MS_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     """Version of this schema, from 1."""
     cluster_id: _builtins.str
@@ -389,7 +421,7 @@ class StateEvent(_message.Message):
     new_hw: _builtins.int
     """HW_ADVANCE: the HW after."""
     cause: _builtins.str
-    """HW_ADVANCE, ISR_CHANGE, NODE_SESSION, CONTROLLER_REIGN, STORE: why."""
+    """HW_ADVANCE, ISR_CHANGE, NODE_SESSION, CONTROLLER_REIGN, STORE, GROUP_CHANGE: why."""
     first_us: _builtins.int
     """HW_ADVANCE: time of the first advance that this event joins."""
     last_us: _builtins.int
@@ -401,7 +433,7 @@ class StateEvent(_message.Message):
     request_id: _builtins.int
     """ALTER_PARTITION: the request_sequence."""
     phase: _builtins.str
-    """ALTER_PARTITION, NODE_SESSION, CONTROLLER_REIGN, STORE: which step of it."""
+    """ALTER_PARTITION, NODE_SESSION, CONTROLLER_REIGN, STORE, MEMBER_CHANGE: which step of it."""
     expected_partition_epoch: _builtins.int
     """ALTER_PARTITION: the partition epoch that had to be current."""
     error_code: _builtins.int
@@ -437,7 +469,7 @@ class StateEvent(_message.Message):
     max_gap_us: _builtins.int
     """FETCH_STATS: longest time between two fetches."""
     bytes: _builtins.int
-    """FETCH_STATS: bytes answered."""
+    """FETCH_STATS: bytes answered; COORDINATOR_LOAD: bytes read."""
     decision: _builtins.str
     """CONTROLLER_DECISION: what was to be decided."""
     outcome: _builtins.str
@@ -447,7 +479,7 @@ class StateEvent(_message.Message):
     last_heartbeat_us: _builtins.int
     """NODE_SESSION: when its last heartbeat came; absent if none did."""
     rack: _builtins.str
-    """NODE_SESSION: its rack; absent if it has none."""
+    """NODE_SESSION, MEMBER_CHANGE: its rack; absent if it has none."""
     offset_us: _builtins.int
     """CLOCK_SAMPLE: its clock minus the controller's."""
     err_us: _builtins.int
@@ -474,6 +506,34 @@ class StateEvent(_message.Message):
     """CONTROLLER_REIGN: id of the reign."""
     closed_ms: _builtins.int
     """STORE: how long nothing was decided, in milliseconds; only when the store is back."""
+    group_id: _builtins.str
+    """GROUP_CHANGE, MEMBER_CHANGE, GROUP_OFFSETS: the consumer group."""
+    old_state: _builtins.str
+    """GROUP_CHANGE: Empty, Assigning, Reconciling, Stable or Dead: the state before."""
+    new_state: _builtins.str
+    """GROUP_CHANGE: the state after."""
+    group_epoch: _builtins.int
+    """GROUP_CHANGE: rises whenever a new target is needed."""
+    target_epoch: _builtins.int
+    """GROUP_CHANGE: the group epoch that the target was computed for."""
+    n_members: _builtins.int
+    """GROUP_CHANGE: members afterwards."""
+    member_id: _builtins.str
+    """MEMBER_CHANGE: the member."""
+    instance_id: _builtins.str
+    """MEMBER_CHANGE: name of a static member; absent for others."""
+    member_epoch: _builtins.int
+    """MEMBER_CHANGE: its epoch; absent once it is gone."""
+    committed: _builtins.int
+    """GROUP_OFFSETS: the committed offset; absent if there is none any more, or none was ever taken."""
+    commit_us: _builtins.int
+    """GROUP_OFFSETS: when that was committed."""
+    n_commits: _builtins.int
+    """GROUP_OFFSETS: commits of this partition that were taken since the row before."""
+    n_keys: _builtins.int
+    """COORDINATOR_LOAD: keys that the partition has."""
+    load_ms: _builtins.int
+    """COORDINATOR_LOAD: from the beginning of the leader epoch to the first request that is decided, in milliseconds."""
     @_builtins.property
     def ext(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Additions that have no column yet."""
@@ -512,7 +572,7 @@ class StateEvent(_message.Message):
 
     @_builtins.property
     def n_error(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """FETCH_STATS: refused fetches by the name of Kafka's error."""
+        """FETCH_STATS, GROUP_OFFSETS: refused fetches or commits by the name of Kafka's error."""
 
     @_builtins.property
     def live_set(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -529,6 +589,14 @@ class StateEvent(_message.Message):
     @_builtins.property
     def dropped_by_type(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """EXPORT_GAP: events dropped, by event type."""
+
+    @_builtins.property
+    def assigned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """MEMBER_CHANGE: what it owns, each as topic id, colon, number of the partition."""
+
+    @_builtins.property
+    def revoking(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """MEMBER_CHANGE: what it must give up, written as in `assigned`."""
 
     def __init__(
         self,
@@ -625,10 +693,26 @@ class StateEvent(_message.Message):
         token: _builtins.int | None = ...,
         reign_id: _builtins.str | None = ...,
         closed_ms: _builtins.int | None = ...,
+        group_id: _builtins.str | None = ...,
+        old_state: _builtins.str | None = ...,
+        new_state: _builtins.str | None = ...,
+        group_epoch: _builtins.int | None = ...,
+        target_epoch: _builtins.int | None = ...,
+        n_members: _builtins.int | None = ...,
+        member_id: _builtins.str | None = ...,
+        instance_id: _builtins.str | None = ...,
+        member_epoch: _builtins.int | None = ...,
+        assigned: _abc.Iterable[_builtins.str] | None = ...,
+        revoking: _abc.Iterable[_builtins.str] | None = ...,
+        committed: _builtins.int | None = ...,
+        commit_us: _builtins.int | None = ...,
+        n_commits: _builtins.int | None = ...,
+        n_keys: _builtins.int | None = ...,
+        load_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_fetch", b"_n_fetch", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_fetch", b"n_fetch", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "replica_id", b"replica_id", "request_id", b"request_id", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "load_ms", b"load_ms", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "replica_id", b"replica_id", "request_id", b"request_id", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_fetch", b"_n_fetch", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "added", b"added", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "cluster_id", b"cluster_id", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_error", b"n_error", "n_fetch", b"n_fetch", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "removed", b"removed", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "added", b"added", "assigned", b"assigned", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "cluster_id", b"cluster_id", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "load_ms", b"load_ms", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_error", b"n_error", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "removed", b"removed", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "revoking", b"revoking", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acked_offset: _TypeAlias = _typing.Literal["acked_offset"]  # noqa: Y015
     _WhichOneofArgType__acked_offset: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset"]  # noqa: Y015
@@ -638,6 +722,10 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__cause: _TypeAlias = _typing.Literal["_cause", b"_cause"]  # noqa: Y015
     _WhichOneofReturnType__closed_ms: _TypeAlias = _typing.Literal["closed_ms"]  # noqa: Y015
     _WhichOneofArgType__closed_ms: _TypeAlias = _typing.Literal["_closed_ms", b"_closed_ms"]  # noqa: Y015
+    _WhichOneofReturnType__commit_us: _TypeAlias = _typing.Literal["commit_us"]  # noqa: Y015
+    _WhichOneofArgType__commit_us: _TypeAlias = _typing.Literal["_commit_us", b"_commit_us"]  # noqa: Y015
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
     _WhichOneofReturnType__committed_cut: _TypeAlias = _typing.Literal["committed_cut"]  # noqa: Y015
     _WhichOneofArgType__committed_cut: _TypeAlias = _typing.Literal["_committed_cut", b"_committed_cut"]  # noqa: Y015
     _WhichOneofReturnType__controller_epoch: _TypeAlias = _typing.Literal["controller_epoch"]  # noqa: Y015
@@ -668,6 +756,10 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__first_us: _TypeAlias = _typing.Literal["_first_us", b"_first_us"]  # noqa: Y015
     _WhichOneofReturnType__from_leo: _TypeAlias = _typing.Literal["from_leo"]  # noqa: Y015
     _WhichOneofArgType__from_leo: _TypeAlias = _typing.Literal["_from_leo", b"_from_leo"]  # noqa: Y015
+    _WhichOneofReturnType__group_epoch: _TypeAlias = _typing.Literal["group_epoch"]  # noqa: Y015
+    _WhichOneofArgType__group_epoch: _TypeAlias = _typing.Literal["_group_epoch", b"_group_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__group_id: _TypeAlias = _typing.Literal["group_id"]  # noqa: Y015
+    _WhichOneofArgType__group_id: _TypeAlias = _typing.Literal["_group_id", b"_group_id"]  # noqa: Y015
     _WhichOneofReturnType__hw: _TypeAlias = _typing.Literal["hw"]  # noqa: Y015
     _WhichOneofArgType__hw: _TypeAlias = _typing.Literal["_hw", b"_hw"]  # noqa: Y015
     _WhichOneofReturnType__hw_before: _TypeAlias = _typing.Literal["hw_before"]  # noqa: Y015
@@ -682,6 +774,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__in_maximal_isr: _TypeAlias = _typing.Literal["_in_maximal_isr", b"_in_maximal_isr"]  # noqa: Y015
     _WhichOneofReturnType__initiator: _TypeAlias = _typing.Literal["initiator"]  # noqa: Y015
     _WhichOneofArgType__initiator: _TypeAlias = _typing.Literal["_initiator", b"_initiator"]  # noqa: Y015
+    _WhichOneofReturnType__instance_id: _TypeAlias = _typing.Literal["instance_id"]  # noqa: Y015
+    _WhichOneofArgType__instance_id: _TypeAlias = _typing.Literal["_instance_id", b"_instance_id"]  # noqa: Y015
     _WhichOneofReturnType__interval_ms: _TypeAlias = _typing.Literal["interval_ms"]  # noqa: Y015
     _WhichOneofArgType__interval_ms: _TypeAlias = _typing.Literal["_interval_ms", b"_interval_ms"]  # noqa: Y015
     _WhichOneofReturnType__lag_time_max_ms: _TypeAlias = _typing.Literal["lag_time_max_ms"]  # noqa: Y015
@@ -706,24 +800,38 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__leo: _TypeAlias = _typing.Literal["_leo", b"_leo"]  # noqa: Y015
     _WhichOneofReturnType__leo_bytes: _TypeAlias = _typing.Literal["leo_bytes"]  # noqa: Y015
     _WhichOneofArgType__leo_bytes: _TypeAlias = _typing.Literal["_leo_bytes", b"_leo_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__load_ms: _TypeAlias = _typing.Literal["load_ms"]  # noqa: Y015
+    _WhichOneofArgType__load_ms: _TypeAlias = _typing.Literal["_load_ms", b"_load_ms"]  # noqa: Y015
     _WhichOneofReturnType__log_start: _TypeAlias = _typing.Literal["log_start"]  # noqa: Y015
     _WhichOneofArgType__log_start: _TypeAlias = _typing.Literal["_log_start", b"_log_start"]  # noqa: Y015
     _WhichOneofReturnType__max_gap_us: _TypeAlias = _typing.Literal["max_gap_us"]  # noqa: Y015
     _WhichOneofArgType__max_gap_us: _TypeAlias = _typing.Literal["_max_gap_us", b"_max_gap_us"]  # noqa: Y015
+    _WhichOneofReturnType__member_epoch: _TypeAlias = _typing.Literal["member_epoch"]  # noqa: Y015
+    _WhichOneofArgType__member_epoch: _TypeAlias = _typing.Literal["_member_epoch", b"_member_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__member_id: _TypeAlias = _typing.Literal["member_id"]  # noqa: Y015
+    _WhichOneofArgType__member_id: _TypeAlias = _typing.Literal["_member_id", b"_member_id"]  # noqa: Y015
     _WhichOneofReturnType__meta_offset: _TypeAlias = _typing.Literal["meta_offset"]  # noqa: Y015
     _WhichOneofArgType__meta_offset: _TypeAlias = _typing.Literal["_meta_offset", b"_meta_offset"]  # noqa: Y015
     _WhichOneofReturnType__min_isr: _TypeAlias = _typing.Literal["min_isr"]  # noqa: Y015
     _WhichOneofArgType__min_isr: _TypeAlias = _typing.Literal["_min_isr", b"_min_isr"]  # noqa: Y015
     _WhichOneofReturnType__n_coalesced: _TypeAlias = _typing.Literal["n_coalesced"]  # noqa: Y015
     _WhichOneofArgType__n_coalesced: _TypeAlias = _typing.Literal["_n_coalesced", b"_n_coalesced"]  # noqa: Y015
+    _WhichOneofReturnType__n_commits: _TypeAlias = _typing.Literal["n_commits"]  # noqa: Y015
+    _WhichOneofArgType__n_commits: _TypeAlias = _typing.Literal["_n_commits", b"_n_commits"]  # noqa: Y015
     _WhichOneofReturnType__n_fetch: _TypeAlias = _typing.Literal["n_fetch"]  # noqa: Y015
     _WhichOneofArgType__n_fetch: _TypeAlias = _typing.Literal["_n_fetch", b"_n_fetch"]  # noqa: Y015
+    _WhichOneofReturnType__n_keys: _TypeAlias = _typing.Literal["n_keys"]  # noqa: Y015
+    _WhichOneofArgType__n_keys: _TypeAlias = _typing.Literal["_n_keys", b"_n_keys"]  # noqa: Y015
+    _WhichOneofReturnType__n_members: _TypeAlias = _typing.Literal["n_members"]  # noqa: Y015
+    _WhichOneofArgType__n_members: _TypeAlias = _typing.Literal["_n_members", b"_n_members"]  # noqa: Y015
     _WhichOneofReturnType__new_hw: _TypeAlias = _typing.Literal["new_hw"]  # noqa: Y015
     _WhichOneofArgType__new_hw: _TypeAlias = _typing.Literal["_new_hw", b"_new_hw"]  # noqa: Y015
     _WhichOneofReturnType__new_leader: _TypeAlias = _typing.Literal["new_leader"]  # noqa: Y015
     _WhichOneofArgType__new_leader: _TypeAlias = _typing.Literal["_new_leader", b"_new_leader"]  # noqa: Y015
     _WhichOneofReturnType__new_leader_epoch: _TypeAlias = _typing.Literal["new_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__new_leader_epoch: _TypeAlias = _typing.Literal["_new_leader_epoch", b"_new_leader_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__new_state: _TypeAlias = _typing.Literal["new_state"]  # noqa: Y015
+    _WhichOneofArgType__new_state: _TypeAlias = _typing.Literal["_new_state", b"_new_state"]  # noqa: Y015
     _WhichOneofReturnType__offset_us: _TypeAlias = _typing.Literal["offset_us"]  # noqa: Y015
     _WhichOneofArgType__offset_us: _TypeAlias = _typing.Literal["_offset_us", b"_offset_us"]  # noqa: Y015
     _WhichOneofReturnType__old_hw: _TypeAlias = _typing.Literal["old_hw"]  # noqa: Y015
@@ -732,6 +840,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__old_leader: _TypeAlias = _typing.Literal["_old_leader", b"_old_leader"]  # noqa: Y015
     _WhichOneofReturnType__old_leader_epoch: _TypeAlias = _typing.Literal["old_leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__old_leader_epoch: _TypeAlias = _typing.Literal["_old_leader_epoch", b"_old_leader_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__old_state: _TypeAlias = _typing.Literal["old_state"]  # noqa: Y015
+    _WhichOneofArgType__old_state: _TypeAlias = _typing.Literal["_old_state", b"_old_state"]  # noqa: Y015
     _WhichOneofReturnType__outcome: _TypeAlias = _typing.Literal["outcome"]  # noqa: Y015
     _WhichOneofArgType__outcome: _TypeAlias = _typing.Literal["_outcome", b"_outcome"]  # noqa: Y015
     _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
@@ -758,6 +868,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__start_offset: _TypeAlias = _typing.Literal["_start_offset", b"_start_offset"]  # noqa: Y015
     _WhichOneofReturnType__subject_node_id: _TypeAlias = _typing.Literal["subject_node_id"]  # noqa: Y015
     _WhichOneofArgType__subject_node_id: _TypeAlias = _typing.Literal["_subject_node_id", b"_subject_node_id"]  # noqa: Y015
+    _WhichOneofReturnType__target_epoch: _TypeAlias = _typing.Literal["target_epoch"]  # noqa: Y015
+    _WhichOneofArgType__target_epoch: _TypeAlias = _typing.Literal["_target_epoch", b"_target_epoch"]  # noqa: Y015
     _WhichOneofReturnType__to_leo: _TypeAlias = _typing.Literal["to_leo"]  # noqa: Y015
     _WhichOneofArgType__to_leo: _TypeAlias = _typing.Literal["_to_leo", b"_to_leo"]  # noqa: Y015
     _WhichOneofReturnType__token: _TypeAlias = _typing.Literal["token"]  # noqa: Y015
@@ -778,6 +890,10 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cause) -> _WhichOneofReturnType__cause | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__closed_ms) -> _WhichOneofReturnType__closed_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_us) -> _WhichOneofReturnType__commit_us | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__committed_cut) -> _WhichOneofReturnType__committed_cut | None: ...
     @_typing.overload
@@ -809,6 +925,10 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__from_leo) -> _WhichOneofReturnType__from_leo | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group_epoch) -> _WhichOneofReturnType__group_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group_id) -> _WhichOneofReturnType__group_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hw) -> _WhichOneofReturnType__hw | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hw_before) -> _WhichOneofReturnType__hw_before | None: ...
@@ -822,6 +942,8 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__in_maximal_isr) -> _WhichOneofReturnType__in_maximal_isr | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__initiator) -> _WhichOneofReturnType__initiator | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance_id) -> _WhichOneofReturnType__instance_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__interval_ms) -> _WhichOneofReturnType__interval_ms | None: ...
     @_typing.overload
@@ -847,9 +969,15 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__leo_bytes) -> _WhichOneofReturnType__leo_bytes | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__load_ms) -> _WhichOneofReturnType__load_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start) -> _WhichOneofReturnType__log_start | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_gap_us) -> _WhichOneofReturnType__max_gap_us | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__member_epoch) -> _WhichOneofReturnType__member_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__member_id) -> _WhichOneofReturnType__member_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__meta_offset) -> _WhichOneofReturnType__meta_offset | None: ...
     @_typing.overload
@@ -857,13 +985,21 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__n_coalesced) -> _WhichOneofReturnType__n_coalesced | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n_commits) -> _WhichOneofReturnType__n_commits | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__n_fetch) -> _WhichOneofReturnType__n_fetch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n_keys) -> _WhichOneofReturnType__n_keys | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n_members) -> _WhichOneofReturnType__n_members | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__new_hw) -> _WhichOneofReturnType__new_hw | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__new_leader) -> _WhichOneofReturnType__new_leader | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__new_leader_epoch) -> _WhichOneofReturnType__new_leader_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__new_state) -> _WhichOneofReturnType__new_state | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__offset_us) -> _WhichOneofReturnType__offset_us | None: ...
     @_typing.overload
@@ -872,6 +1008,8 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__old_leader) -> _WhichOneofReturnType__old_leader | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__old_leader_epoch) -> _WhichOneofReturnType__old_leader_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__old_state) -> _WhichOneofReturnType__old_state | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__outcome) -> _WhichOneofReturnType__outcome | None: ...
     @_typing.overload
@@ -898,6 +1036,8 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_offset) -> _WhichOneofReturnType__start_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__subject_node_id) -> _WhichOneofReturnType__subject_node_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__target_epoch) -> _WhichOneofReturnType__target_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__to_leo) -> _WhichOneofReturnType__to_leo | None: ...
     @_typing.overload

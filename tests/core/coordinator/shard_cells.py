@@ -115,7 +115,7 @@ def put(scope: str = "g", *, fenced: bool = False, **values: int | None) -> Put:
 
 def coordinators(**limits: int) -> Coordinators:
     """The parts of a node that coordinates cells."""
-    return Coordinators(codec=IdentityCodec(), machines={TOPIC: Cells}, limits=ShardLimits(**limits))
+    return Coordinators(codec=IdentityCodec(), machines={TOPIC: lambda _: Cells()}, limits=ShardLimits(**limits))
 
 
 def shard_of(cluster: Cluster, node: int, tp: TopicPartition) -> Shard:

@@ -84,6 +84,8 @@ class GroupsAlone:
     works: list[Any] = field(default_factory=list)
     seen: list[GroupChange | MemberChange] = field(default_factory=list)
     """What the machine showed of itself."""
+    commits: list[tuple[str, TopicPartition, str | None]] = field(default_factory=list)
+    """Commits it showed, with the error of those it refused."""
 
     def __post_init__(self) -> None:
         self.machine = GroupMachine(Re2Patterns(), self.settings, self)
@@ -96,6 +98,15 @@ class GroupsAlone:
 
     def member_changed(self, change: MemberChange, now_ms: int) -> None:
         self.seen.append(change)
+
+    def committed(self, group_id: str, tp: TopicPartition) -> None:
+        self.commits.append((group_id, tp, None))
+
+    def commit_refused(self, group_id: str, tp: TopicPartition, error: str) -> None:
+        self.commits.append((group_id, tp, error))
+
+    def ticked(self, groups: Mapping[str, Group], now_ms: int) -> None:
+        assert groups is self.machine.groups
 
     @property
     def context(self) -> Context:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from strandline.core.coordinator.records import Batch, Record
+from strandline.core.coordinator.reports import Reports
 from strandline.core.errors import Refusal
 from strandline.core.types import LeaderEpoch
 
@@ -122,3 +123,7 @@ class Machine(Protocol):
         """The shard begins to serve, or could not write for a while, which is no member's fault: every deadline that
         members must meet begins again from now (G8, M59)."""
         ...
+
+
+MakeMachine = Callable[[Reports], Machine]
+"""Makes the empty machine of one shard, which reports there what others may want to see."""

@@ -5,12 +5,12 @@ Invariant: a shard lives exactly as long as the leadership of its partition in o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from strandline.core.coordinator.directory import NodeTopics
 from strandline.core.coordinator.internal_topics import partition_of
-from strandline.core.coordinator.machine import Context, Machine
+from strandline.core.coordinator.machine import Context, MakeMachine
 from strandline.core.coordinator.records import RecordCodec
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.effects import AnswerCoordinator, Effect
@@ -26,7 +26,7 @@ class Coordinators:
     """What a node's coordinators are made of."""
 
     codec: RecordCodec
-    machines: Mapping[str, Callable[[], Machine]]
+    machines: Mapping[str, MakeMachine]
     """By internal topic: makes the empty machine of one partition."""
     limits: ShardLimits = field(default_factory=ShardLimits)
 
@@ -53,7 +53,7 @@ class CoordinatorServing:
         if make is None or self._parts is None:
             return
         leader.is_coordinator = True
-        shard = self.shards[leader.log.tp] = Shard(leader, make(), self._parts.codec, self._parts.limits, self.topics)
+        shard = self.shards[leader.log.tp] = Shard(leader, make, self._parts.codec, self._parts.limits, self.topics)
         shard.begin(self._context(shard, now_ms), out)
 
     def resigned(self, tp: TopicPartition, out: list[Effect]) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from strandline.core.coordinator.machine import Context, Decision, Machine, TopicDirectory
+from strandline.core.coordinator.machine import Context, Decision, MakeMachine, TopicDirectory
 from strandline.core.coordinator.read_barrier import ReadBarrier
 from strandline.core.coordinator.records import Batch, EncodedBatch, RecordCodec
+from strandline.core.coordinator.reports import Reports
 from strandline.core.coordinator.sweep import Sweep
 from strandline.core.coordinator.table import Table
 from strandline.core.coordinator.waiting import Held, Waiting
@@ -20,7 +21,7 @@ from strandline.core.effects import AnswerCoordinator, Compute, Effect, Emit, Re
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.events import CoordinatorAsked, CoordinatorLogRead
 from strandline.core.leader import LeaderReplica
-from strandline.core.state_events import PartitionFailed
+from strandline.core.state_events import CoordinatorLoad, PartitionFailed
 from strandline.core.types import Offset
 
 
@@ -67,10 +68,11 @@ class Shard:
     """The coordinator of one partition in one leader epoch."""
 
     def __init__(
-        self, leader: LeaderReplica, machine: Machine, codec: RecordCodec, limits: ShardLimits, topics: TopicDirectory
+        self, leader: LeaderReplica, make: MakeMachine, codec: RecordCodec, limits: ShardLimits, topics: TopicDirectory
     ) -> None:
         self.leader = leader
-        self.machine = machine
+        self._reports = Reports(leader.log.tp, leader.image.leader_epoch)
+        self.machine = make(self._reports)
         self.table = Table()
         self.state = ShardState.LOADING
         self.waiting = Waiting()
@@ -87,6 +89,7 @@ class Shard:
         # Since when something is not committed and the HW has not moved; None if all is committed.
         self._open_since_ms: int | None = None
         self._must_excuse = False
+        self._begun_ms = 0
 
     @property
     def is_serving(self) -> bool:
@@ -100,6 +103,7 @@ class Shard:
 
     def begin(self, context: Context, out: list[Effect]) -> None:
         """Begin to load. Everything below this epoch's start is read; nothing is appended until that is done."""
+        self._begun_ms = context.now_ms
         self._read_from(self.leader.log.log_start_offset, context, out)
 
     def log_read(self, event: CoordinatorLogRead, context: Context, out: list[Effect]) -> None:
@@ -127,12 +131,15 @@ class Shard:
             out.append(ReadCoordinatorLog(tp, epoch, offset, self._end, self._limits.read_bytes))
             return
         self.state = ShardState.UNSETTLED
-        self._maybe_serve(context)
+        self._maybe_serve(context, out)
 
-    def _maybe_serve(self, context: Context) -> None:
+    def _maybe_serve(self, context: Context, out: list[Effect]) -> None:
         if self.state is ShardState.UNSETTLED and self.is_settled:
             self.state = ShardState.ACTIVE
             self.machine.excuse(context)
+            epoch, load_ms = self.leader.image.leader_epoch, context.now_ms - self._begun_ms
+            self._reports.add(CoordinatorLoad(self.log_bytes, len(self.table.rows), load_ms, epoch))
+            self._reports.leave(out)
 
     def asked(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> None:
         """Decide a request, append what it needs, and answer it or hold the answer."""
@@ -148,6 +155,7 @@ class Shard:
                 self._reply(event.request_id, refusal, out)
             else:
                 self._answer(event, decision, out)
+            self._reports.leave(out)
 
     def _not_serving(self) -> Refusal:
         node_id = self.leader.node_id
@@ -231,10 +239,11 @@ class Shard:
         """A worker's result came."""
         if self.is_serving:
             self._take(self.machine.computed(result, context), context, out, parted=True)
+            self._reports.leave(out)
 
     def hw_rose(self, context: Context, out: list[Effect]) -> None:
         """Answer what is committed now; perhaps serve, perhaps cut off what a sweep has replaced."""
-        self._maybe_serve(context)
+        self._maybe_serve(context, out)
         hw = self.leader.log.hw
         for held in self.waiting.released(hw, self.barrier.passed):
             self._leave(held, context.now_ms, out)
@@ -282,6 +291,7 @@ class Shard:
         for decision in self.machine.tick(context):
             refusal = self._take(decision, context, out, parted=True)
             assert refusal is None, f"a decision that nobody asked for cannot be taken: {refusal}"
+        self._reports.leave(out)
         self._sweep(context, out)
 
     def _expire(self, now_ms: int, out: list[Effect]) -> None:

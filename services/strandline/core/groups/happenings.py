@@ -5,6 +5,7 @@ Invariant: a batch is seen as a whole, never a state between two of its rows; no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -76,6 +77,18 @@ class GroupObserver(Protocol):
 
     def member_changed(self, change: MemberChange, now_ms: int) -> None:
         """A member changed; shown before the change of its group."""
+        ...
+
+    def committed(self, group_id: str, tp: TopicPartition) -> None:
+        """An offset was committed, or what was committed is forgotten."""
+        ...
+
+    def commit_refused(self, group_id: str, tp: TopicPartition, error: str) -> None:
+        """A commit for a partition was refused with the error of this name."""
+        ...
+
+    def ticked(self, groups: Mapping[str, Group], now_ms: int) -> None:
+        """Time passed; ``groups`` are all there are."""
         ...
 
 

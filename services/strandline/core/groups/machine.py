@@ -11,7 +11,8 @@ from functools import partial
 
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.coordinator.records import Record
-from strandline.core.group_messages import OffsetCommit, OffsetFetch
+from strandline.core.errors import Refusal
+from strandline.core.group_messages import OffsetCommit, OffsetFetch, OffsetsCommitted
 from strandline.core.groups import descriptions
 from strandline.core.groups.assignment import ComputedTarget, computed
 from strandline.core.groups.changes import Changes
@@ -79,6 +80,7 @@ class GroupMachine:
         self._assigned_ms: dict[str, int] = {}
         self._retention_queue: list[str] = []
         self._next_retention_ms: int | None = None
+        self._observer = observer
         self._happenings = Happenings(observer) if observer is not None else None
         # Set when the log is loaded: what was before is news to nobody.
         self._is_shown = False
@@ -94,9 +96,12 @@ class GroupMachine:
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
-        if self._happenings is not None and self._is_shown and not isinstance(record.key, OffsetKey):
-            member_id = record.key.member_id if isinstance(record.key, CurrentKey) else None
-            self._happenings.about_to_change(group, member_id)
+        if self._happenings is not None and self._observer is not None and self._is_shown:
+            if isinstance(record.key, OffsetKey):
+                self._observer.committed(group_id, record.key.tp)
+            else:
+                member_id = record.key.member_id if isinstance(record.key, CurrentKey) else None
+                self._happenings.about_to_change(group, member_id)
         group.apply(record)
         if group.is_gone:
             self._forget(group_id)
@@ -120,6 +125,18 @@ class GroupMachine:
             for group_id in self._happenings.groups:
                 self._happenings.show(self.group(group_id), now_ms)
 
+    def _show_refused(self, request: OffsetCommit, answer: object) -> None:
+        """Show which commits of a group that exists are refused; a sweep of invented names would fill every bound."""
+        if self._observer is None or request.group_id not in self.groups:
+            return
+        if isinstance(answer, Refusal):
+            refused = [(each.tp, answer) for each in request.offsets]
+        else:
+            assert isinstance(answer, OffsetsCommitted)
+            refused = [(each.tp, each.refusal) for each in answer.partitions if each.refusal is not None]
+        for tp, refusal in refused:
+            self._observer.commit_refused(request.group_id, tp, refusal.code.name)
+
     def decide(self, request: object, context: Context) -> Decision:
         """What a request leads to (`Machine.decide`)."""
         self._show(context.now_ms)
@@ -127,7 +144,9 @@ class GroupMachine:
             case ConsumerGroupHeartbeat():
                 return heartbeat(self.group(request.group_id), request, context, self._parts)
             case OffsetCommit():
-                return commit(self.group(request.group_id), request, context, self.timers, self.settings)
+                decision = commit(self.group(request.group_id), request, context, self.timers, self.settings)
+                self._show_refused(request, decision.answer)
+                return decision
             case OffsetFetch():
                 return fetch_offsets(self.group(request.group_id), request)
             case OffsetDelete():
@@ -144,6 +163,8 @@ class GroupMachine:
     def tick(self, context: Context) -> Sequence[Decision]:
         """What has become due (`Machine.tick`): first who goes, then targets, for each group at most one decision."""
         self._show(context.now_ms)
+        if self._observer is not None:
+            self._observer.ticked(self.groups, context.now_ms)
         due: dict[str, Decision] = {}
         for group_id, member_ids in self._due_members(context).items():
             due[group_id] = self._members_out(self.groups[group_id], member_ids, context)
