@@ -49,6 +49,11 @@ def _line(kind: str, fields: dict[str, Any]) -> Any:
             True,
         ),
         ("NODE_SESSION", {"phase": "fence", "cause": "timeout", "subject_node_id": 2}, "node session", True),
+        ("GROUP_CHANGE", {"group_id": "g", "old_state": "Stable", "new_state": "Empty"}, "group is empty", False),
+        ("GROUP_CHANGE", {"group_id": "g", "old_state": "Empty", "new_state": "Empty"}, "group epoch rose", False),
+        ("MEMBER_CHANGE", {"group_id": "g", "member_id": "m", "phase": "joined"}, "member joined", False),
+        ("MEMBER_CHANGE", {"group_id": "g", "member_id": "m", "phase": "fenced"}, "member fenced", True),
+        ("COORDINATOR_LOAD", {"bytes": 9, "n_keys": 1, "load_ms": 3}, "coordinator answers", False),
     ],
 )  # fmt: skip
 def test_what_is_reported(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:

@@ -3,8 +3,8 @@
 The lines are made from the very events that are exported, in the writer's thread: thousands of partitions that change
 hands at once cost the data path nothing. They come up to a second after the event, with its own time in ``at``.
 
-Invariant: a line is logged for every change of a role, of an ISR, of a log's end by a cut, of a session, and of every
-refusal that concerns a node or an ISR; a sample is never one.
+Invariant: a line is logged for every change of a role, of an ISR, of a log's end by a cut, of a session, of a consumer
+group and its members, and of every refusal that concerns a node or an ISR; a sample is never one.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ _CARRIED: dict[str, tuple[str, ...]] = {
     "CONFIG_CHANGE": ("min_isr", "replicas", "lag_time_max_ms", "topic_created", "topic_deleted"),
     "CONTROLLER_REIGN": ("controller_id", "phase", "cause", "token", "reign_id"),
     "STORE": ("controller_id", "phase", "cause", "token", "closed_ms"),
+    "GROUP_CHANGE": ("group_id", "old_state", "new_state", "group_epoch", "target_epoch", "n_members", "cause"),
+    "MEMBER_CHANGE": ("group_id", "member_id", "instance_id", "phase", "member_epoch", "assigned", "revoking"),
+    "COORDINATOR_LOAD": ("bytes", "n_keys", "load_ms"),
 }
 """Beside the place, what a line of each type carries; a type that is not here has no line."""
 
@@ -109,6 +112,13 @@ def _words(kind: str, row: Row) -> tuple[str, bool] | None:
             return ("controller decides" if row["phase"] == "begin" else "controller decides no more"), False
         case "STORE":
             return f"store {str(row['phase']).replace('_', ' ')}", row["phase"] != "back"
+        case "GROUP_CHANGE":
+            is_same = row["old_state"] == row["new_state"]
+            return ("group epoch rose" if is_same else f"group is {str(row['new_state']).lower()}"), False
+        case "MEMBER_CHANGE":
+            return f"member {row['phase']}", row["phase"] == "fenced"
+        case "COORDINATOR_LOAD":
+            return "coordinator answers", False
     return None
 
 

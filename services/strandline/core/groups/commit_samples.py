@@ -74,11 +74,21 @@ class CommitSamples:
     def _next_keys(self, groups: Mapping[str, Group], now_ms: int) -> Iterator[_Key]:
         if now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + LOOK_EVERY_MS
-            return _every_key(groups, tuple(self._open))
+            self._next_open_ms = now_ms + OPEN_EVERY_MS
+            return self._every_key(groups)
         if self._open and now_ms >= self._next_open_ms:
             self._next_open_ms = now_ms + OPEN_EVERY_MS
             return iter(tuple(self._open))
         return iter(())
+
+    def _every_key(self, groups: Mapping[str, Group]) -> Iterator[_Key]:
+        """Every key with an offset, then those whose offset is forgotten or was never taken. It ends many ticks later:
+        groups that go meanwhile are left out."""
+        for group_id in tuple(groups):
+            group = groups.get(group_id)
+            if group is not None:
+                yield from [(group_id, tp) for tp, _ in group.offset_rows()]
+        yield from tuple(self._open)
 
     def _report(self, key: _Key, groups: Mapping[str, Group]) -> None:
         group_id, tp = key
@@ -92,15 +102,6 @@ class CommitSamples:
             n_error=counted.errors,
         )
         self._reports.add(event, tp)
-
-
-def _every_key(groups: Mapping[str, Group], also: tuple[_Key, ...]) -> Iterator[_Key]:
-    """Every key with an offset and those ``also``. Groups that go meanwhile are left out; a key may come twice."""
-    for group_id in tuple(groups):
-        group = groups.get(group_id)
-        if group is not None:
-            yield from [(group_id, tp) for tp, _ in group.offset_rows()]
-    yield from also
 
 
 def _value(group: Group | None, tp: TopicPartition) -> OffsetValue | None:
