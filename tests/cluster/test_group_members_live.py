@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -110,3 +111,30 @@ async def test_no_record_is_skipped_or_shared_while_members_and_coordinators_com
 
     assert owners.wrong == []
     assert {names[0] for names in given.values()} == {"first", "second", "third"}
+
+
+@pytest.mark.timeout(60)
+async def test_the_life_of_a_group_is_in_the_events_of_its_coordinator(probe: Probe, topic: str) -> None:
+    """A member that joins and leaves is a stable group and then an empty one, with the partitions that it had."""
+    await probe.create_topic(topic, partitions=2)
+    group = f"group-of-{topic}"
+    async with Consumer(probe.local.bootstrap, group=group, session_timeout_ms=_SESSION_MS) as consumer:
+        await consumer.subscribe(topic)
+
+        async def assigned() -> bool:
+            await consumer.poll(timeout_ms=100)
+            return len(consumer.assignment()) == 2
+
+        await until(assigned, "the member has both partitions")
+    state = await probe.topic(GROUP_STATE)
+    coordinator = await probe.leader(GROUP_STATE, partition_of(group, len(state.partitions)))
+    path = probe.local.plan.directory / f"node-{coordinator}" / "events.jsonl"
+
+    async def states() -> list[str]:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        of_group = [row for row in rows if row.get("group_id") == group]
+        if not of_group or of_group[-1].get("new_state") != "Empty":
+            return []
+        return [f"{row['phase']} {len(row['assigned'])}" if "phase" in row else row["new_state"] for row in of_group]
+
+    assert await until(states, "the events say that the group is empty") == ["joined 2", "Stable", "gone 0", "Empty"]
