@@ -13,7 +13,6 @@ from strandline.sim.member_history import (
     Share,
     Taken,
     member_anomalies,
-    never_given,
     offsets_that_went_back,
 )
 
@@ -154,10 +153,3 @@ def test_an_offset_that_went_back_is_found(history: History) -> None:
 def test_an_offset_that_may_have_been_so_is_not(history: History) -> None:
     """What overlaps has no order, and only the first records by each right show what is committed."""
     assert offsets_that_went_back(history) == []
-
-
-def test_records_that_nobody_was_given() -> None:
-    """By offset, of one partition alone."""
-    history = [given("a", 0, 5, 1), given("b", 3, 8, 2), given("b", 10, 12, 3), given("b", 8, 10, 4, share=OTHER)]
-
-    assert never_given(history, SHARE, [0, 4, 7, 8, 9, 10, 12]) == [8, 9, 12]

@@ -142,19 +142,6 @@ def offsets_that_went_back(operations: Iterable[MemberOperation]) -> list[Anomal
     return [anomaly for each in _by_share(operations).values() for anomaly in _went_back(each)]
 
 
-def never_given(operations: Iterable[MemberOperation], share: Share, offsets: Iterable[int]) -> list[int]:
-    """Which records, by their offsets, no member of the group was given."""
-    ranges = sorted((o.begin, o.end) for o in operations if isinstance(o, Given) and o.share == share)
-    missing, reached, index = [], -1, 0
-    for offset in sorted(offsets):
-        while index < len(ranges) and ranges[index][0] <= offset:
-            reached = max(reached, ranges[index][1])
-            index += 1
-        if offset >= reached:
-            missing.append(offset)
-    return missing
-
-
 def _by_share(operations: Iterable[MemberOperation]) -> dict[Share, _OfShare]:
     found: dict[Share, list[MemberOperation]] = defaultdict(list)
     for operation in operations:
