@@ -117,6 +117,22 @@ class OffsetOutOfRange(Refused):
         self.offset = offset
 
 
+class NothingCommitted(Refused):
+    """A member was given a partition for which its group has committed nothing, and `auto_offset_reset` is "error"."""
+
+    def __init__(self, group: str, topic: str, partition: int) -> None:
+        message = (
+            f"{topic}-{partition}: group {group} has committed nothing here, and auto_offset_reset 'error' begins "
+            f"nowhere else; seek in on_assigned, set auto_offset_reset to 'earliest' or 'latest', or commit a first "
+            f"offset while the group has no members: strandline group reset-offsets {group} "
+            f"--topic {topic}:{partition} --to-earliest --execute"
+        )
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.group = group
+        self.topic = topic
+        self.partition = partition
+
+
 class UnreadableBatch(Refused):
     """A batch whose records cannot be unpacked: it expands too far, or its producer compressed something else.
 
