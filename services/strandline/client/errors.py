@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from strandline.client.described_groups import ListedGroup
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import LeaderEpoch, Offset
@@ -92,6 +93,20 @@ class CommitFailed(Refused):
     def is_definite(self) -> bool:
         """Whether the positions are known not to be the group's."""
         return self.refusal.outcome is Outcome.NOT_APPENDED
+
+
+class GroupsIncomplete(Refused):
+    """Some nodes did not say which groups they coordinate. ``groups`` are those of the others, ``missing`` says why.
+
+    ``refusal`` is that of the first node.
+    """
+
+    def __init__(self, groups: Sequence[ListedGroup], missing: Mapping[int, Refusal]) -> None:
+        first = next(iter(missing.values()))
+        why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
+        super().__init__(first.code, f"groups may be missing from the list, because nodes do not know theirs: {why}")
+        self.groups = list(groups)
+        self.missing = dict(missing)
 
 
 class TopicDeleted(Refused):

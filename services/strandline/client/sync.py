@@ -804,6 +804,16 @@ class Admin(Blocking):
         """
         return self._run(self._inner.list_offsets, topic, partitions, timestamp_ms=timestamp_ms)
 
+    def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
+
+        A partition without such a record, or whose leader does not answer, is left out.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._run(self._inner.record_times, offsets)
+
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
         """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
 
@@ -822,8 +832,7 @@ class Admin(Blocking):
         """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
 
         Raises:
-            ClusterUnreachable: a living node did not answer, so that its groups are not known.
-            Refused: COORDINATOR_LOAD_IN_PROGRESS, a node does not know its groups yet.
+            GroupsIncomplete: a living node did not answer, or does not know its groups yet; it has those of the others.
         """
         return self._run(self._inner.list_groups, states=states)
 
@@ -836,14 +845,17 @@ class Admin(Blocking):
         return self._run(self._inner.describe_groups, group_ids)
 
     def list_group_offsets(
-        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
+        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None, *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What a group has committed, of all partitions without any; None where nothing is.
+
+        ``require_stable`` waits until no newer coordinator can have taken a commit; without it the answer comes at
+        once, also while the coordinator cannot commit, and may be from before such a commit.
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.
         """
-        return self._run(self._inner.list_group_offsets, group_id, partitions)
+        return self._run(self._inner.list_group_offsets, group_id, partitions, require_stable=require_stable)
 
     def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
         """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.
