@@ -262,6 +262,7 @@ async def _consume_in_group(
     async with open_member(bootstrap, settings, topic, group) as reading:
         measured = await measure_consuming(reading, topic, records, warm_up, count, group)
         measured.member = reading.figures()
+        await reading.commit()
         return measured
 
 

@@ -84,6 +84,10 @@ class MemberReading:
                 break
         return fetched
 
+    async def commit(self) -> None:
+        """Commit all that was read; by itself the consumer leaves out what came last, which may not be worked on."""
+        await self._consumer.commit()
+
     def figures(self) -> MemberFigures:
         """As of now."""
         owned, changes = len(self._consumer.assignment()), self._ownership.changes
