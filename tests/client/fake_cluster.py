@@ -358,7 +358,8 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
             if leader != self.node_id:
                 _set_error(row, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
-            row.leader_epoch, row.log_end_offset = epoch, self.cluster.log(tp.partition).leo
+            log = self.cluster.log(tp.partition)
+            row.leader_epoch, row.log_end_offset, row.high_watermark = epoch, log.leo, log.high_watermark
             row.replicas.add(replica_id=1, log_end_offset=0, in_isr=True)
         return response
 
