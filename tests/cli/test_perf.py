@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from strandline.cli.app import app
 from strandline.cli.failures import CommandFailed
 from strandline.cli.output import Format
 from strandline.cli.perf import measure_both, measure_consuming, measure_producing
@@ -278,3 +280,11 @@ def test_rates_follow_from_counts() -> None:
 def test_the_warm_up_is_a_tenth_unless_given(given: int | None, records: int, warm_up: int) -> None:
     """It is bounded, and can be left out."""
     assert warm_up_of(given, records) == warm_up
+
+
+@pytest.mark.parametrize("words", [["consume"], ["perf", "consume"]])
+def test_a_blank_group_is_rejected_before_anybody_is_asked(words: list[str]) -> None:
+    """Exit code 2 with the rule, where a reader of a topic may be a member."""
+    ran = CliRunner().invoke(app, [*words, "t", "--group", " ", "-b", "127.0.0.1:1"])
+
+    assert (ran.exit_code, "must not be blank; give 1 to 249" in " ".join(ran.stderr.split())) == (2, True), ran.stderr

@@ -17,7 +17,7 @@ import typer
 from strandline.cli.consume import Isolation
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
-from strandline.cli.options import Bootstrap, Output, Topic, addresses
+from strandline.cli.options import Bootstrap, Output, Topic, addresses, group_option
 from strandline.cli.output import Format, console
 from strandline.cli.over_tls import over_tls, tls_options
 from strandline.cli.perf_figures import Measured, document_of, show_run
@@ -104,12 +104,7 @@ def consume(
     warm_up: WarmUp = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="NAME",
-            help="Read as a member of this group, from where it has committed, and commit what was read.",
-        ),
+        group_option("Read as a member of this group, from where it has committed, and commit what was read."),
     ] = None,
     from_follower: Annotated[
         bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
