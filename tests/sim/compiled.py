@@ -49,7 +49,9 @@ _BUILD = """
 import sys
 from setuptools import setup
 from mypyc.build import mypycify
-checks = ["--strict", "--explicit-package-bases", "--config-file=", *sys.argv.pop().split()]
+# Packages without types are named in pyproject.toml, which is not read here: `make check` judges the types.
+checks = ["--strict", "--explicit-package-bases", "--disable-error-code=import-untyped", "--config-file="]
+checks += sys.argv.pop().split()
 setup(name="compiled", packages=[], ext_modules=mypycify(checks, opt_level="2", debug_level="0", multi_file=True))
 """
 
