@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.failures import CommandFailed
-from strandline.cli.group_over_rpc import SeenGroup
 from strandline.cli.group_reset import Bounds, Target, committed_of, new_offset, read_plan, topic_choice
+from strandline.client import DescribedGroup, OffsetAndMetadata, TopicPartition
 from strandline.core.errors import ErrorCode, Refused
-from strandline.v1 import group_service_pb2 as pb
+from strandline.core.types import Offset
 
 HERE = ("tides", 3)
 KNOWN = Bounds(current=7, earliest=5, latest=10, at_time=8)
@@ -64,19 +65,23 @@ def test_what_was_never_committed_cannot_be_shifted() -> None:
 class OneGroup:
     """A cluster that has one group, as described."""
 
-    def __init__(self, *members: pb.DescribedGroupMember) -> None:
-        self.described = pb.DescribedGroup(group_id="g", members=members)
+    def __init__(self, *members: Any) -> None:
+        self.described = DescribedGroup("g", "Stable", 1, 1, "uniform", 1, members)
 
-    async def see(self, group_id: str) -> SeenGroup:
+    async def describe_groups(self, group_ids: list[str]) -> list[DescribedGroup]:
         """The group, if it is the one."""
-        if group_id != "g":
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
-        return SeenGroup(coordinator=1, described=self.described, committed={HERE: 7}, ends={})
+        if group_ids != ["g"]:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_ids[0]!r}")
+        return [self.described]
+
+    async def list_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """One partition with an offset, and one without."""
+        return {TopicPartition(*HERE): OffsetAndMetadata(Offset(7)), TopicPartition("tides", 4): None}
 
 
 async def test_a_group_with_members_is_not_reset() -> None:
     """The message names the members; without any the offsets count, and a group that is not there has none."""
-    busy: Any = OneGroup(pb.DescribedGroupMember(member_id="m1", client_host="10.0.0.7"))
+    busy: Any = OneGroup(SimpleNamespace(member_id="m1", client_host="10.0.0.7"))
     idle: Any = OneGroup()
 
     with pytest.raises(CommandFailed, match=r"group g has members: m1 \(10\.0\.0\.7\); stop them first"):

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import typer
+from tests.client.fake_cluster import TOPIC, fake_cluster
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.group import member_rows, offset_rows, state_row, states_of
-from strandline.cli.group_over_rpc import SeenGroup
-from strandline.v1 import group_service_pb2 as pb
+from strandline.cli.seen_group import SeenGroup, see
+from strandline.client import Admin, DescribedGroup, DescribedMember, TopicPartition
+from strandline.records.codec import NewRecord, encode_batch
 
-MEMBER = pb.DescribedGroupMember(
-    member_id="m1", client_id="app", client_host="10.0.0.7", member_epoch=4, member_state="Stable"
+MEMBER = DescribedMember(
+    member_id="m1",
+    instance_id=None,
+    rack=None,
+    member_epoch=4,
+    client_id="app",
+    client_host="10.0.0.7",
+    topics=("tides",),
+    pattern=None,
+    assignment=(TopicPartition("tides", 0), TopicPartition("tides", 2)),
+    target_assignment=(TopicPartition("tides", 0),),
+    revoking=(),
+    state="Stable",
+    last_heartbeat_age_ms=None,
+    last_commit_age_ms=None,
+    session_timeout_ms=45_000,
+    rebalance_timeout_ms=300_000,
 )
-MEMBER.assignment.add(topic="tides", partitions=[0, 2])
-MEMBER.target_assignment.add(topic="tides", partitions=[0])
-GROUP = pb.DescribedGroup(
+GROUP = DescribedGroup(
     group_id="g",
-    group_state="Reconciling",
+    state="Reconciling",
     group_epoch=5,
     assignment_epoch=4,
-    assignor_name="uniform",
-    members=[MEMBER],
+    assignor="uniform",
+    coordinator=2,
+    members=(MEMBER,),
 )
 SEEN = SeenGroup(
-    coordinator=2,
     described=GROUP,
     committed={("tides", 0): 7, ("tides", 1): 9, ("gone", 0): 3},
     ends={("tides", 0): 10, ("tides", 1): 8, ("tides", 2): 4},
+    ages_s={("tides", 0): 61.5},
 )
 
 
@@ -45,6 +63,30 @@ def test_a_partition_is_shown_if_it_is_read_or_has_an_offset() -> None:
         ("tides", 1, 9, 8, 0, None),
         ("tides", 2, None, 4, None, "m1"),
     ]
+
+
+def test_the_lag_in_seconds_is_shown_where_something_is_behind() -> None:
+    """What is at its end, was never committed, or has no leader that answers, has no age; unasked, nothing has."""
+    ages = [(row["topic"], row["partition"], row["lag_seconds"]) for row in offset_rows(SEEN, with_ages=True)]
+
+    assert ages == [("gone", 0, None), ("tides", 0, 61.5), ("tides", 1, None), ("tides", 2, None)]
+    assert not any("lag_seconds" in row for row in offset_rows(SEEN))
+
+
+async def test_a_group_is_seen_with_the_age_of_what_it_has_not_read() -> None:
+    """One record of each partition that is behind is looked at; a topic that is gone has neither end nor age."""
+    async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+        ages_s = [(500, 100), (300,)]
+        for partition, ages in enumerate(ages_s):
+            rows = [NewRecord(None, b"v", int((time.time() - age_s) * 1_000)) for age_s in ages]
+            cluster.append(cluster.tp(partition), encode_batch(rows))
+        cluster.groups.committed["g"] = {(TOPIC, 0): 1, (TOPIC, 1): 1, ("gone", 0): 3}
+        unasked = await see(admin, "g")
+        seen = await see(admin, "g", with_ages=True)
+
+    assert (seen.ends, unasked.ages_s) == ({(TOPIC, 0): 2, (TOPIC, 1): 1}, {})
+    assert set(seen.ages_s) == {(TOPIC, 0)}
+    assert 100 <= seen.ages_s[TOPIC, 0] < 160
 
 
 def test_a_member_is_shown_with_what_it_reads() -> None:
@@ -82,6 +124,7 @@ def test_states_are_taken_in_any_case() -> None:
         ([], "name a GROUP, or --all-groups"),
         (["g", "--all-groups"], "name a GROUP, or --all-groups"),
         (["g", "--members", "--state"], "give one of"),
+        (["g", "--members", "--seconds"], "--seconds goes with --offsets"),
     ],
 )
 def test_a_question_that_contradicts_itself_is_refused(words: list[str], said: str) -> None:

@@ -11,12 +11,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from strandline.cli.app import app
 from strandline.cli.failures import CommandFailed
+from strandline.cli.output import Format
 from strandline.cli.perf import measure_both, measure_consuming, measure_producing
-from strandline.cli.perf_figures import PERCENTILES, Measured, document_of, percentiles_ms
+from strandline.cli.perf_figures import PERCENTILES, Measured, document_of, percentiles_ms, show_run
 from strandline.cli.perf_load import STAMP_BYTES, Load, warm_up_of
-from strandline.client import ErrorCode, Outcome, Record, Refusal, SendFailed
+from strandline.cli.perf_member import MemberFigures, MemberReading
+from strandline.client import (
+    ErrorCode,
+    Outcome,
+    RebalanceListener,
+    Record,
+    Refusal,
+    SendFailed,
+    TopicPartition,
+)
 from strandline.core.types import Offset
 
 
@@ -104,6 +116,90 @@ async def test_a_topic_that_is_too_short_is_not_measured() -> None:
         await measure_consuming(consumer([b""] * 20, 7), "t", 30, 10, lambda count: None)
 
 
+class ListMember(ListConsumer):
+    """A consumer of a group that is given one partition, and knows its HW."""
+
+    def __init__(self, log: list[bytes], step: int, ends: int | None) -> None:
+        super().__init__(log, step, ends=False)
+        self.high = ends
+        self.listener = RebalanceListener()
+
+    async def subscribe(self, topic: str, *, listener: RebalanceListener) -> None:
+        """Nothing is given before the member asks."""
+        self.listener = listener
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The one partition."""
+        return frozenset({TopicPartition("t", 0)})
+
+    def high_watermark(self, topic: str, partition: int) -> int | None:
+        """None before the first answer."""
+        return self.high
+
+    def position(self, topic: str, partition: int) -> int:
+        """Behind what was given."""
+        return self.at
+
+    async def fetch_batches(self, timeout_ms: int = 0) -> list[SimpleNamespace]:
+        """The first question brings the partition, every later one records."""
+        if not self.listener.has_begun.is_set():  # type: ignore[attr-defined]  # the listener of a reading
+            await self.listener.on_assigned(list(self.assignment()))
+            return []
+        fetched = await super().fetch_batches()
+        return fetched if fetched[0].records else []
+
+
+async def test_a_member_reads_what_its_group_gives() -> None:
+    """Records are counted as without a group; the figures say what it owned and what was taken and given since."""
+    member: Any = ListMember([b"x" * 9] * 100, 7, 100)
+    reading = MemberReading(member, "g")
+    await reading.join("t")
+    measured = await measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
+    await member.listener.on_revoked([])
+    await member.listener.on_assigned([])
+    measured.member = reading.figures()
+    document = document_of(measured)
+
+    assert (measured.records, measured.size_bytes) == (30, 300)
+    assert document["member"].pop("joined_ms") >= 0
+    assert document["member"] == {"group": "g", "partitions": 1, "assignment_changes": 2}
+    assert "member" not in document_of(Measured(of="x"))
+
+
+async def test_a_member_that_has_read_everything_is_not_measured() -> None:
+    """The high watermark is its end, once it is known; the message names the group, and what to do."""
+    member: Any = ListMember([b""] * 20, 7, 20)
+    reading = MemberReading(member, "g")
+    await reading.join("t")
+    with pytest.raises(CommandFailed, match=r"group g had 20 records of t for this member .* name a group that has"):
+        await measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
+
+
+async def test_a_member_waits_while_the_end_is_not_known() -> None:
+    """Silence alone is no end: a leader may be away, or the partitions on their way from another member."""
+    member: Any = ListMember([], 7, None)
+    reading = MemberReading(member, "g")
+    await reading.join("t")
+    waiting = asyncio.create_task(reading.fetch_batches())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    member.high = 0
+
+    assert await waiting == []
+    assert reading.is_finished
+
+
+def test_a_membership_is_shown_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """The third line names the group and what the member owned."""
+    measured = Measured(of="a fetch", records=1, elapsed_s=1.0, member=MemberFigures("g", 3, 1, 120.0))
+    show_run(document_of(measured), Format.TABLE)
+
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "member of group g: 3 partitions at the end, joined in 120 ms, assignment changed 1 times since"
+    ]
+
+
 async def test_both_ends_when_everything_was_read() -> None:
     """Records of others are not counted; each of this run is, once."""
     producer: Any = CountingProducer()
@@ -184,3 +280,11 @@ def test_rates_follow_from_counts() -> None:
 def test_the_warm_up_is_a_tenth_unless_given(given: int | None, records: int, warm_up: int) -> None:
     """It is bounded, and can be left out."""
     assert warm_up_of(given, records) == warm_up
+
+
+@pytest.mark.parametrize("words", [["consume"], ["perf", "consume"]])
+def test_a_blank_group_is_rejected_before_anybody_is_asked(words: list[str]) -> None:
+    """Exit code 2 with the rule, where a reader of a topic may be a member."""
+    ran = CliRunner().invoke(app, [*words, "t", "--group", " ", "-b", "127.0.0.1:1"])
+
+    assert (ran.exit_code, "must not be blank; give 1 to 249" in " ".join(ran.stderr.split())) == (2, True), ran.stderr

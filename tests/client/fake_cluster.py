@@ -244,10 +244,16 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
 
     async def Fetch(self, request: Any, context: Any) -> lpb.FetchResponse:  # noqa: N802
         response = lpb.FetchResponse()
+        room_bytes = request.max_bytes
         for topic in request.topics:
             rows = response.responses.add(topic_id=topic.topic_id)
             for part in topic.partitions:
-                rows.partitions.append(await self.fetch_row(topic.topic_id, part, request.max_bytes))
+                row = await self.fetch_row(topic.topic_id, part, request.max_bytes)
+                if room_bytes <= 0:
+                    # Only the first partition that has any gets a batch that is larger than the answer may be.
+                    row.records = b""
+                room_bytes -= len(row.records)
+                rows.partitions.append(row)
         return response
 
     async def FetchStream(self, requests: Any, context: Any) -> None:  # noqa: N802
@@ -352,7 +358,8 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
             if leader != self.node_id:
                 _set_error(row, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
-            row.leader_epoch, row.log_end_offset = epoch, self.cluster.log(tp.partition).leo
+            log = self.cluster.log(tp.partition)
+            row.leader_epoch, row.log_end_offset, row.high_watermark = epoch, log.leo, log.high_watermark
             row.replicas.add(replica_id=1, log_end_offset=0, in_isr=True)
         return response
 

@@ -128,7 +128,8 @@ class _FakeCoordinator(pb_grpc.GroupServiceServicer):
         return response
 
     async def OffsetFetch(self, request: Any, context: Any) -> pb.OffsetFetchResponse:  # noqa: N802
-        assert request.require_stable
+        # A member never begins where a newer coordinator may have taken a later commit (G10).
+        assert request.require_stable or not any(group.member_id for group in request.groups)
         self.groups.fetches += 1
         refusal = self._refusal()
         response = pb.OffsetFetchResponse()
@@ -157,6 +158,14 @@ class _FakeCoordinator(pb_grpc.GroupServiceServicer):
                 row.error_code, row.error_message = int(refusal), refusal.name  # type: ignore[assignment]
             if refusal is ErrorCode.NOT_COORDINATOR:
                 self._hint(row.current_coordinator)
+        return response
+
+    async def DescribeGroups(self, request: Any, context: Any) -> pb.DescribeGroupsResponse:  # noqa: N802
+        response = pb.DescribeGroupsResponse()
+        for name in request.group_ids:
+            row = response.groups.add(group_id=name, group_state="Empty")
+            if name not in self.groups.committed:
+                row.error_code, row.error_message = int(ErrorCode.GROUP_ID_NOT_FOUND), f"no group {name!r}"  # type: ignore[assignment]
         return response
 
     async def ListGroups(self, request: Any, context: Any) -> pb.ListGroupsResponse:  # noqa: N802

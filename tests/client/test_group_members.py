@@ -10,7 +10,14 @@ import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 from tests.client.test_consumer import write
 
-from strandline.client import CommitFailed, Consumer, RebalanceListener, Refused, TopicPartition
+from strandline.client import (
+    CommitFailed,
+    Consumer,
+    NothingCommitted,
+    RebalanceListener,
+    Refused,
+    TopicPartition,
+)
 from strandline.core.errors import ErrorCode
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -57,6 +64,38 @@ async def test_one_member_reads_all_partitions_of_its_topics() -> None:
 
         assert values == {b"a", b"b"}
         assert consumer.assignment() == {ZERO, ONE}
+
+
+async def test_without_an_offset_a_strict_member_reads_nothing() -> None:
+    """Under "error" a partition without a committed offset is named, again at each call; others are read (U12)."""
+    async with fake_cluster(partitions=2) as cluster, member(cluster, auto_offset_reset="error") as consumer:
+        write(cluster, b"a", partition=0)
+        write(cluster, b"b", b"c", partition=1)
+        cluster.groups.committed["g"] = {(TOPIC, 1): 1}
+        await consumer.subscribe(TOPIC)
+        given: list[bytes | None] = []
+        failures: list[NothingCommitted] = []
+        while len(failures) < 2 or not given:
+            try:
+                given += [record.value for record in await consumer.poll(5_000)]
+            except NothingCommitted as failure:
+                failures.append(failure)
+
+    assert given == [b"c"]
+    assert {(one.group, one.topic, one.partition) for one in failures} == {("g", TOPIC, 0)}
+    assert f"{TOPIC}-0: group g has committed nothing here, and auto_offset_reset 'error'" in str(failures[0])
+    assert f"strandline group reset-offsets g --topic {TOPIC}:0" in str(failures[0])
+
+
+async def test_a_strict_member_reads_where_its_listener_seeks() -> None:
+    """A place that is sought in `on_assigned` needs no committed offset."""
+    async with fake_cluster() as cluster, member(cluster, auto_offset_reset="error") as consumer:
+        write(cluster, b"a", b"b")
+        heard = Heard()
+        heard.do = lambda _: consumer.seek(TOPIC, 0, 1)
+        await consumer.subscribe(TOPIC, listener=heard)
+
+        assert (await anext(consumer)).value == b"b"
 
 
 async def test_a_second_member_gets_its_share_and_nothing_is_read_twice() -> None:

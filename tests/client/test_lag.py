@@ -56,6 +56,20 @@ async def test_the_next_record_says_how_old() -> None:
         assert consumer.stats().partitions[PLACE].position == 2
 
 
+async def test_every_partition_of_a_leader_says_how_old() -> None:
+    """A bounded answer has records of one partition only, so each is asked for by itself."""
+    async with fake_cluster(partitions=3) as cluster, Consumer(cluster.bootstrap) as consumer:
+        await consumer.assign(TOPIC, start=0)
+        consumer.pause()
+        for partition in range(3):
+            write(cluster, 100 * (partition + 1), partition=partition)
+            # What a fetch of before the pause may bring is dropped.
+            consumer.seek(TOPIC, partition, 0)
+        found = await consumer.lag()
+
+    assert [is_about(found[TopicPartition(TOPIC, each)], 1, 100 * (each + 1)) for each in range(3)] == [True] * 3, found
+
+
 async def test_a_clock_that_is_behind_gives_no_negative_lag() -> None:
     """A record from the future is 0 seconds old."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:

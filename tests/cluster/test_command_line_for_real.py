@@ -225,6 +225,25 @@ def test_figures_of_a_run_agree_with_each_other(cluster: LocalCluster) -> None:
     assert (late.returncode, "not done within 1s" in late.stderr, late.stdout) == (1, True, "")
 
 
+def test_a_run_reads_as_a_member_of_a_group(cluster: LocalCluster) -> None:
+    """`perf consume --group` owns all partitions, commits what it read, and reads nothing twice."""
+    at = ["--bootstrap", cluster.bootstrap]
+    strandline("topic", "create", "divided", "-p", "2", *at)
+    strandline("perf", "produce", "divided", "--records", "900", "--size", "50", "--warm-up", "100", *at)
+    consume = ["perf", "consume", "divided", "--group", "measurers"]
+    run = document(*consume, "--records", "800", "--warm-up", "200", *at)
+    again = strandline(*consume, "--records", "800", "--warm-up", "200", *at)
+    offsets = document("group", "describe", "measurers", *at)
+
+    assert isinstance(run, dict) and isinstance(offsets, list)
+    assert (run["records"], run["bytes"], run["settings"]["read_from"]) == (800, 40_000, "leader")
+    assert run["member"].pop("joined_ms") > 0
+    assert run["member"] == {"group": "measurers", "partitions": 2, "assignment_changes": 0}
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "group measurers had " in again.stderr and "name a group that has not read them" in again.stderr
+    assert [row["lag"] for row in offsets] == [0, 0]
+
+
 async def _commit(address: str, group_id: str, topic: str, offsets: dict[int, int]) -> None:
     """Commit offsets for a group without members, at its coordinator, as soon as there is one."""
     host, _, port = address.rpartition(":")

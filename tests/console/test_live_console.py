@@ -140,6 +140,7 @@ async def test_it_fits_phones_and_the_dark(probe: Probe, shown: tuple[Console, T
         "/partitions/phone.with_a_rather_long_name-that-does-not-end/1",
         "/nodes",
         "/topics",
+        "/groups",
     ):
         await tab.open(running.address + path)
         await tab.until("document.querySelector('#live').dataset.state === 'live'", "the page is live")

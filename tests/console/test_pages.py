@@ -24,7 +24,7 @@ from strandline.rpc.convert_controllers import ControllerDescribed
 _CONSOLE = Path(strandline.console.__file__).parent
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
 _EVIL = "<img src=x onerror=alert(1)>\"'&"
-_PATHS = ["/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/nowhere", "/partitions/tides/99"]
+_PATHS = ["/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/groups", "/nowhere", "/partitions/tides/99"]
 
 
 def _site(**changed: Any) -> Site:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_builders import TOPIC_ID, Controller
 
+from strandline.core import feature_levels
 from strandline.core.controller_effects import Publish
 from strandline.core.controller_events import RequestArrived
 from strandline.core.controller_messages import GetMetadata, UnregisterNode
@@ -67,6 +68,30 @@ def test_a_removed_node_leaves_every_image() -> None:
     assert [emit.event.phase for emit in controller.emitted if getattr(emit.event, "subject_node_id", None) == 4][
         -1
     ] == ("unregister")
+
+
+def test_the_feature_level_rises_when_the_last_old_node_is_removed() -> None:
+    """No registration has to follow: what all live nodes speak is used as soon as the older one is gone."""
+    controller = Controller()
+    controller.start(1)
+    controller.start(4, feature_min=1, feature_max=1)
+    controller.fence(4)
+    before = controller.core.state.header.feature_level
+    remove(controller, 4)
+
+    assert (before, controller.core.state.header.feature_level) == (1, feature_levels.HIGHEST)
+
+
+def test_another_old_node_that_lives_keeps_the_feature_level() -> None:
+    """A removal raises the level no further than every live node speaks."""
+    controller = Controller()
+    controller.start(1)
+    controller.start(3, feature_min=1, feature_max=2)
+    controller.start(4, feature_min=1, feature_max=1)
+    controller.fence(4)
+    remove(controller, 4)
+
+    assert controller.core.state.header.feature_level == 2
 
 
 def test_a_removed_id_registers_again_as_a_new_node() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from controller_builders import Controller
 
+# Historic rules, of which one test needs one, come with the simulator.
+import strandline.sim  # noqa: F401
 from strandline.core import feature_levels
 from strandline.core.controller_messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
 from strandline.core.controller_state import ControllerTimings

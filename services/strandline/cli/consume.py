@@ -20,7 +20,7 @@ import typer
 
 from strandline.cli.failures import perform
 from strandline.cli.moments import FORMS
-from strandline.cli.options import Bootstrap, Topic, addresses, partition_list
+from strandline.cli.options import Bootstrap, Topic, addresses, group_option, partition_list
 from strandline.cli.over_tls import over_tls, tls_options
 from strandline.cli.read_range import OFFSET_FORMS, UNTIL_FORMS, AtTime, End, Last, Start, end_of, start_of
 from strandline.cli.record_format import FORMAT_HELP, Write, read_format
@@ -68,12 +68,9 @@ def consume(
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="NAME",
-            help="Read as a member of this group: begin where it has committed, else at the end or --from-beginning; "
-            "commit what was printed.",
+        group_option(
+            "Read as a member of this group: begin where it has committed, else at the end or --from-beginning; "
+            "commit what was printed."
         ),
     ] = None,
     until: Annotated[

@@ -5,6 +5,7 @@ Invariant: columns and their names are those of kafka-consumer-groups; an offset
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,8 @@ from strandline.cli.output import Column, Format, show
 from strandline.cli.over_tls import over_tls
 
 if TYPE_CHECKING:
-    from strandline.cli.group_over_rpc import SeenGroup
+    from strandline.cli.seen_group import SeenGroup
+    from strandline.client import Admin, DescribedMember, ListedGroup, TopicPartition
 
 app = typer.Typer(help="List, describe and delete groups; reset their offsets.", no_args_is_help=True)
 
@@ -35,6 +37,9 @@ _OFFSETS = [
     Column("current_offset", "CURRENT-OFFSET", number=True),
     Column("log_end_offset", "LOG-END-OFFSET", number=True),
     Column("lag", "LAG", number=True),
+]
+_SECONDS = [Column("lag_seconds", "LAG-SECONDS", number=True)]
+_READERS = [
     Column("consumer_id", "CONSUMER-ID"),
     Column("host", "HOST"),
     Column("client_id", "CLIENT-ID"),
@@ -91,6 +96,10 @@ def describe(
     offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag by partition; the default.")] = False,
     members: Annotated[bool, typer.Option("--members", help="One row per member.")] = False,
     state: Annotated[bool, typer.Option("--state", help="One row per group.")] = False,
+    seconds: Annotated[
+        bool,
+        typer.Option("--seconds", help="With offsets: how old the first record not consumed is."),
+    ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="With --members: what each reads, and is to read.")
     ] = False,
@@ -101,7 +110,9 @@ def describe(
         raise typer.BadParameter("name a GROUP, or --all-groups, and not both")
     if offsets + members + state > 1:
         raise typer.BadParameter("give one of --offsets, --members and --state")
-    perform(_describe(bootstrap, groups or [], _columns(members, state, verbose), output))
+    if seconds and (members or state):
+        raise typer.BadParameter("--seconds goes with --offsets: members and states have no lag")
+    perform(_describe(bootstrap, groups or [], _columns(members, state, verbose, seconds), output))
 
 
 def states_of(text: str | None) -> list[str]:
@@ -118,56 +129,75 @@ def states_of(text: str | None) -> list[str]:
     return [known[entry] for entry in asked]
 
 
-def _columns(members: bool, state: bool, verbose: bool) -> list[Column]:
+def _columns(members: bool, state: bool, verbose: bool, seconds: bool) -> list[Column]:
     if state:
         return _STATES
-    return (_MEMBERS + (_VERBOSE if verbose else [])) if members else _OFFSETS
+    if members:
+        return _MEMBERS + (_VERBOSE if verbose else [])
+    return _OFFSETS + (_SECONDS if seconds else []) + _READERS
 
 
 async def _list(bootstrap: str, states: list[str], form: Format) -> None:
-    from strandline.cli.group_over_rpc import open_groups
+    from strandline.cli.connect import open_admin
 
-    async with open_groups(bootstrap) as groups:
-        found, lacking = await groups.listed(states)
-    rows = [{"group": each.group_id, "type": each.group_type, "state": each.group_state} for each in found]
+    async with open_admin(bootstrap) as admin:
+        found, lacking = await _listed(admin, states)
+    rows = [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]
     show(rows, _LISTED, form, empty="no group")
     if lacking:
         raise CommandFailed("\n".join(lacking))
 
 
+async def _listed(admin: Admin, states: list[str]) -> tuple[list[ListedGroup], list[str]]:
+    """The groups of every living node, and one sentence for each node that lacks some."""
+    from strandline.client import GroupsIncomplete
+
+    try:
+        return await admin.list_groups(states=states), []
+    except GroupsIncomplete as incomplete:
+        return incomplete.groups, [
+            f"groups that node {node_id} coordinates may be missing: {why}"
+            for node_id, why in incomplete.missing.items()
+        ]
+
+
 async def _describe(bootstrap: str, ids: list[str], columns: list[Column], form: Format) -> None:
-    from strandline.cli.group_over_rpc import open_groups
+    from strandline.cli.connect import open_admin
+    from strandline.cli.seen_group import see
 
     lacking: list[str] = []
-    async with open_groups(bootstrap) as groups:
+    async with open_admin(bootstrap) as admin:
         if not ids:
-            found, lacking = await groups.listed([])
+            found, lacking = await _listed(admin, [])
             ids = [each.group_id for each in found]
-        seen = [await groups.see(group_id) for group_id in dict.fromkeys(ids)]
+        with_ages = _SECONDS[0] in columns
+        seen = [await see(admin, group_id, with_ages=with_ages) for group_id in dict.fromkeys(ids)]
+    is_of_members = columns[: len(_MEMBERS)] == _MEMBERS
     if columns is _STATES:
         rows = [state_row(each) for each in seen]
-    elif columns is _OFFSETS:
-        rows = [row for each in seen for row in offset_rows(each)]
-    else:
+    elif is_of_members:
         rows = [row for each in seen for row in member_rows(each)]
-    show(rows, columns, form, empty="no member" if columns[: len(_MEMBERS)] == _MEMBERS else "no offset is committed")
+    else:
+        rows = [row for each in seen for row in offset_rows(each, with_ages=with_ages)]
+    show(rows, columns, form, empty="no member" if is_of_members else "no offset is committed")
     if lacking:
         raise CommandFailed("\n".join(lacking))
 
 
-def offset_rows(seen: SeenGroup) -> list[dict[str, Any]]:
+def offset_rows(seen: SeenGroup, *, with_ages: bool = False) -> list[dict[str, Any]]:
     """A row for each partition that is assigned or has an offset, in order."""
-    from strandline.cli.group_over_rpc import assigned_to
-
-    readers = {named: member for member in seen.described.members for named in assigned_to(member)}
+    readers: dict[tuple[str, int], DescribedMember] = {
+        tp: member for member in seen.described.members for tp in member.assignment
+    }
     return [
         {
             "group": seen.described.group_id,
             "topic": topic,
             "partition": index,
-            "current_offset": (current := seen.committed.get((topic, index))),
-            "log_end_offset": (end := seen.ends.get((topic, index))),
-            "lag": None if current is None or end is None else max(0, end - current),
+            "current_offset": seen.committed.get((topic, index)),
+            "log_end_offset": seen.ends.get((topic, index)),
+            "lag": seen.lag((topic, index)),
+            **({"lag_seconds": seen.ages_s.get((topic, index))} if with_ages else {}),
             "consumer_id": reader.member_id if (reader := readers.get((topic, index))) else None,
             "host": reader.client_host if reader else None,
             "client_id": reader.client_id if reader else None,
@@ -178,22 +208,20 @@ def offset_rows(seen: SeenGroup) -> list[dict[str, Any]]:
 
 def member_rows(seen: SeenGroup) -> list[dict[str, Any]]:
     """A row for each member."""
-    from strandline.cli.group_over_rpc import assigned_to
-
     return [
         {
             "group": seen.described.group_id,
             "consumer_id": member.member_id,
-            "instance_id": member.instance_id if member.HasField("instance_id") else None,
+            "instance_id": member.instance_id,
             "host": member.client_host,
             "client_id": member.client_id,
-            "state": member.member_state,
-            "partitions": len(assigned_to(member)),
+            "state": member.state,
+            "partitions": len(member.assignment),
             "member_epoch": member.member_epoch,
             "assignment": _named(member.assignment),
             "target_assignment": _named(member.target_assignment),
             "revoking": _named(member.revoking),
-            "last_heartbeat_age_ms": member.last_heartbeat_age_ms if member.HasField("last_heartbeat_age_ms") else None,
+            "last_heartbeat_age_ms": member.last_heartbeat_age_ms,
         }
         for member in seen.described.members
     ]
@@ -204,15 +232,15 @@ def state_row(seen: SeenGroup) -> dict[str, Any]:
     described = seen.described
     return {
         "group": described.group_id,
-        "coordinator": seen.coordinator,
-        "assignor": described.assignor_name or None,
-        "state": described.group_state,
+        "coordinator": described.coordinator,
+        "assignor": described.assignor or None,
+        "state": described.state,
         "group_epoch": described.group_epoch,
         "assignment_epoch": described.assignment_epoch,
         "members": len(described.members),
     }
 
 
-def _named(topics: Any) -> list[str]:
+def _named(partitions: Iterable[TopicPartition]) -> list[str]:
     """`orders-0`, `orders-3`."""
-    return [f"{topic.topic}-{index}" for topic in topics for index in topic.partitions]
+    return [f"{topic}-{index}" for topic, index in partitions]

@@ -6,7 +6,7 @@ to, are refused by the coordinator.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from strandline.cli.group_reset import topic_choice
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, show
 from strandline.cli.over_tls import over_tls
+
+if TYPE_CHECKING:
+    from strandline.client import Refusal
 
 _GROUPS = [Column("group", "GROUP"), Column("outcome", "OUTCOME")]
 _OFFSETS = [
@@ -77,40 +80,33 @@ def _show(rows: list[dict[str, Any]], columns: list[Column], form: Format) -> No
 
 
 async def _delete(bootstrap: str, ids: list[str]) -> list[dict[str, Any]]:
-    from strandline.cli.group_over_rpc import open_groups
-    from strandline.core.errors import Refused
+    from strandline.cli.connect import open_admin
 
-    rows = []
-    async with open_groups(bootstrap) as groups:
-        for group_id in ids:
-            try:
-                await groups.delete(group_id)
-                rows.append({"group": group_id, "deleted": True, "outcome": "deleted"})
-            except Refused as error:
-                rows.append({"group": group_id, "deleted": False, "outcome": str(error)})
-    return rows
+    async with open_admin(bootstrap) as admin:
+        deleted = await admin.delete_groups(ids)
+    return [{"group": group_id, **_outcome(refusal)} for group_id, refusal in deleted.items()]
 
 
 async def _delete_offsets(
     bootstrap: str, group_id: str, chosen: list[tuple[str, list[int] | None]]
 ) -> list[dict[str, Any]]:
-    from strandline.cli.group_over_rpc import open_groups
+    from strandline.cli.connect import open_admin
 
-    async with open_groups(bootstrap) as groups:
-        committed = (await groups.see(group_id)).committed
-        named = {
+    async with open_admin(bootstrap) as admin:
+        # Of a group that is not there nothing is committed either; only its description says that it is not.
+        await admin.describe_groups([group_id])
+        committed = await admin.list_group_offsets(group_id)
+        named = [
             (topic, index)
-            for topic, index in committed
+            for topic, index in sorted(committed)
             if any(topic == name and (indexes is None or index in indexes) for name, indexes in chosen)
-        }
-        deleted = await groups.delete_offsets(group_id, named) if named else []
+        ]
+        deleted = await admin.delete_group_offsets(group_id, named) if named else {}
     return [
-        {
-            "group": group_id,
-            "topic": topic,
-            "partition": index,
-            "deleted": refusal is None,
-            "outcome": "deleted" if refusal is None else str(refusal),
-        }
-        for (topic, index), refusal in deleted
+        {"group": group_id, "topic": topic, "partition": index, **_outcome(refusal)}
+        for (topic, index), refusal in deleted.items()
     ]
+
+
+def _outcome(refusal: Refusal | None) -> dict[str, Any]:
+    return {"deleted": refusal is None, "outcome": "deleted" if refusal is None else str(refusal)}

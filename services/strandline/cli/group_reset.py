@@ -24,7 +24,8 @@ from strandline.cli.output import Column, Format, show
 from strandline.cli.over_tls import over_tls
 
 if TYPE_CHECKING:
-    from strandline.cli.group_over_rpc import Groups, Named
+    from strandline.cli.seen_group import Named
+    from strandline.client import Admin
 
 _COLUMNS = [
     Column("group", "GROUP"),
@@ -192,18 +193,18 @@ async def _reset(
     export: Path | None,
     execute: bool,
 ) -> list[dict[str, Any]]:
-    from strandline.cli.group_over_rpc import open_groups
+    from strandline.cli.connect import open_admin
 
-    async with open_groups(bootstrap) as groups:
-        committed = await committed_of(groups, group_id)
-        named = await _partitions(groups, chosen, target, committed)
-        bounds = await _bounds(groups, named, committed, target)
+    async with open_admin(bootstrap) as admin:
+        committed = await committed_of(admin, group_id)
+        named = await _partitions(admin, chosen, target, committed)
+        bounds = await _bounds(admin, named, committed, target)
         plan = {each: new_offset(target, each, bounds[each]) for each in sorted(named)}
         if export is not None:
             with export.open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerows([*each, offset] for each, (offset, _) in plan.items())
         if execute and plan:
-            await groups.commit(group_id, {each: offset for each, (offset, _) in plan.items()})
+            await admin.alter_group_offsets(group_id, {each: offset for each, (offset, _) in plan.items()})
     return [
         {
             "group": group_id,
@@ -217,28 +218,29 @@ async def _reset(
     ]
 
 
-async def committed_of(groups: Groups, group_id: str) -> dict[Named, int]:
+async def committed_of(admin: Admin, group_id: str) -> dict[Named, int]:
     """The group's offsets; none if there is no such group yet.
 
     Raises:
         CommandFailed: it has members, who would go on from where they are and commit that.
     """
-    from strandline.core.errors import ErrorCode, Refused
+    from strandline.client import ErrorCode, Refused
 
     try:
-        seen = await groups.see(group_id)
+        (described,) = await admin.describe_groups([group_id])
     except Refused as error:
         if error.refusal.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return {}
         raise
-    if seen.described.members:
-        names = ", ".join(f"{member.member_id} ({member.client_host})" for member in seen.described.members)
+    if described.members:
+        names = ", ".join(f"{member.member_id} ({member.client_host})" for member in described.members)
         raise CommandFailed(f"NON_EMPTY_GROUP: group {group_id} has members: {names}; stop them first")
-    return seen.committed
+    offsets = await admin.list_group_offsets(group_id)
+    return {tp: one.offset for tp, one in offsets.items() if one is not None}
 
 
 async def _partitions(
-    groups: Groups, chosen: list[tuple[str, list[int] | None]], target: Target, committed: Mapping[Named, int]
+    admin: Admin, chosen: list[tuple[str, list[int] | None]], target: Target, committed: Mapping[Named, int]
 ) -> set[Named]:
     if target.offsets is not None:
         return set(target.offsets)
@@ -246,24 +248,26 @@ async def _partitions(
         return set(committed)
     named: set[Named] = set()
     for topic, indexes in chosen:
-        every = await groups.partitions_of(topic)
-        named |= set(every) if indexes is None else {(topic, index) for index in indexes}
+        (described,) = await admin.describe_topics([topic])
+        every = range(len(described.partitions))
+        named |= {(topic, index) for index in (every if indexes is None else indexes)}
     return named
 
 
 async def _bounds(
-    groups: Groups, named: set[Named], committed: Mapping[Named, int], target: Target
+    admin: Admin, named: set[Named], committed: Mapping[Named, int], target: Target
 ) -> dict[Named, Bounds]:
     """What is known of each partition.
 
     Raises:
         CommandFailed: one does not exist.
     """
+    from strandline.cli.seen_group import offsets_at
     from strandline.client import EARLIEST, LATEST
 
-    latest = await groups.offsets_at(named, LATEST)
-    earliest = await groups.offsets_at(named, EARLIEST)
-    at_time = await groups.offsets_at(named, target.number) if target.kind == "time" else {}
+    latest = await offsets_at(admin, named, LATEST)
+    earliest = await offsets_at(admin, named, EARLIEST)
+    at_time = await offsets_at(admin, named, target.number) if target.kind == "time" else {}
     if missing := sorted(named - latest.keys()):
         topic, index = missing[0]
         raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: there is no partition {topic}-{index}; nothing was written")

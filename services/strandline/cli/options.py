@@ -6,7 +6,7 @@ ends with exit code 2.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,6 +28,17 @@ MaybeBootstrap = Annotated[str, _BOOTSTRAP]
 Output = Annotated[Format, typer.Option("--output", "-o", help="Table for people; json, yaml or csv for programs.")]
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+
+def group_option(text: str) -> Any:
+    """`--group` of a command that reads; ``text`` says how."""
+    return typer.Option("--group", "-g", metavar="NAME", help=text, callback=_not_blank)
+
+
+def _not_blank(name: str | None) -> str | None:
+    if name is not None and not name.strip():
+        raise typer.BadParameter("a group's name must not be blank; give 1 to 249 characters")
+    return name
 
 
 def addresses(bootstrap: str) -> list[str]:

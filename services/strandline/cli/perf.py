@@ -10,14 +10,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from strandline.cli.consume import Isolation
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
-from strandline.cli.options import Bootstrap, Output, Topic, addresses
+from strandline.cli.options import Bootstrap, Output, Topic, addresses, group_option
 from strandline.cli.output import Format, console
 from strandline.cli.over_tls import over_tls, tls_options
 from strandline.cli.perf_figures import Measured, document_of, show_run
@@ -27,7 +27,7 @@ from strandline.cli.produce import AcksName, CompressionName
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from strandline.client import Consumer, Producer
+    from strandline.client import Consumer, FetchedRecords, Producer
 
 app = typer.Typer(help="Measure producing, consuming, and both together.", no_args_is_help=True)
 
@@ -102,6 +102,10 @@ def consume(
     bootstrap: Bootstrap,
     records: Records = 100_000,
     warm_up: WarmUp = None,
+    group: Annotated[
+        str | None,
+        group_option("Read as a member of this group, from where it has committed, and commit what was read."),
+    ] = None,
     from_follower: Annotated[
         bool, typer.Option("--from-follower", help="Read from followers, up to their high watermark.")
     ] = False,
@@ -112,13 +116,19 @@ def consume(
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Read a topic from its beginning; a latency is how long a fetch was waited for."""
+    """Read a topic from its beginning; a latency is how long a fetch was waited for.
+
+    With --group the other members of the group share the partitions, and what was committed is not read again.
+    """
     from_where = "follower" if from_follower else "leader"
     settings = {"read_from": from_where, "isolation": isolation.value}
+    warm = warm_up_of(warm_up, records)
 
     async def run(progress: Progress) -> Measured:
+        if group is not None:
+            return await _consume_in_group(bootstrap, settings, topic, group, records, warm, _counter(progress))
         async with _consumer(bootstrap, settings, topic, start="beginning", stop_at_end=True) as consumer:
-            return await measure_consuming(consumer, topic, records, warm_up_of(warm_up, records), _counter(progress))
+            return await measure_consuming(consumer, topic, records, warm, _counter(progress))
 
     _perform(bootstrap, "consume", topic, run, settings, records, deadline, output, quiet)
 
@@ -181,22 +191,30 @@ async def measure_producing(
     return measured
 
 
+class Reading(Protocol):
+    """What is read from: a consumer with partitions and an end, or a member of a group."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing more."""
+
+    async def fetch_batches(self) -> list[FetchedRecords]:
+        """What comes next."""
+
+
 async def measure_consuming(
-    consumer: Consumer, topic: str, records: int, warm_up: int, count: Callable[[int], None]
+    consumer: Reading, topic: str, records: int, warm_up: int, count: Callable[[int], None], group: str | None = None
 ) -> Measured:
     """Reads the warm-up and the records that count; time begins with the fetch that brings the first of these.
 
     Raises:
-        CommandFailed: the topic has fewer records.
+        CommandFailed: the topic has fewer records, or the member of ``group`` is given fewer.
     """
     measured = Measured(of="a fetch", warm_up_records=warm_up)
     seen, began_s = 0, time.monotonic()
     while seen < warm_up + records:
         if consumer.is_finished:
-            raise CommandFailed(
-                f"{topic} has {seen:,} records, fewer than {warm_up:,} of the warm-up and {records:,} that count; "
-                f"give --records and --warm-up, or add some with `strandline perf produce {topic}`"
-            )
+            raise CommandFailed(_too_few(topic, seen, records, warm_up, group))
         asked_s = time.monotonic()
         if seen <= warm_up:
             began_s = asked_s
@@ -212,6 +230,35 @@ async def measure_consuming(
             measured.elapsed_s = got_s - began_s
             count(measured.records)
     return measured
+
+
+def _too_few(topic: str, seen: int, records: int, warm_up: int, group: str | None) -> str:
+    wanted = f"fewer than {warm_up:,} of the warm-up and {records:,} that count"
+    remedy = f"give --records and --warm-up, or add some with `strandline perf produce {topic}`"
+    if group is None:
+        return f"{topic} has {seen:,} records, {wanted}; {remedy}"
+    return (
+        f"group {group} had {seen:,} records of {topic} for this member behind what it has committed, {wanted}; "
+        f"{remedy}, or name a group that has not read them"
+    )
+
+
+async def _consume_in_group(
+    bootstrap: str,
+    settings: dict[str, Any],
+    topic: str,
+    group: str,
+    records: int,
+    warm_up: int,
+    count: Callable[[int], None],
+) -> Measured:
+    from strandline.cli.perf_member import open_member
+
+    async with open_member(bootstrap, settings, topic, group) as reading:
+        measured = await measure_consuming(reading, topic, records, warm_up, count, group)
+        measured.member = reading.figures()
+        await reading.commit()
+        return measured
 
 
 async def measure_both(

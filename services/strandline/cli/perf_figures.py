@@ -9,10 +9,13 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strandline.cli.output import Format, print_document
 from strandline.units import duration_text
+
+if TYPE_CHECKING:
+    from strandline.cli.perf_member import MemberFigures
 
 PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 
@@ -28,6 +31,8 @@ class Measured:
     elapsed_s: float = 0.0
     warm_up_records: int = 0
     latencies_s: array[float] = field(default_factory=lambda: array("d"))
+    member: MemberFigures | None = None
+    """Of a run that read as a member of a group."""
 
 
 def percentiles_ms(seconds: Sequence[float]) -> dict[str, float | None]:
@@ -53,11 +58,12 @@ def document_of(measured: Measured) -> dict[str, Any]:
         "latencies": len(measured.latencies_s),
         "latency_ms": percentiles_ms(measured.latencies_s),
         "warm_up_records": measured.warm_up_records,
+        **({} if measured.member is None else {"member": measured.member._asdict()}),
     }
 
 
 def show_run(document: dict[str, Any], form: Format) -> None:
-    """Two lines for people, the whole document for programs."""
+    """Two lines for people and one more of a membership; the whole document for programs."""
     if form is not Format.TABLE:
         print_document(document, form)
         return
@@ -69,3 +75,8 @@ def show_run(document: dict[str, Any], form: Format) -> None:
         f"{'p99.9' if name == 'p999' else name} {duration_text(ms)}" for name, ms in document["latency_ms"].items()
     )
     print(f"latency of {document['latency_of']}: {times} (without {document['warm_up_records']:,} records of warm-up)")
+    if member := document.get("member"):
+        print(
+            f"member of group {member['group']}: {member['partitions']:,} partitions at the end, joined in "
+            f"{duration_text(member['joined_ms'])}, assignment changed {member['assignment_changes']:,} times since"
+        )

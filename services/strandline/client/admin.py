@@ -44,6 +44,7 @@ from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.group_admin import GroupAdmin
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
+from strandline.client.record_times import RecordTimes
 from strandline.client.repeating import ask_again, ask_until_answered, new_request_id
 from strandline.client.topic_partition import TopicPartition
 from strandline.core import types
@@ -100,6 +101,7 @@ class Admin:
         self._finder = OffsetFinder(self._cluster)
         self._deleter = RecordDeleter(self._cluster)
         self._groups = GroupAdmin(self._cluster, timeout_ms)
+        self._record_times = RecordTimes(self._cluster, partition_pb2.ISOLATION_LEVEL_READ_COMMITTED)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -380,6 +382,21 @@ class Admin:
         found = await self._finder.find(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: answer for tp, answer in found.items()}
 
+    async def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
+
+        A partition without such a record, or whose leader does not answer, is left out.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        places: dict[types.TopicPartition, types.Offset] = {}
+        names: dict[types.TopicPartition, TopicPartition] = {}
+        for (topic, index), offset in offsets.items():
+            (tp,) = await self._partitions(topic, [index])
+            places[tp], names[tp] = types.Offset(offset), TopicPartition(topic, index)
+        return {names[tp]: time_ms for tp, time_ms in (await self._record_times.find(places)).items()}
+
     async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
         """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
 
@@ -402,8 +419,7 @@ class Admin:
         """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
 
         Raises:
-            ClusterUnreachable: a living node did not answer, so that its groups are not known.
-            Refused: COORDINATOR_LOAD_IN_PROGRESS, a node does not know its groups yet.
+            GroupsIncomplete: a living node did not answer, or does not know its groups yet; it has those of the others.
         """
         return await self._groups.list_all(states)
 
@@ -416,15 +432,22 @@ class Admin:
         return await self._groups.describe(group_ids)
 
     async def list_group_offsets(
-        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = True,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What a group has committed, of all partitions without any; None where nothing is.
+
+        ``require_stable`` waits until no newer coordinator can have taken a commit; without it the answer comes at
+        once, also while the coordinator cannot commit, and may be from before such a commit.
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.
         """
         named = None if partitions is None else [TopicPartition(*one) for one in partitions]
-        return await self._groups.offsets(group_id, named)
+        return await self._groups.offsets(group_id, named, require_stable=require_stable)
 
     async def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
         """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.

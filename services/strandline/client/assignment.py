@@ -74,9 +74,10 @@ class Assignment:
         # A topic may have been given partitions while the next one was waited for.
         self._add_new_partitions()
 
-    def add(self, topic: str, tp: TopicPartition, start: Where) -> Cursor:
-        """Read this partition as well."""
-        cursor = self._fetching.cursors[tp] = self._new_cursor(topic, tp, start)
+    def add(self, topic: str, tp: TopicPartition, start: Where | None) -> Cursor:
+        """Read this partition as well; ``start`` None: from where the consumer's group has committed, or not at all."""
+        cursor = self._fetching.cursors[tp] = self._new_cursor(topic, tp, start or "beginning")
+        cursor.is_committed_only = start is None
         return cursor
 
     def remove(self, cursors: Iterable[Cursor]) -> None:

@@ -133,16 +133,17 @@ class CommittedOffsets:
             request.coordinator_epoch = epoch
 
     async def fetch(
-        self, partitions: Iterable[TopicPartition] | None, *, deadline_ms: int
+        self, partitions: Iterable[TopicPartition] | None, *, deadline_ms: int, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What is committed, by partition, None where nothing is; without partitions all that is.
 
-        It waits until nobody can have committed anything newer before it was asked (G10).
+        With ``require_stable`` it waits until nobody can have committed anything newer before it was asked (G10).
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.
         """
         asked = self._question(partitions)
+        asked.require_stable = require_stable
         answered = await self.coordinator.ask(lambda to: to.OffsetFetch, asked, _judge_fetch, deadline_ms=deadline_ms)
         return _read_fetched(answered.answer)
 

@@ -96,9 +96,10 @@ class Consumer(Generic[K, V]):
         transactions that is everything below the high watermark, as with "read_uncommitted".
 
         ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
-        below it: "error", which is the same as None, raises `OffsetOutOfRange` or `LogTruncated`, the others go on
-        elsewhere (after a truncation at the first offset that differs). ``stop_at_end``: end iteration at what was
-        the end of each partition when its position was found.
+        below it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a
+        truncation at the first offset that differs). Where a group has committed nothing, a member begins at the end
+        that it names, under None at the beginning, and under "error" not at all. ``stop_at_end``: end iteration at what
+        was the end of each partition when its position was found.
 
         With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
         the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
@@ -160,7 +161,7 @@ class Consumer(Generic[K, V]):
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
         self._membership_settings = MembershipSettings(
-            start=_ENDS.get(auto_offset_reset, "beginning"),
+            start=None if auto_offset_reset == "error" else _ENDS.get(auto_offset_reset, "beginning"),
             max_poll_interval_ms=max_poll_interval_ms,
             strict_ownership=strict_ownership,
             commits_by_itself=auto_commit,
@@ -316,8 +317,9 @@ class Consumer(Generic[K, V]):
 
         ``pattern`` is RE2; the coordinator matches it against the whole names of topics, those that are created later
         included. Reading begins where the group has committed; where it has not, at the end that ``auto_offset_reset``
-        names, else at the beginning. Returns when the coordinator has answered, or after ``request_timeout_ms``; then
-        the consumer goes on asking.
+        names, under None at the beginning; under "error" the next call for records raises `NothingCommitted`, again
+        and again until another place is sought. Returns when the coordinator has answered, or after
+        ``request_timeout_ms``; then the consumer goes on asking.
 
         Raises:
             Refused: the coordinator rejects such a member: INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED,
@@ -519,7 +521,8 @@ class Consumer(Generic[K, V]):
         The records are raw: neither deserializers nor interceptors see them.
 
         Raises:
-            OffsetOutOfRange, LogTruncated: the position is lost, see ``auto_offset_reset``.
+            OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
+                ``auto_offset_reset``.
             TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`.
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
@@ -546,7 +549,8 @@ class Consumer(Generic[K, V]):
         Raises:
             DeserializationFailed: a record cannot be deserialized; those before it were given, the next call goes on
                 behind it.
-            OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `fetch_batches`.
+            OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch, Refused: as
+                `fetch_batches`.
             ValueError: ``max_records`` is not positive.
         """
         if max_records < 1:
@@ -579,7 +583,8 @@ class Consumer(Generic[K, V]):
 
         Raises:
             StopAsyncIteration: with ``stop_at_end``: everything was given.
-            DeserializationFailed, OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `poll`.
+            DeserializationFailed, OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch,
+                Refused: as `poll`.
         """
         group = self._group
         if group is not None:

@@ -67,6 +67,8 @@ class Cursor:
     position: Offset | None = None
     # Whether to begin where the consumer's group has committed, if it has.
     is_committed_first: bool = False
+    # Whether that is the only place to begin at.
+    is_committed_only: bool = False
     # The offset to begin at if it has not, instead of a time.
     otherwise: Offset | None = None
     fetch_offset: Offset | None = None

@@ -63,10 +63,12 @@ class DescribedGroup:
     assignment_epoch: int
     """The group epoch for which the targets were computed."""
     assignor: str
+    coordinator: int
+    """The node that coordinates it."""
     members: tuple[DescribedMember, ...]
 
 
-def group_of(row: pb.DescribedGroup) -> DescribedGroup:
+def group_of(row: pb.DescribedGroup, coordinator: int) -> DescribedGroup:
     """One group as it was answered."""
     return DescribedGroup(
         group_id=row.group_id,
@@ -74,6 +76,7 @@ def group_of(row: pb.DescribedGroup) -> DescribedGroup:
         group_epoch=row.group_epoch,
         assignment_epoch=row.assignment_epoch,
         assignor=row.assignor_name,
+        coordinator=coordinator,
         members=tuple(map(_member_of, row.members)),
     )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from strandline.client.described_groups import ListedGroup
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.types import LeaderEpoch, Offset
+from strandline.core.types import LeaderEpoch, NodeId, Offset
 
 
 class ClusterUnreachable(ConnectionError):
@@ -94,6 +95,20 @@ class CommitFailed(Refused):
         return self.refusal.outcome is Outcome.NOT_APPENDED
 
 
+class GroupsIncomplete(Refused):
+    """Some nodes did not say which groups they coordinate. ``groups`` are those of the others, ``missing`` says why.
+
+    ``refusal`` is that of the first node.
+    """
+
+    def __init__(self, groups: Sequence[ListedGroup], missing: Mapping[NodeId, Refusal]) -> None:
+        first = next(iter(missing.values()))
+        why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
+        super().__init__(first.code, f"groups may be missing from the list, because nodes do not know theirs: {why}")
+        self.groups = list(groups)
+        self.missing = dict(missing)
+
+
 class TopicDeleted(Refused):
     """A topic in use was deleted. What a consumer had fetched before was given first."""
 
@@ -115,6 +130,22 @@ class OffsetOutOfRange(Refused):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class NothingCommitted(Refused):
+    """A member was given a partition for which its group has committed nothing, and `auto_offset_reset` is "error"."""
+
+    def __init__(self, group: str, topic: str, partition: int) -> None:
+        message = (
+            f"{topic}-{partition}: group {group} has committed nothing here, and auto_offset_reset 'error' begins "
+            f"nowhere else; seek in on_assigned, set auto_offset_reset to 'earliest' or 'latest', or commit a first "
+            f"offset while the group has no members: strandline group reset-offsets {group} "
+            f"--topic {topic}:{partition} --to-earliest --execute"
+        )
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.group = group
+        self.topic = topic
+        self.partition = partition
 
 
 class UnreadableBatch(Refused):

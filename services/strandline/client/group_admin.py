@@ -1,6 +1,6 @@
 """What an administrator asks of groups: each question goes to the coordinator of its group.
 
-Invariant: a list is of the whole cluster or there is none: a node that does not answer is an error, never a gap.
+Invariant: a list is of the whole cluster, or an error that has what the others answered: never a gap.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from strandline.client.committed_offsets import CommittedOffsets, OffsetAndMetadata
 from strandline.client.described_groups import DescribedGroup, ListedGroup, group_of
-from strandline.client.errors import CommitFailed
+from strandline.client.errors import ClusterUnreachable, CommitFailed, GroupsIncomplete
 from strandline.client.group_coordinator import GroupCoordinator, Verdict
 from strandline.client.metadata import Cluster
 from strandline.client.topic_partition import TopicPartition
@@ -35,21 +35,40 @@ class GroupAdmin:
         self._timeout_ms = timeout_ms
 
     async def list_all(self, states: Iterable[str]) -> list[ListedGroup]:
-        """The groups of every living node, by id."""
-        request = pb.ListGroupsRequest(cluster_id=self._cluster.cluster_id, states_filter=states)
-        living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]
-        answers = await asyncio.gather(*(self._list_at(one, request) for one in living if one is not None))
-        found = {
-            row.group_id: ListedGroup(row.group_id, row.group_state, row.group_type) for rows in answers for row in rows
-        }
-        return [found[group_id] for group_id in sorted(found)]
+        """The groups of every living node, by id.
 
-    async def _list_at(self, endpoint: Endpoint, request: pb.ListGroupsRequest) -> list[pb.ListedGroup]:
+        Raises:
+            GroupsIncomplete: a node did not answer, or does not know its groups yet.
+        """
+        request = pb.ListGroupsRequest(cluster_id=self._cluster.cluster_id, states_filter=states)
+        living = {node.node_id: node.client_endpoint for node in self._cluster.image.nodes if not node.fenced}
+        asked = {node_id: endpoint for node_id, endpoint in living.items() if endpoint is not None}
+        answers = await asyncio.gather(*(self._list_at(endpoint, request) for endpoint in asked.values()))
+        found = {
+            row.group_id: ListedGroup(row.group_id, row.group_state, row.group_type)
+            for rows, _ in answers
+            for row in rows
+        }
+        groups = [found[group_id] for group_id in sorted(found)]
+        missing = {
+            node_id: refusal for node_id, (_, refusal) in zip(asked, answers, strict=True) if refusal is not None
+        }
+        if missing:
+            raise GroupsIncomplete(groups, missing)
+        return groups
+
+    async def _list_at(
+        self, endpoint: Endpoint, request: pb.ListGroupsRequest
+    ) -> tuple[Sequence[pb.ListedGroup], Refusal | None]:
+        """What one node knows, and why that may not be all."""
         stub: GroupServiceAsyncStub = GroupServiceStub(self._cluster.channels.to(endpoint))
-        answer = await self._cluster.ask(stub.ListGroups, request, deadline_ms=self._timeout_ms)
-        if refusal := read_error(answer):
-            raise Refused.of(refusal)
-        return list(answer.groups)
+        try:
+            answer = await self._cluster.ask(stub.ListGroups, request, deadline_ms=self._timeout_ms)
+        except ClusterUnreachable as error:
+            return (), Refusal(ErrorCode.NETWORK_EXCEPTION, str(error))
+        except Refused as refused:
+            return (), refused.refusal
+        return answer.groups, read_error(answer)
 
     async def describe(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
         """Groups in the order asked for."""
@@ -57,10 +76,12 @@ class GroupAdmin:
 
     async def _describe(self, group_id: str) -> DescribedGroup:
         request = pb.DescribeGroupsRequest(cluster_id=self._cluster.cluster_id, group_ids=[group_id])
-        answered = await self._coordinator(group_id).ask(
+        coordinator = self._coordinator(group_id)
+        answered = await coordinator.ask(
             lambda to: to.DescribeGroups, request, _judge_described, deadline_ms=self._timeout_ms
         )
-        return group_of(answered.answer.groups[0])
+        assert coordinator.answered_by is not None
+        return group_of(answered.answer.groups[0], coordinator.answered_by)
 
     async def delete(self, group_ids: Sequence[str]) -> dict[str, Refusal | None]:
         """Why each was not deleted, None if it was."""
@@ -77,10 +98,11 @@ class GroupAdmin:
         return None
 
     async def offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None
+        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What is committed; without partitions all that is."""
-        return await CommittedOffsets(self._cluster, group_id).fetch(partitions, deadline_ms=self._timeout_ms)
+        offsets = CommittedOffsets(self._cluster, group_id)
+        return await offsets.fetch(partitions, deadline_ms=self._timeout_ms, require_stable=require_stable)
 
     async def alter(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit in one request."""

@@ -53,6 +53,11 @@ class GroupCommits:
         self.may_commit: Callable[[], bool] = lambda: True
         """Whether what is read here is this consumer's to commit by itself."""
 
+    @property
+    def group_id(self) -> str:
+        """The group."""
+        return self._offsets.group_id
+
     def step(self) -> None:
         """The user asks for more: what is in hand has been worked on."""
         if self._hand:

@@ -73,6 +73,8 @@ class GroupCoordinator:
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
         self.group_id = group_id
+        self.answered_by: NodeId | None = None
+        """The node that answered last; None before."""
 
     async def ask(
         self,
@@ -126,7 +128,7 @@ class GroupCoordinator:
         Raises:
             Refused: as the answer's verdict; NETWORK_EXCEPTION or COORDINATOR_NOT_AVAILABLE without an answer.
         """
-        endpoint = await self._find(deadline_ms)
+        node_id, endpoint = await self._find(deadline_ms)
         channel = self._cluster.channels.to(endpoint)
         if not await is_connected(channel, min(deadline_ms, _CONNECT_MS)):
             self._cluster.refresh()
@@ -141,6 +143,7 @@ class GroupCoordinator:
             raise Refused(ErrorCode.NETWORK_EXCEPTION, str(error), Outcome.MAY_APPEAR) from error
         refusal, coordinator = judge(answer)
         if refusal is None:
+            self.answered_by = node_id
             return answer
         if coordinator is not None:
             self._note(coordinator)
@@ -161,7 +164,7 @@ class GroupCoordinator:
             return None
         return TopicPartition(topic.topic_id, partition_of(self.group_id, len(topic.partitions)))
 
-    async def _find(self, deadline_ms: int) -> Endpoint:
+    async def _find(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
         tp = self._partition()
         if tp is None:
             return await self._find_by_asking(deadline_ms)
@@ -170,9 +173,9 @@ class GroupCoordinator:
             self._cluster.refresh()
             message = f"the coordinator of group '{self.group_id}' is being elected; ask again"
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, Outcome.NOT_APPENDED)
-        return leader.endpoint
+        return leader.node_id, leader.endpoint
 
-    async def _find_by_asking(self, deadline_ms: int) -> Endpoint:
+    async def _find_by_asking(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
         """Ask a node, which has the topic of groups created if there is none yet (G1)."""
         refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no node answered where the group's coordinator is")
         request = pb.FindCoordinatorRequest(cluster_id=self._cluster.cluster_id, coordinator_keys=[self.group_id])
@@ -187,7 +190,7 @@ class GroupCoordinator:
             (found,) = answer.coordinators
             refused = read_error(found)
             if refused is None:
-                return Endpoint(found.host, found.port)
+                return NodeId(found.node_id), Endpoint(found.host, found.port)
             refusal = refused
             if not passes_by(refused):
                 break

@@ -6,30 +6,16 @@ answer. Nothing that is measured moves a position or takes from the buffer.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from strandline.client.cursor import Cursor, Wanted
-from strandline.client.errors import ClusterUnreachable
-from strandline.client.fetch_link import fetch_topics
+from strandline.client.cursor import Cursor
 from strandline.client.metadata import Cluster
 from strandline.client.offsets import LATEST, OffsetFinder
-from strandline.client.view import Leader
-from strandline.core.errors import Refused
-from strandline.core.types import LeaderEpoch, Offset, TopicPartition
-from strandline.records.batch import split_batches
-from strandline.records.codec import iterate_batch
-from strandline.v1 import leader_service_pb2, partition_pb2
-from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
-
-if TYPE_CHECKING:
-    # The stubs' async faces exist for the type checker only.
-    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
-
-_ATTEMPT_MS = 5_000
-_ANY_SIZE = 1 << 31
+from strandline.client.record_times import RecordTimes, time_at
+from strandline.core.types import Offset, TopicPartition
+from strandline.v1 import partition_pb2
 
 
 class Lag(NamedTuple):
@@ -46,8 +32,7 @@ class LagMeter:
     """Measures one consumer."""
 
     def __init__(self, cluster: Cluster, isolation_level: partition_pb2.IsolationLevel.ValueType) -> None:
-        self._cluster = cluster
-        self._isolation_level = isolation_level
+        self._record_times = RecordTimes(cluster, isolation_level)
         self._finder = OffsetFinder(cluster)
 
     async def measure(self, cursors: Iterable[Cursor]) -> dict[TopicPartition, Lag]:
@@ -75,55 +60,19 @@ class LagMeter:
     async def _times(self, cursors: Mapping[TopicPartition, Cursor]) -> dict[TopicPartition, int]:
         """When the next record of each was written, from the buffer, or from its leader."""
         found: dict[TopicPartition, int] = {}
-        asked: dict[Leader, list[Wanted]] = {}
+        asked: dict[TopicPartition, Offset] = {}
         for tp, cursor in cursors.items():
             buffered = _buffered_time(cursor)
             if buffered is not None:
                 found[tp] = buffered
-                continue
-            leader = self._cluster.view.leader_of(tp)
-            if leader is not None and cursor.position is not None:
-                wanted = Wanted(tp, cursor.position, None, leader.epoch)
-                asked.setdefault(leader._replace(epoch=LeaderEpoch(0)), []).append(wanted)
-        await asyncio.gather(*(self._ask(leader, wanted, found) for leader, wanted in asked.items()))
-        return found
-
-    async def _ask(self, leader: Leader, wanted: list[Wanted], found: dict[TopicPartition, int]) -> None:
-        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
-        request = leader_service_pb2.FetchRequest(
-            cluster_id=self._cluster.cluster_id,
-            max_bytes=1,
-            isolation_level=self._isolation_level,
-            # The first batch comes whole, however large it is.
-            topics=fetch_topics(wanted, 1),
-        )
-        starts = {one.tp: one.offset for one in wanted}
-        try:
-            answer = await self._cluster.ask(stub.Fetch, request, deadline_ms=_ATTEMPT_MS)
-        except (ClusterUnreachable, Refused):
-            return
-        for topic in answer.responses:
-            for row in topic.partitions:
-                tp = TopicPartition(topic.topic_id, row.partition_index)
-                time_ms = _time_at(row.records, starts[tp]) if row.records else None
-                if time_ms is not None:
-                    found[tp] = time_ms
+            elif cursor.position is not None:
+                asked[tp] = cursor.position
+        return found | await self._record_times.find(asked)
 
 
 def _buffered_time(cursor: Cursor) -> int | None:
     if cursor.unpacked:
         return cursor.unpacked[0].timestamp_ms
     if cursor.chunks and cursor.position is not None:
-        return _time_at(cursor.chunks[0].payload, cursor.position)
-    return None
-
-
-def _time_at(payload: bytes, offset: Offset) -> int | None:
-    """The timestamp of the first record at or after an offset; None if there is none that can be read."""
-    try:
-        for header, view in split_batches(payload, _ANY_SIZE):
-            if header.next_offset > offset:
-                return next((one.timestamp_ms for one in iterate_batch(view) if one.offset >= offset), None)
-    except Refused:
-        return None
+        return time_at(cursor.chunks[0].payload, cursor.position)
     return None

@@ -61,8 +61,8 @@ class GroupMetadata(NamedTuple):
 class MembershipSettings:
     """How a consumer is a member; durations in ms."""
 
-    start: Where
-    """Where reading begins in partitions for which the group has committed nothing."""
+    start: Where | None
+    """Where reading begins in partitions for which the group has committed nothing; None: such a one is an error."""
     max_poll_interval_ms: int
     strict_ownership: bool
     commits_by_itself: bool

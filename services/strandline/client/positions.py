@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from strandline.client.cursor import Cursor
+from strandline.client.errors import NothingCommitted
 from strandline.client.fetching import Fetching
 from strandline.client.group_commits import GroupCommits
 from strandline.client.metadata import Cluster
@@ -91,7 +92,9 @@ class PositionFinder:
             if cursor.tp not in found or not cursor.is_committed_first:
                 continue
             offset = found[cursor.tp]
-            if offset is None:
+            if offset is None and cursor.is_committed_only:
+                cursor.failure = NothingCommitted(group.group_id, cursor.topic, cursor.tp.partition)
+            elif offset is None:
                 cursor.nothing_committed()
             else:
                 cursor.is_committed_first = False

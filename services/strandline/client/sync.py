@@ -331,9 +331,10 @@ class Consumer(BlockingReader, Generic[K, V]):
         transactions that is everything below the high watermark, as with "read_uncommitted".
 
         ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
-        below it: "error", which is the same as None, raises `OffsetOutOfRange` or `LogTruncated`, the others go on
-        elsewhere (after a truncation at the first offset that differs). ``stop_at_end``: end iteration at what was
-        the end of each partition when its position was found.
+        below it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a
+        truncation at the first offset that differs). Where a group has committed nothing, a member begins at the end
+        that it names, under None at the beginning, and under "error" not at all. ``stop_at_end``: end iteration at what
+        was the end of each partition when its position was found.
 
         With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
         the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
@@ -443,8 +444,9 @@ class Consumer(BlockingReader, Generic[K, V]):
 
         ``pattern`` is RE2; the coordinator matches it against the whole names of topics, those that are created later
         included. Reading begins where the group has committed; where it has not, at the end that ``auto_offset_reset``
-        names, else at the beginning. Returns when the coordinator has answered, or after ``request_timeout_ms``; then
-        the consumer goes on asking.
+        names, under None at the beginning; under "error" the next call for records raises `NothingCommitted`, again
+        and again until another place is sought. Returns when the coordinator has answered, or after
+        ``request_timeout_ms``; then the consumer goes on asking.
 
         Raises:
             Refused: the coordinator rejects such a member: INVALID_REGULAR_EXPRESSION, GROUP_MAX_SIZE_REACHED,
@@ -572,7 +574,8 @@ class Consumer(BlockingReader, Generic[K, V]):
         The records are raw: neither deserializers nor interceptors see them.
 
         Raises:
-            OffsetOutOfRange, LogTruncated: the position is lost, see ``auto_offset_reset``.
+            OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
+                ``auto_offset_reset``.
             TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`.
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
@@ -587,7 +590,8 @@ class Consumer(BlockingReader, Generic[K, V]):
         Raises:
             DeserializationFailed: a record cannot be deserialized; those before it were given, the next call goes on
                 behind it.
-            OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `fetch_batches`.
+            OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch, Refused: as
+                `fetch_batches`.
             ValueError: ``max_records`` is not positive.
         """
         return self._run(self._inner.poll, timeout_ms, max_records=max_records)
@@ -600,7 +604,8 @@ class Consumer(BlockingReader, Generic[K, V]):
 
         Raises:
             StopIteration: with ``stop_at_end``: everything was given.
-            DeserializationFailed, OffsetOutOfRange, LogTruncated, TopicDeleted, UnreadableBatch, Refused: as `poll`.
+            DeserializationFailed, OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch,
+                Refused: as `poll`.
         """
         return self._take()
 
@@ -799,6 +804,16 @@ class Admin(Blocking):
         """
         return self._run(self._inner.list_offsets, topic, partitions, timestamp_ms=timestamp_ms)
 
+    def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+        """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
+
+        A partition without such a record, or whose leader does not answer, is left out.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        return self._run(self._inner.record_times, offsets)
+
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
         """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
 
@@ -817,8 +832,7 @@ class Admin(Blocking):
         """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
 
         Raises:
-            ClusterUnreachable: a living node did not answer, so that its groups are not known.
-            Refused: COORDINATOR_LOAD_IN_PROGRESS, a node does not know its groups yet.
+            GroupsIncomplete: a living node did not answer, or does not know its groups yet; it has those of the others.
         """
         return self._run(self._inner.list_groups, states=states)
 
@@ -831,14 +845,17 @@ class Admin(Blocking):
         return self._run(self._inner.describe_groups, group_ids)
 
     def list_group_offsets(
-        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None
+        self, group_id: str, partitions: Iterable[tuple[str, int]] | None = None, *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What a group has committed, of all partitions without any; None where nothing is.
+
+        ``require_stable`` waits until no newer coordinator can have taken a commit; without it the answer comes at
+        once, also while the coordinator cannot commit, and may be from before such a commit.
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.
         """
-        return self._run(self._inner.list_group_offsets, group_id, partitions)
+        return self._run(self._inner.list_group_offsets, group_id, partitions, require_stable=require_stable)
 
     def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
         """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from strandline.client import DescribedGroup
+from strandline.client import TopicPartition as NamedPartition
 from strandline.core.messages import MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert_controllers import ControllerDescribed
@@ -65,6 +67,25 @@ class NodeLook:
     held: Mapping[TopicPartition, HeldReplica] = field(default_factory=_nothing)
 
 
+class HeldGroup(NamedTuple):
+    """One group as its coordinator describes it; ``committed`` is None where that was not answered."""
+
+    described: DescribedGroup
+    committed: Mapping[NamedPartition, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLook:
+    """The groups that one node coordinates, as `NodeLook`; ``lacking`` says why some may be missing."""
+
+    answered_ms: int | None = None
+    failing_since_ms: int | None = None
+    failure: str = ""
+    lacking: str = ""
+    left_out: int = 0
+    groups: tuple[HeldGroup, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerLook:
     """When the controller was heard last (monotonic ms), and why the newest question failed; empty: it did not."""
@@ -97,6 +118,7 @@ class Picture:
     image: MetadataImage | None = None
     controller: ControllerLook = field(default_factory=ControllerLook)
     looks: Mapping[NodeId, NodeLook] = field(default_factory=_nothing)
+    groups: Mapping[NodeId, GroupLook] = field(default_factory=_nothing)
 
     @property
     def age_ms(self) -> int | None:

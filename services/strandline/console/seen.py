@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strandline.console.findings import Finding, Tone, is_healthy, verdict, what_is_wrong
+from strandline.console.group_rows import GroupRow, group_rows
 from strandline.console.overview import PartitionRow, Rank, is_silent, partition_rows
 from strandline.console.picture import Picture
 from strandline.core.messages import NodeImage, TopicImage
@@ -146,6 +147,10 @@ class Seen:
         image = self.picture.image
         topics = sorted(image.topics, key=lambda topic: topic.name) if image is not None else []
         return tuple(_topic(topic, by_topic.get(topic.topic_id, [])) for topic in topics)
+
+    def groups(self) -> tuple[GroupRow, ...]:
+        """Every group, those that are not settled first."""
+        return group_rows(self.picture, self.rows)
 
     def row(self, topic: str, index: int) -> PartitionRow | None:
         """One partition."""

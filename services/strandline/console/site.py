@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strandline.console.group_rows import MOST_ROWS, GroupRow
 from strandline.console.lanes import draw_lanes
 from strandline.console.pages import Page, Part
 from strandline.console.seen import Seen, see
@@ -38,6 +39,7 @@ class Site:
         self._watching = watching
         self._always: dict[str, Any] = {"report": report, "allow_changes": allow_changes}
         self._seen: Seen | None = None
+        self._grouped: tuple[Seen, tuple[GroupRow, ...]] | None = None
 
     def seen(self, version: int) -> Seen:
         """The picture of this version; the same one for everybody who asks."""
@@ -56,6 +58,12 @@ class Site:
             return self._made("Nodes", "nodes", seen, [Part(name="nodes")], {"nodes": seen.nodes()})
         if words == ["topics"]:
             return self._topics(query, seen, form)
+        if words == ["groups"]:
+            values = {"groups": self._groups(seen), "most": MOST_ROWS}
+            return self._made("Groups", "groups", seen, [Part(name="groups")], values)
+        if words[0] == "groups":
+            # A group's name may have a slash.
+            return self._group(path.removeprefix("/groups/"), seen)
         if len(words) == 3 and words[0] == "partitions" and words[2].isascii() and words[2].isdecimal():
             return self._partition(words[1], int(words[2][:9]), seen)
         return self.lost(seen, "There is no such page.")
@@ -101,6 +109,19 @@ class Site:
         }
         parts = [Part(name="partition"), Part(name="lanes"), Part(name="transitions")]
         return self._made(row.name, "partitions", seen, parts, values)
+
+    def _groups(self, seen: Seen) -> tuple[GroupRow, ...]:
+        """The same ones for everybody who asks, as `seen`; made only when somebody looks at groups."""
+        if self._grouped is None or self._grouped[0] is not seen:
+            self._grouped = (seen, seen.groups())
+        return self._grouped[1]
+
+    def _group(self, name: str, seen: Seen) -> Page:
+        group = next((one for one in self._groups(seen) if one.name == name), None)
+        if group is None:
+            return self.lost(seen, f"No node has reported a group {name}.")
+        parts = [Part(name="group"), Part(name="group_members"), Part(name="group_partitions")]
+        return self._made(name, "groups", seen, parts, {"group": group, "most": MOST_ROWS})
 
     def _topics(self, query: Mapping[str, str], seen: Seen, form: Form | None) -> Page:
         parts = [Part(name="topics")]

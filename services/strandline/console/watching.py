@@ -16,8 +16,9 @@ from strandline.client.admin_answers import read_listed
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import Cluster
 from strandline.console.courses import Courses
+from strandline.console.group_looks import GroupLooks
 from strandline.console.overview import partition_rows
-from strandline.console.picture import ControllerLook, NodeLook, Picture
+from strandline.console.picture import ControllerLook, GroupLook, NodeLook, Picture
 from strandline.console.readings import read_held, read_led
 from strandline.console.settings import ConsoleSettings
 from strandline.console.transitions import Transitions, transitions_between
@@ -61,6 +62,12 @@ class Watching:
         self.courses = Courses(most_partitions=settings.partitions_followed, most_samples=SAMPLES_KEPT)
         self.cluster: Cluster | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._group_looks = GroupLooks(
+            clock,
+            settings.look_deadline_ms,
+            lambda node_id: self._picture.groups.get(node_id, GroupLook()),
+            self._tell_groups,
+        )
         self._looking: set[NodeId] = set()
         self._rest_until: dict[NodeId, int] = {}
 
@@ -120,7 +127,9 @@ class Watching:
         assert self.cluster is not None, "only a started cluster reports changes"
         image = self.cluster.image
         self.transitions.add(transitions_between(self.picture, image, self._wall()))
-        self._become(replace(self._picture, image=image, looks=self._looks_of(image)))
+        living = {node.node_id for node in image.nodes if not node.fenced}
+        groups = {node_id: look for node_id, look in self._picture.groups.items() if node_id in living}
+        self._become(replace(self._picture, image=image, looks=self._looks_of(image), groups=groups))
 
     def _looks_of(self, image: MetadataImage) -> dict[NodeId, NodeLook]:
         """The looks at nodes that there are; of a fenced node nothing that failed counts."""
@@ -176,9 +185,13 @@ class Watching:
                 if controller is None or controller.done():
                     controller = looks.create_task(self._look_at_controller(cluster))
                 for node in cluster.image.nodes:
-                    if node.client_endpoint is not None and not node.fenced and self._is_due(node.node_id):
+                    if node.client_endpoint is None or node.fenced:
+                        continue
+                    if self._is_due(node.node_id):
                         self._looking.add(node.node_id)
                         looks.create_task(self._look_at(cluster, node.node_id, node.client_endpoint))
+                    if self._group_looks.is_due(node.node_id):
+                        looks.create_task(self._group_looks.look_at(cluster, node.node_id, node.client_endpoint))
                 await asyncio.sleep(self._settings.look_interval_ms / 1000)
                 self.courses.take(partition_rows(self.picture), self._clock())
                 self._changed()
@@ -222,6 +235,10 @@ class Watching:
     def _tell(self, node_id: NodeId, look: NodeLook) -> None:
         if node_id in self._picture.looks:
             self._become(replace(self._picture, looks={**self._picture.looks, node_id: look}))
+
+    def _tell_groups(self, node_id: NodeId, look: GroupLook) -> None:
+        if node_id in self._picture.looks:
+            self._become(replace(self._picture, groups={**self._picture.groups, node_id: look}))
 
     def _become(self, picture: Picture) -> None:
         self._picture = picture

@@ -7,7 +7,7 @@ coordinator answers, is the core's alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import unquote
 
@@ -17,7 +17,7 @@ from strandline.coordinator.state_topic import Create, StateTopic
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.events import CoordinatorAsked
-from strandline.core.group_messages import FetchedOffset, OffsetsCommitted, OffsetsFetched
+from strandline.core.group_messages import CommittedPartition, FetchedOffset, OffsetsCommitted, OffsetsFetched
 from strandline.core.groups.membership_messages import (
     DeleteGroup,
     DescribeGroup,
@@ -34,6 +34,7 @@ from strandline.core.types import TopicPartition
 from strandline.rpc.addressing import check_cluster
 from strandline.rpc.convert_errors import write_error, write_leader
 from strandline.rpc.convert_groups import (
+    Commit,
     GroupFetch,
     add_coordinator,
     add_described,
@@ -85,8 +86,16 @@ class HasCluster(Protocol):
 class GroupServicer:
     """GroupService of one data node."""
 
-    def __init__(self, host: Host, create_topic: Create) -> None:
+    def __init__(
+        self,
+        host: Host,
+        create_topic: Create,
+        *,
+        on_commit: Callable[[Iterable[Refusal | None]], None] = lambda _: None,
+    ) -> None:
+        """``on_commit`` is called with why each partition of a commit was refused, None where it was not."""
         self._host = host
+        self._on_commit = on_commit
         self._driver = host.driver
         self.state_topic = StateTopic(GROUP_STATE, create_topic, host.driver.clock)
 
@@ -121,16 +130,21 @@ class GroupServicer:
 
     async def OffsetCommit(self, request: pb.OffsetCommitRequest, context: Context) -> pb.OffsetCommitResponse:
         """Commits offsets."""
-        topics = self._host.topics
-        commit = read_commit(request, topics)
+        commit = read_commit(request, self._host.topics)
         if not commit.request.offsets:
-            return commit_response((), commit.unresolved, topics)
+            return self._committed(commit, ())
         try:
             answer = await self._ask(commit.request.group_id, commit.request, context, OffsetsCommitted)
         except Refused as error:
             refused = refused_commit(commit, _definite(error.refusal))
-            return commit_response(refused, commit.unresolved, topics, self._whereto(commit.request.group_id, error))
-        return commit_response(answer.partitions, commit.unresolved, topics)
+            return self._committed(commit, refused, self._whereto(commit.request.group_id, error))
+        return self._committed(commit, answer.partitions)
+
+    def _committed(
+        self, commit: Commit, rows: Sequence[CommittedPartition], hint: LeaderHint | None = None
+    ) -> pb.OffsetCommitResponse:
+        self._on_commit([*(row.refusal for row in rows), *(one.refusal for one in commit.unresolved)])
+        return commit_response(rows, commit.unresolved, self._host.topics, hint)
 
     async def OffsetFetch(self, request: pb.OffsetFetchRequest, context: Context) -> pb.OffsetFetchResponse:
         """Returns committed offsets."""

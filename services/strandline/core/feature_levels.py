@@ -6,6 +6,8 @@ still speaks the level before, or it cannot join a cluster that is being upgrade
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LOWEST = 1
 HIGHEST = 3
 
@@ -14,3 +16,9 @@ REPORTED_ELECTIONS = 2
 
 GROUPS = 3
 """From this level on every live node can coordinate groups, and repeats read barriers (G10)."""
+
+
+def shared(spoken: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The lowest and the highest level that this release shares with processes; ``spoken`` is theirs of each."""
+    both = [(LOWEST, HIGHEST), *spoken]
+    return max(low for low, _ in both), min(high for _, high in both)

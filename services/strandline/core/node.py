@@ -12,6 +12,7 @@ from typing import Any
 
 from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.coordinator.serving import Coordinators, CoordinatorServing
+from strandline.core.coordinator.shard import Shard
 from strandline.core.delete_serving import DeleteServing
 from strandline.core.effects import (
     ApplyRetention,
@@ -198,6 +199,11 @@ class NodeCore:
     def coordinator_partition(self, topic: str, key: str) -> TopicPartition | None:
         """The partition of an internal topic whose leader coordinates ``key``; None while there is no such topic."""
         return self._coordinators.partition_for(topic, key)
+
+    @property
+    def coordinators(self) -> Mapping[TopicPartition, Shard]:
+        """The coordinators of this node, to be looked at."""
+        return self._coordinators.shards
 
     def coordinated(self, topic: str) -> list[TopicPartition]:
         """The partitions of an internal topic whose coordinator this node is."""

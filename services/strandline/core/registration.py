@@ -107,8 +107,7 @@ def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int
     """The highest feature level that this controller, all live nodes and this one speak, or a refusal if none."""
     others = [record for record in draft.nodes() if record.image.node_id != request.node_id]
     live = [record for record in others if sessions.is_alive(record.image.node_id)]
-    low = max([feature_levels.LOWEST, *(record.feature_min for record in live)])
-    high = min([feature_levels.HIGHEST, *(record.feature_max for record in live)])
+    low, high = feature_levels.shared((record.feature_min, record.feature_max) for record in live)
     if max(low, request.feature_min) <= min(high, request.feature_max):
         return min(high, request.feature_max)
     return Refusal(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from strandline.core import feature_levels
 from strandline.core.controller_messages import NodeUnregistered, UnregisterNode
 from strandline.core.controller_state import ClusterState, NodeRecord, RemovedNode
 from strandline.core.draft import Draft
@@ -32,7 +33,17 @@ def unregister(draft: Draft, sessions: Sessions, request: UnregisterNode) -> Nod
     refusal = _alive(sessions, record) or _assigned(draft, record)
     if refusal is None:
         _remove(draft, record)
+        _raise_level(draft, sessions)
     return NodeUnregistered(refusal=refusal)
+
+
+def _raise_level(draft: Draft, sessions: Sessions) -> None:
+    """The node that is gone may have been the last one of an older release: no registration needs to follow for the
+    others to use what they all speak."""
+    live = [record for record in draft.nodes() if sessions.is_alive(record.image.node_id)]
+    if live:
+        _, high = feature_levels.shared((record.feature_min, record.feature_max) for record in live)
+        draft.header = replace(draft.header, feature_level=high)
 
 
 def why_unknown(draft: Draft, node_id: NodeId, node_epoch: NodeEpoch) -> Refusal:

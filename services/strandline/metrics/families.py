@@ -203,6 +203,47 @@ REFUSALS = _counter(
 LOG_BYTES = _gauge("log_bytes", "Size of all logs of this node.", unit="bytes", kafka=_LOG + "Size")
 DISK_FREE = _gauge("disk_free_bytes", "Free space on the volume of the data directory.", _BOTH, unit="bytes")
 
+GROUPS = _gauge(
+    "groups",
+    "Groups that this node coordinates, by state.",
+    labels=("state",),
+    kafka="kafka.server:type=group-coordinator-metrics,name=consumer-group-count",
+)
+GROUP_MEMBERS = _gauge("group_members", "Members of the groups that this node coordinates.")
+GROUP_REBALANCES = _counter(
+    "group_rebalances_total",
+    "Rebalances of groups coordinated here, by what began them: a member came or went, or a subscription or topic "
+    "changed.",
+    labels=("cause",),
+    kafka="kafka.server:type=group-coordinator-metrics,name=consumer-group-rebalance-count",
+)
+GROUP_REBALANCE = _seconds(
+    "group_rebalance_seconds",
+    "From a rise of a group's epoch until its members have what they are to have, sampled every 250 ms.",
+)
+OLDEST_REBALANCE = _gauge(
+    "group_oldest_rebalance_seconds",
+    "Age of the oldest rebalance that goes on here, counted anew by a new coordinator; 0 without one.",
+    unit="s",
+)
+OFFSET_COMMITS = _counter(
+    "offset_commits_total",
+    "Offsets that groups were to commit at this node, by partition: committed, or the name of the error.",
+    labels=("result",),
+    kafka="kafka.server:type=group-coordinator-metrics,name=offset-commit-count",
+)
+COORDINATOR_LOAD = _seconds(
+    "coordinator_load_seconds",
+    "From the leadership of a partition of groups until requests are served, sampled every 250 ms.",
+    kafka="kafka.server:type=group-coordinator-metrics,name=partition-load-time-max",
+)
+COORDINATOR_SHARDS = _gauge(
+    "coordinator_shards",
+    "Led partitions of groups by state: loading, unsettled (read, and not known to be committed), active, unreadable.",
+    labels=("state",),
+    kafka="kafka.server:type=group-coordinator-metrics,name=num-partitions",
+)
+
 LOG_END_OFFSET = _gauge(
     "log_end_offset",
     "LEO of the log on this node, exclusive.",

@@ -8,11 +8,12 @@ Invariant: an effect is performed exactly as without counting; nothing here rais
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
 from strandline.core import effects as want
+from strandline.core.errors import Refusal
 from strandline.core.events import Event
 from strandline.core.state_events import AlterPartition, IsrChange, Truncation
 from strandline.metrics import families as f
@@ -54,6 +55,7 @@ class NodeCounts:
         self._failed_updates = 0
         self._records_in = self._bytes_in = self._replicated_bytes_in = 0
         self._truncations = self._truncated = self._committed_cut = self._cuts_at_unknown_hw = 0
+        self._offset_commits = Tally(f.OFFSET_COMMITS, "committed")
         self._on_event: dict[type[object], Callable[[Any], None]] = {
             IsrChange: self._isr_changed,
             AlterPartition: self._proposal_ended,
@@ -119,6 +121,11 @@ class NodeCounts:
         self._committed_cut += cut.committed_cut or 0
         self._cuts_at_unknown_hw += cut.committed_cut is None
 
+    def offsets_committed(self, refusals: Iterable[Refusal | None]) -> None:
+        """A commit of a group was answered: why each partition was refused, None where it was not."""
+        for refusal in refusals:
+            self._offset_commits.add("committed" if refusal is None else refusal.code.name)
+
     def figures(self) -> Iterator[Figure]:
         """The present values."""
         yield Figure(f.PRODUCE_LATENCY, self._produce.spread())
@@ -134,3 +141,4 @@ class NodeCounts:
         yield Figure(f.TRUNCATED_RECORDS, self._truncated)
         yield Figure(f.COMMITTED_CUT, self._committed_cut)
         yield Figure(f.CUTS_AT_UNKNOWN_HW, self._cuts_at_unknown_hw)
+        yield from self._offset_commits.figures()

@@ -221,7 +221,9 @@ class ReplicaNode:
             backoff=Backoff,
             oldest_sync_ms=self.flusher.oldest_ms,
         )
-        self.groups = GroupServicer(self.host, self.controller.create_internal_topic)
+        self.groups = GroupServicer(
+            self.host, self.controller.create_internal_topic, on_commit=self._seen.offsets_committed
+        )
         self.producer_ids = ProducerIds(self.controller, self.host, backoff=Backoff)
         self.readiness = Readiness(
             core.state,

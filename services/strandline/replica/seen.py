@@ -19,6 +19,7 @@ from strandline.export.sink import EventSink
 from strandline.metrics import families as f
 from strandline.metrics.export_figures import export_figures
 from strandline.metrics.figures import Figure
+from strandline.metrics.group_figures import GroupLooks
 from strandline.metrics.http import HttpsContext
 from strandline.metrics.node_counts import NodeCounts
 from strandline.metrics.node_figures import node_figures, partition_figures
@@ -55,6 +56,7 @@ class Seen:
         self._settings = settings
         self._counts = NodeCounts() if settings.metrics_bind else None
         self._standing = StandingRecords()
+        self._group_looks = GroupLooks()
         self._port: MetricsPort | None = None
         self.refusals = Refusals()
 
@@ -67,6 +69,11 @@ class Seen:
         """A sync took so long."""
         if self._counts is not None:
             self._counts.fsync.observe(seconds)
+
+    def offsets_committed(self, refusals: Iterable[Refusal | None]) -> None:
+        """A commit of a group was answered: why each partition was refused, None where it was not."""
+        if self._counts is not None:
+            self._counts.offsets_committed(refusals)
 
     def refused(self, method: str, refusal: Refusal) -> None:
         """A whole call was refused."""
@@ -112,6 +119,7 @@ class Seen:
         readers: Sequence[Callable[[], Iterable[Figure]]] = (
             lambda: node_figures(core, self._standing, monotonic_ms()),
             counts.figures,
+            lambda: self._group_looks.figures(core.coordinators.values(), monotonic_ms()),
             lambda: _process_figures(host, performers, readiness),
             lambda: _metadata_figures(feed),
             lambda: refusal_figures(self.refusals),
@@ -136,6 +144,7 @@ class Seen:
             tasks.create_task(self.refusals.tell_forever())
             while self._counts is not None:
                 self._standing.look([leader.log for leader in core.state.leaders.values()], monotonic_ms())
+                self._group_looks.look(core.coordinators.values(), monotonic_ms())
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def close(self) -> None:

@@ -6,7 +6,9 @@ without an answer may count at any time from its sending on, or never, but once 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,9 +26,10 @@ class Committed:
     """A commit of one group; every value of a run is committed once."""
 
     group: str
-    value: int
+    value: int | str
     invoked_us: int
-    completed_us: int
+    completed_us: int | None
+    """None while it is open."""
     outcome: CommitOutcome
 
 
@@ -36,36 +39,58 @@ class Fetched:
     and yet never shows what may be undone."""
 
     group: str
-    value: int | None
+    value: int | str | None
     invoked_us: int
     completed_us: int
     is_newest: bool = True
 
 
+class _Register:
+    """The commits of one group: by when each counts, and for any moment the one sent last of those that count by then.
+
+    Reads count too: whatever one has shown counts from its answer on.
+    """
+
+    def __init__(self, commits: Iterable[Committed], reads: Iterable[Fetched]) -> None:
+        self.commits = {commit.value: commit for commit in commits}
+        self.by_us = {
+            commit.value: commit.completed_us
+            for commit in self.commits.values()
+            if commit.outcome is CommitOutcome.DONE and commit.completed_us is not None
+        }
+        for read in reads:
+            if read.value is not None:
+                self.by_us[read.value] = min(self.by_us.get(read.value, read.completed_us), read.completed_us)
+        counted = sorted((by_us, value) for value, by_us in self.by_us.items() if value in self.commits)
+        self._times = [by_us for by_us, _ in counted]
+        self._last: list[Committed] = []
+        for _, value in counted:
+            commit = self.commits[value]
+            last = self._last[-1] if self._last else commit
+            self._last.append(commit if commit.invoked_us > last.invoked_us else last)
+
+    def last_sent(self, before_us: int) -> Committed | None:
+        """Of the commits that count before a moment, the one that was sent last."""
+        count = bisect_left(self._times, before_us)
+        return self._last[count - 1] if count else None
+
+
 def group_anomalies(operations: Iterable[Committed | Fetched]) -> list[str]:
     """Every read that no order of the commits explains, as a sentence; reads in the order of their answers."""
-    commits: dict[str, list[Committed]] = {}
-    reads: list[Fetched] = []
+    commits: dict[str, list[Committed]] = defaultdict(list)
+    reads: dict[str, list[Fetched]] = defaultdict(list)
     for each in operations:
         if isinstance(each, Committed):
-            commits.setdefault(each.group, []).append(each)
+            commits[each.group].append(each)
         else:
-            reads.append(each)
-    found: list[str] = []
-    counts_by: dict[tuple[str, int], int] = {
-        (c.group, c.value): c.completed_us for of in commits.values() for c in of if c.outcome is CommitOutcome.DONE
-    }
-    for read in sorted(reads, key=lambda each: each.completed_us):
-        if sentence := _wrong(read, commits.get(read.group, ()), counts_by):
-            found.append(sentence)
-        if read.value is not None:
-            key = (read.group, read.value)
-            counts_by[key] = min(counts_by.get(key, read.completed_us), read.completed_us)
-    return found
+            reads[each.group].append(each)
+    registers = {group: _Register(commits[group], of) for group, of in reads.items()}
+    answered = sorted((read for of in reads.values() for read in of), key=lambda read: read.completed_us)
+    return [sentence for read in answered if (sentence := _wrong(read, registers[read.group]))]
 
 
-def _wrong(read: Fetched, commits: Sequence[Committed], counts_by: dict[tuple[str, int], int]) -> str:
-    own = next((c for c in commits if c.value == read.value), None)
+def _wrong(read: Fetched, register: _Register) -> str:
+    own = register.commits.get(read.value) if read.value is not None else None
     if read.value is not None:
         if own is None or own.invoked_us > read.completed_us:
             return f"{read} returned a value that nobody had committed"
@@ -73,9 +98,8 @@ def _wrong(read: Fetched, commits: Sequence[Committed], counts_by: dict[tuple[st
             return f"{read} returned the value of {own}"
     if not read.is_newest:
         return ""
-    latest_us = min(counts_by.get((read.group, own.value), read.completed_us), read.completed_us) if own else -1
-    for other in commits:
-        by_us = counts_by.get((read.group, other.value))
-        if by_us is not None and by_us < read.invoked_us and other.invoked_us > latest_us:
-            return f"{read} missed {other}, which counted by {by_us}"
+    latest_us = min(register.by_us[own.value], read.completed_us) if own else -1
+    other = register.last_sent(read.invoked_us)
+    if other is not None and other.invoked_us > latest_us:
+        return f"{read} missed {other}, which counted by {register.by_us[other.value]}"
     return ""

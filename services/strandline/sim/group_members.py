@@ -5,7 +5,7 @@ Invariants: it reads only while its lease runs (G22); one commit is in flight (G
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.core.errors import ErrorCode, Refusal
@@ -15,6 +15,8 @@ from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat, H
 from strandline.core.types import Offset, TopicPartition
 from strandline.sim.clients import Client
 from strandline.sim.committed import Broken
+from strandline.sim.group_history import CommitOutcome
+from strandline.sim.member_history import Commit, Fetch, Given, Share, Taken
 from strandline.sim.network import Call
 
 if TYPE_CHECKING:
@@ -45,8 +47,6 @@ _LOST = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, E
 class Reading:
     """One partition that this member has."""
 
-    right: int
-    """Number of the assignment by which it has it."""
     position: int | None = None
     """None: the committed offset is not fetched yet."""
     is_asking: bool = False
@@ -84,6 +84,9 @@ class GroupMember(Client):
     @property
     def _now_us(self) -> int:
         return self.world.timeline.now_us
+
+    def _share(self, tp: TopicPartition) -> Share:
+        return Share(self.group_id, tp.topic_id, tp.partition)
 
     def start(self) -> None:
         """Join."""
@@ -177,7 +180,8 @@ class GroupMember(Client):
         for tp in answer.assignment:
             if tp not in self.reads:
                 self._revoking.pop(tp, None)
-                self.reads[tp] = Reading(self.groups.new_right())
+                self.reads[tp] = Reading()
+                self.groups.saw(Taken(self.member_id, self._share(tp), now_us))
 
     def _leave(self, life: int) -> None:
         """Leave in good order, static members for a restart; then come back."""
@@ -216,7 +220,9 @@ class GroupMember(Client):
             return
         end = self._now_us // RECORD_US
         until = min(end, reading.position + self.draw.between(0, 40))
-        self.groups.gives(self, tp, reading.right, reading.position, until)
+        if until > reading.position:
+            now_us = self._now_us
+            self.groups.saw(Given(self.member_id, self._share(tp), reading.position, until, now_us, now_us))
         reading.position = until
         if self.draw.chance(150):
             self._commit(tp, reading)
@@ -238,7 +244,8 @@ class GroupMember(Client):
                 self.forget_leader()
                 return
             found = answer.partitions[0]
-            self.groups.fetched(self.group_id, tp, found.metadata, invoked_us)
+            serial = None if found.offset is None else found.metadata
+            self.groups.saw(Fetch(self._share(tp), found.offset, serial, invoked_us, self._now_us))
             reading.position = found.offset or 0
             self.world.coverage.saw("groups: began at a commit" if found.offset else "groups: began at 0")
 
@@ -251,6 +258,10 @@ class GroupMember(Client):
         self._serial += 1
         self._commit_sequence += 1
         serial, position, life = f"{self.name}.{self._serial}", reading.position, self._life
+        open_commit = Commit(
+            self.member_id, self._share(tp), position, serial, self._now_us, None, CommitOutcome.UNKNOWN
+        )
+        self.groups.committed(open_commit)
         request = OffsetCommit(
             group_id=self.group_id,
             offsets=(OffsetToCommit(tp, Offset(position), None, serial),),
@@ -265,8 +276,7 @@ class GroupMember(Client):
             if isinstance(answer, OffsetsCommitted):
                 refusal = answer.partitions[0].refusal
                 if refusal is None:
-                    acked = self.groups.acknowledged.setdefault((self.group_id, tp), [])
-                    acked.append((self._now_us, self.groups.orders[serial], serial))
+                    self.groups.committed(replace(open_commit, completed_us=self._now_us, outcome=CommitOutcome.DONE))
                 self.world.coverage.saw("groups: committed" if refusal is None else f"groups: {refusal.code.name}")
             else:
                 self.forget_leader()

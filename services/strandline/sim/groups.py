@@ -1,12 +1,11 @@
 """Consumer groups in a simulated cluster: the topics they read, their members, and what must hold of them.
 
-Invariants: I28 to I30 at every row (`watched_groups`), I31 as in any run with coordinators, I32 at every record that a
-member is given, I33 and L11 after healing.
+Invariants: I28 to I30 at every row (`watched_groups`), I31 as in any run with coordinators, L11 after healing. Of what
+members did and saw, I29, I30, I32 and I33 at the end (`member_history`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from strandline.core.controller_messages import (
@@ -23,13 +22,14 @@ from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.records import MemberState, OffsetValue
+from strandline.core.groups.records import MemberState
 from strandline.core.groups.settings import GroupSettings
 from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import TopicPartition
 from strandline.sim.committed import Broken
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.group_members import GroupMember
+from strandline.sim.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken, member_anomalies
 from strandline.sim.watched_groups import WatchedGroups
 
 if TYPE_CHECKING:
@@ -66,21 +66,16 @@ class Groups:
         self.draw = draw
         self.coordinators = Coordinators(
             codec=world.codec,
-            machines={GROUP_STATE: lambda _: WatchedGroups(self)},
+            machines={GROUP_STATE: lambda _: WatchedGroups(self.settings)},
             # Small, so that logs are swept and loads take several steps.
             limits=ShardLimits(
                 read_bytes=2_048, batch_bytes=1_024, sweep_step_bytes=2_048, sweep_above_bytes=8_192, max_waiting=500
             ),
         )
         self.members: list[GroupMember] = []
-        self.orders: dict[str, int] = {}
-        """Serial of a commit to the order that a coordinator gave it."""
-        self.acknowledged: dict[tuple[str, TopicPartition], list[tuple[int, int, str]]] = {}
-        """Of a group's partition: when each commit was acknowledged, its order and its serial."""
-        self.given: dict[tuple[str, TopicPartition], list[tuple[int, int]]] = {}
-        """The ranges of records that members were given."""
-        self._newest_right: dict[tuple[str, TopicPartition], int] = {}
-        self._rights = 0
+        self._history: list[MemberOperation] = []
+        self._commits: dict[str, Commit] = {}
+        """By serial; one that is answered takes the place of itself while it was open."""
         self._is_deleting = False
 
     @property
@@ -142,38 +137,16 @@ class Groups:
         for member in self.members:
             member.is_calm = True
 
-    def written(self, offsets: Iterable[OffsetValue]) -> None:
-        """A coordinator wrote these commits."""
-        for value in offsets:
-            self.orders[value.metadata] = value.order
-
-    def new_right(self) -> int:
-        """Numbers the moments at which members were given partitions."""
-        self._rights += 1
-        return self._rights
-
-    def gives(self, member: GroupMember, tp: TopicPartition, right: int, begin: int, end: int) -> None:
-        """I32: a member is given records by the right of an assignment; nobody was by a later one."""
-        key = (member.group_id, tp)
-        newest = self._newest_right.get(key, 0)
-        if right < newest:
-            raise Broken("I32", f"{member.name} reads {tp} of {member.group_id}, which another was given since")
-        self._newest_right[key] = right
-        ranges = self.given.setdefault(key, [])
-        if ranges and ranges[-1][1] == begin:
-            ranges[-1] = (ranges[-1][0], end)
-        elif end > begin:
-            ranges.append((begin, end))
-
-    def fetched(self, group_id: str, tp: TopicPartition, serial: str, invoked_us: int) -> None:
-        """I30: an answer is not older than what was acknowledged before the question was sent."""
-        if self._is_deleting and tp.topic_id == _SHORT_ID and not serial:
+    def saw(self, operation: Taken | Given | Fetch) -> None:
+        """A member did or saw this."""
+        if isinstance(operation, Fetch) and self._is_deleting and operation.share.topic == _SHORT_ID:
             # Its offsets go with the topic.
             return
-        for at_us, order, acknowledged in self.acknowledged.get((group_id, tp), ()):
-            if at_us <= invoked_us and serial != acknowledged and self.orders.get(serial, 0) <= order:
-                found = serial or "nothing"
-                raise Broken("I30", f"{tp} of {group_id}: {found} was fetched, {acknowledged} was acknowledged before")
+        self._history.append(operation)
+
+    def committed(self, commit: Commit) -> None:
+        """A member committed, or heard what became of its commit."""
+        self._commits[commit.serial] = commit
 
     def shard_of(self, group_id: str) -> tuple[Shard, TopicDirectory] | None:
         """The shard that coordinates a group, if it serves, and the topics that it sees."""
@@ -213,20 +186,15 @@ class Groups:
         return f"away are {away}, nobody holds {sorted(wanted ^ held)}" if away or wanted != held else None
 
     def check_end(self) -> None:
-        """I33, once nothing is missing."""
+        """I29, I30, I32 and I33, once nothing is missing: what the coordinators hold now counts as read."""
+        now_us = self.world.timeline.now_us
         for group_id in sorted({member.group_id for member in self.members}):
             found = self.shard_of(group_id)
             assert found is not None
             machine = found[0].machine
             assert isinstance(machine, GroupMachine)
             for tp, value in machine.group(group_id).offset_rows():
-                self._check_given(group_id, tp, value.offset)
-
-    def _check_given(self, group_id: str, tp: TopicPartition, committed: int) -> None:
-        reached = 0
-        for begin, end in sorted(self.given.get((group_id, tp), ())):
-            if begin > reached:
-                break
-            reached = max(reached, end)
-        if reached < committed:
-            raise Broken("I33", f"{tp} of {group_id}: {committed} is committed, record {reached} was given to nobody")
+                share = Share(group_id, tp.topic_id, tp.partition)
+                self.saw(Fetch(share, value.offset, value.metadata, now_us, now_us))
+        if wrong := member_anomalies([*self._history, *self._commits.values()]):
+            raise Broken(wrong[0].name, wrong[0].sentence)

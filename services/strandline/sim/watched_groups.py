@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.coordinator.records import Batch, Record
 from strandline.core.groups.invariants import GroupInvariants
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.records import OffsetKey, OffsetValue
+from strandline.core.groups.settings import GroupSettings
 from strandline.runtime.patterns import Re2Patterns
-
-if TYPE_CHECKING:
-    from strandline.sim.groups import Groups
 
 
 class WatchedGroups(GroupMachine):
     """Decides as production does. A decision is known by the identity of its rows; what else is applied was written
     before: by a log that is loaded, or by a sweep."""
 
-    def __init__(self, world: Groups) -> None:
-        super().__init__(Re2Patterns(), world.settings)
-        self._world = world
+    def __init__(self, settings: GroupSettings) -> None:
+        super().__init__(Re2Patterns(), settings)
         self._invariants = GroupInvariants()
         self._decided: dict[int, tuple[object | None, Batch]] = {}
 
@@ -50,7 +45,6 @@ class WatchedGroups(GroupMachine):
         if decided is not None:
             request, batch = decided
             self._invariants.decided(request, [batch])
-            self._world.written(_offsets_of(batch))
             # The others of this batch follow at once.
             self._rest = len(batch) - 1
         elif self._rest:
@@ -60,7 +54,3 @@ class WatchedGroups(GroupMachine):
         super().apply(record)
 
     _rest = 0
-
-
-def _offsets_of(batch: Batch) -> Iterable[OffsetValue]:
-    return [r.value for r in batch if isinstance(r.key, OffsetKey) and isinstance(r.value, OffsetValue)]

@@ -85,6 +85,14 @@ class HistoryWriter:
             self.flush()
 
 
+def new_lines(path: Path, position: int) -> tuple[list[bytes], int]:
+    """The whole lines of a file that a client writes, from a position on, and the position behind them."""
+    with path.open("rb") as source:
+        source.seek(position)
+        whole = source.read().rpartition(b"\n")[0]
+    return (whole.split(b"\n"), position + len(whole) + 1) if whole else ([], position)
+
+
 def operations(paths: Iterable[Path], topics: list[str], loose: frozenset[str]) -> list[Operation]:
     """The histories of all clients in the form that `strandline.sim.history` checks.
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.client_process import ClientProcess
 from harness.cluster import Cluster
-from harness.history_file import operations
+from harness.history_file import new_lines, operations
 from running_cluster import Probe, until
 
 from strandline.sim.history import Operation, Value
@@ -62,7 +61,7 @@ class Load:
     """Clients that failed, which is never right."""
     _open: dict[Value, Sent] = field(default_factory=dict)
     _read_up_to: dict[Path, int] = field(default_factory=dict)
-    _processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    _processes: dict[str, ClientProcess] = field(default_factory=dict)
     _watching: asyncio.Task[None] | None = None
 
     @property
@@ -109,44 +108,14 @@ class Load:
             "seed": self.seed,
             "tls": self._tls(),
         }
-        worker = Path(__file__).with_name("load_worker.py")
-        with (self.directory / f"{name}.log").open("wb") as sink:
-            self._processes[name] = await asyncio.create_subprocess_exec(
-                *self.cluster.namespaces.inside(name),
-                *(sys.executable, str(worker), json.dumps(wanted)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=sink,
-                env=worker_environment(),
-            )
-        await self._hear(name, "running", _STARTED_S)
+        self._processes[name] = process = ClientProcess(name, self.directory / f"{name}.log")
+        await process.start(self.cluster.namespaces, name, "load_worker.py", wanted)
+        await process.hear("running", _STARTED_S)
 
     def _tls(self) -> dict[str, str]:
         """The certificate that the clients use; empty files where the cluster has no TLS."""
         client_tls = getattr(self.cluster, "client_tls", None)
         return {name: str(path) for name, path in client_tls("client").items()} if client_tls else {}
-
-    async def _hear(self, name: str, word: str, timeout_s: float) -> None:
-        """Waits for a line with ``word``.
-
-        Raises:
-            AssertionError: it did not come, or the client ended; its last words are in the message.
-        """
-        stdout = self._processes[name].stdout
-        assert stdout is not None
-        try:
-            async with asyncio.timeout(timeout_s):
-                while line := await stdout.readline():
-                    if word in json.loads(line):
-                        return
-        except TimeoutError:
-            raise AssertionError(f"the clients in {name} did not say '{word}' within {timeout_s:g} s") from None
-        raise AssertionError(f"the clients in {name} ended: {self.last_words(name)}")
-
-    def last_words(self, name: str) -> str:
-        """The end of a client process's stderr."""
-        lines = (self.directory / f"{name}.log").read_text(errors="replace").strip().splitlines()
-        return " | ".join(lines[-3:])
 
     async def _watch(self) -> None:
         while True:
@@ -156,19 +125,13 @@ class Load:
     def look(self) -> None:
         """Reads what the clients have written since the last call, except the reads of consumers."""
         for path, position in self._read_up_to.items():
-            with path.open("rb") as source:
-                source.seek(position)
-                content = source.read()
-            whole = content.rpartition(b"\n")[0]
-            if not whole:
-                continue
-            self._read_up_to[path] = position + len(whole) + 1
-            for line in whole.split(b"\n"):
+            lines, self._read_up_to[path] = new_lines(path, position)
+            for line in lines:
                 if line.startswith(b'["sen'):
                     self._take(json.loads(line))
         for name, process in self._processes.items():
-            if process.returncode not in (None, 0) and not any(name in death for death in self.deaths):
-                self.deaths.append(f"the clients in {name} ended with {process.returncode}: {self.last_words(name)}")
+            if process.death and not any(name in death for death in self.deaths):
+                self.deaths.append(process.death)
 
     def _take(self, row: list[Any]) -> None:
         if row[0] == "send":
@@ -214,25 +177,25 @@ class Load:
     async def stop_producing(self) -> None:
         """Ends all producers; returns when every send has ended."""
         await self._tell({"stop": True})
-        await asyncio.gather(*(self._hear(name, "produced", _PRODUCED_S) for name in self._processes))
+        await asyncio.gather(*(each.hear("produced", _PRODUCED_S) for each in self._processes.values()))
 
     async def read_everything(self) -> None:
         """Lets all consumers, and one from the beginning, read up to the current ends."""
         await self.read_again()
         await self._tell({"finish": await self._ends()})
-        await asyncio.gather(*(self._hear(name, "done", _READ_S) for name in self._processes))
-        await asyncio.gather(*(process.wait() for process in self._processes.values()))
+        await asyncio.gather(*(each.hear("done", _READ_S) for each in self._processes.values()))
+        await asyncio.gather(*(each.ended() for each in self._processes.values()))
         self.look()
 
     async def read_again(self) -> None:
         """One more consumer reads everything there is now, from the beginning."""
         await self._tell({"read": await self._ends()}, "cli0")
-        await self._hear("cli0", "read", _READ_S)
+        await self._processes["cli0"].hear("read", _READ_S)
 
     async def pause(self) -> None:
         """Pauses all producers; returns when every send has ended."""
         await self._tell({"pause": True})
-        await asyncio.gather(*(self._hear(name, "paused", _PRODUCED_S) for name in self._processes))
+        await asyncio.gather(*(each.hear("paused", _PRODUCED_S) for each in self._processes.values()))
         self.look()
 
     async def go_on(self) -> None:
@@ -250,9 +213,7 @@ class Load:
         for name, process in self._processes.items():
             if names and name not in names:
                 continue
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(command).encode() + b"\n")
-            await process.stdin.drain()
+            await process.tell(command)
 
     async def _end(self, topic: str, index: int) -> int:
         async def look() -> list[int]:
@@ -271,12 +232,4 @@ class Load:
         if self._watching is not None:
             self._watching.cancel()
         for process in self._processes.values():
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
-def worker_environment() -> dict[str, str]:
-    """The environment of a client process: it finds this harness."""
-    folders = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+            await process.kill()

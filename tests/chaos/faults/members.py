@@ -1,0 +1,46 @@
+"""Faults of the members of a consumer group: killed, paused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.fault import Fault
+
+if TYPE_CHECKING:
+    from harness.cluster import Cluster
+    from harness.group import Group
+
+
+@dataclass(slots=True, eq=False)
+class MemberKilled(Fault):
+    """`kill -9` of a member; undone by starting another one in its place."""
+
+    group: Group
+    slot: int
+
+    async def apply(self, cluster: Cluster) -> None:
+        await self.group.member(self.slot).kill()
+
+    async def undo(self, cluster: Cluster) -> None:
+        await self.group.begin(self.slot)
+
+    def described(self) -> str:
+        return f"{self.kind}({self.group.member(self.slot).name})"
+
+
+@dataclass(slots=True, eq=False)
+class MemberPaused(Fault):
+    """SIGSTOP of a member: it sends no heartbeats, and goes on later where it was."""
+
+    group: Group
+    slot: int
+
+    async def apply(self, cluster: Cluster) -> None:
+        self.group.member(self.slot).pause()
+
+    async def undo(self, cluster: Cluster) -> None:
+        self.group.member(self.slot).resume()
+
+    def described(self) -> str:
+        return f"{self.kind}({self.group.member(self.slot).name})"

@@ -1,0 +1,225 @@
+"""What members of a group write down, and the verdict on it: it can fail, and a killed member's history is true."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from harness import group_history_file, history_file
+from harness.group import GROUP, PARTITIONS, TOPIC, Group, _unsettled
+from harness.group_history_file import GroupHistoryWriter, member_operations, member_reads
+from harness.history_file import HistoryWriter
+
+from strandline.client import DescribedGroup, TopicPartition
+from strandline.sim.group_history import CommitOutcome
+from strandline.sim.history import Place, Read, SendOutcome, Value
+from strandline.sim.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken
+
+TP, SHARE = TopicPartition(TOPIC, 0), Share(GROUP, TOPIC, 0)
+
+
+class Clock:
+    """The clock of everybody who writes; each look at it is a second later."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        """A second after the last look."""
+        self._now_s += 1.0
+        return self._now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """In place of the machine's."""
+    clock = Clock()
+    monkeypatch.setattr(history_file, "time", clock)
+    monkeypatch.setattr(group_history_file, "time", clock)
+    return clock
+
+
+class Members:
+    """The history files of one run, as its members, its producer and the one who asks write them."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self.directory, self.clock = directory, clock
+        self.writers: dict[str, GroupHistoryWriter] = {}
+        self.producer = HistoryWriter(directory / "history-producer.jsonl")
+
+    def __getitem__(self, name: str) -> GroupHistoryWriter:
+        if name not in self.writers:
+            self.writers[name] = GroupHistoryWriter(self.directory / f"history-{name}.jsonl")
+        return self.writers[name]
+
+    def sent(self, count: int) -> None:
+        """The producer's records 0 to ``count`` are acknowledged."""
+        for seq in range(count):
+            self.producer.send(Value("jobs", seq), TOPIC, 0)
+            self.producer.sent(Value("jobs", seq), SendOutcome.OK, seq)
+
+    def works(self, name: str, begin: int, end: int) -> None:
+        """A member is given records, and commits behind them."""
+        self.gets(name, begin, end)
+        serial = f"{name}/{end}"
+        self[name].commit(name, serial, TP, end)
+        self[name].committed(name, serial, TP, CommitOutcome.DONE)
+
+    def gets(self, name: str, begin: int, end: int) -> None:
+        """A member asks for records, and is given some."""
+        values = [(offset, Value("jobs", offset)) for offset in range(begin, end)]
+        self[name].given(self.clock.monotonic(), name, TP, values)
+
+    def asks(self, serial: str | None, offset: int | None) -> None:
+        """Somebody asks what is committed."""
+        self["asked"].fetched(self.clock.monotonic(), TP, serial, offset)
+
+    def judged(self) -> list[str]:
+        """What is wrong with it."""
+        failures: list[str] = []
+        run: Any = SimpleNamespace(directory=self.directory, counters=Counter(), measured={})
+        run.check = lambda is_so, sentence: None if is_so else failures.append(sentence)
+        group = Group(run=run, slots=6)
+        for name, writer in self.writers.items():
+            writer.close()
+            if name != "asked":
+                group._histories[self.directory / f"history-{name}.jsonl"] = 0
+        self.producer.close()
+        group.judge()
+        return failures
+
+
+@pytest.fixture
+def members(tmp_path: Path, clock: Clock) -> Members:
+    """One partition: m0 works on its records, then m1 does."""
+    members = Members(tmp_path, clock)
+    members.sent(20)
+    members["m0"].taken("m0", TP)
+    members.works("m0", 0, 10)
+    members.asks("m0/10", 10)
+    members["m0"].dropped("m0", TP, "revoked")
+    members["m1"].taken("m1", TP)
+    members.works("m1", 10, 20)
+    return members
+
+
+def test_a_partition_that_is_handed_over_is_right(members: Members) -> None:
+    """Nothing is wrong with a history in which everything was worked on and committed."""
+    assert members.judged() == []
+
+
+def test_the_files_say_what_was_written(tmp_path: Path, clock: Clock) -> None:
+    """Every line as an operation; offsets with a gap are two ranges; a read names each time that a member took it."""
+    writer = GroupHistoryWriter(tmp_path / "history.jsonl")
+    writer.taken("m0", TP)
+    writer.given(2.5, "m0", TP, [(0, Value("jobs", 0)), (1, Value("jobs", 1)), (5, Value("jobs", 2))])
+    writer.commit("m0", "m0/1", TP, 6)
+    writer.committed("m0", "m0/1", TP, CommitOutcome.NOT_WRITTEN)
+    writer.fetched(9.5, TP, None, None)
+    writer.close()
+    found = member_operations([tmp_path / "history.jsonl"], GROUP)
+
+    assert [type(each) for each in found] == [Taken, Given, Given, Commit, Fetch]
+    assert [(each.begin, each.end) for each in found if isinstance(each, Given)] == [(0, 2), (5, 6)]
+    assert [each.outcome for each in found if isinstance(each, Commit)] == [CommitOutcome.NOT_WRITTEN]
+    assert {each.share for each in found} == {SHARE}
+    (*_, last) = member_reads([tmp_path / "history.jsonl"], TOPIC)
+    assert isinstance(last, Read)
+    assert (last.consumer, last.place, last.value) == ("m0, time 1", Place(0, 5), Value("jobs", 2))
+
+
+def test_a_killed_member_leaves_a_true_history(members: Members) -> None:
+    """Its last line is torn, and of its last commit nobody knows what became of it: it may be fetched or not."""
+    members["m1"].commit("m1", "m1/open", TP, 20)
+    members["m1"].flush()
+    with (members.directory / "history-m1.jsonl").open("a") as source:
+        source.write('["given", 1, 2, "m1", "jo')
+    members.asks("m1/20", 20)
+    members.asks("m1/open", 20)
+
+    assert members.judged() == []
+
+
+def test_an_acknowledged_record_that_nobody_worked_on_fails(members: Members) -> None:
+    """The producer's last record was given to no member."""
+    members.sent(21)
+
+    assert any("jobs/20" in failure and "never read" in failure for failure in members.judged())
+
+
+def test_a_zombie_fails(members: Members) -> None:
+    """I32 and I29: m0 goes on after m1 took the partition, and its commit is taken while m1 holds it."""
+    members.works("m0", 10, 12)
+    members.gets("m1", 10, 20)
+    failures = members.judged()
+
+    assert any(failure.startswith("I32") for failure in failures)
+    assert any(failure.startswith("I29") for failure in failures)
+
+
+def test_an_offset_that_goes_back_fails(members: Members) -> None:
+    """I30: what m1 committed is gone, and what m0 had committed before is back."""
+    members.asks("m0/10", 10)
+    failures = members.judged()
+
+    assert any(failure.startswith("I30") for failure in failures)
+    assert any(failure.startswith("went-back") for failure in failures)
+
+
+def test_a_commit_of_what_was_not_worked_on_fails(members: Members) -> None:
+    """I33: m1 commits behind a record that it was not given."""
+    members["m1"].commit("m1", "m1/21", TP, 21)
+    members["m1"].committed("m1", "m1/21", TP, CommitOutcome.DONE)
+
+    assert any(failure.startswith("I33: record 20") for failure in members.judged())
+
+
+def test_a_skipped_record_fails(members: Members) -> None:
+    """A member that reads on behind a record that exists passed over it."""
+    members.sent(23)
+    members.gets("m1", 21, 23)
+
+    assert any(failure.startswith("poll-skip") for failure in members.judged())
+
+
+def test_commits_that_stay_away_too_long_fail() -> None:
+    """Only a commit that was sent after the fault counts, and it must be acknowledged in time."""
+    history: list[MemberOperation] = [
+        Commit("m0", SHARE, 1, "m0/1", 10_000_000, 14_000_000, CommitOutcome.DONE),
+        Commit("m0", SHARE, 2, "m0/2", 11_000_000, 12_000_000, CommitOutcome.UNKNOWN),
+    ]
+    failures: list[str] = []
+    run: Any = SimpleNamespace(measured={})
+    run.check = lambda is_so, sentence: None if is_so else failures.append(sentence)
+    group = Group(run=run, slots=6)
+    group.expect_commits("in time", 10.0, 4.5)
+    group.expect_commits("late", 10.0, 3.5)
+    group.expect_commits("never", 10.5, 60.0)
+    group._judge_commits(history)
+
+    assert [failure.split(":")[0] for failure in failures] == ["late", "never"]
+    assert failures[0] == "late: no commit was acknowledged for 4.0 s, 3.5 s allowed"
+
+
+@pytest.mark.parametrize(
+    ("state", "held", "members", "says"),
+    [
+        ("Stable", [tuple(range(PARTITIONS))], 1, ""),
+        ("Reconciling", [tuple(range(PARTITIONS))], 1, "it is Reconciling with 1 members"),
+        ("Stable", [tuple(range(PARTITIONS))], 2, "it is Stable with 1 members"),
+        ("Stable", [tuple(range(1, PARTITIONS))], 1, "its members hold"),
+        ("Stable", [tuple(range(PARTITIONS)), (0,)], 2, "its members hold"),
+    ],
+)
+def test_a_group_is_settled_when_everybody_has_something(
+    state: str, held: list[tuple[int, ...]], members: int, says: str
+) -> None:
+    """All are members, the group is stable, and each partition is read by one of them."""
+    rows: Any = [SimpleNamespace(assignment=tuple(TopicPartition(TOPIC, index) for index in of)) for of in held]
+    group = DescribedGroup(GROUP, state, 5, 5, "uniform", tuple(rows))
+
+    assert _unsettled(group, members).startswith(says)
+    assert bool(_unsettled(group, members)) == bool(says)
