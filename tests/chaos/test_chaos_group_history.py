@@ -227,7 +227,7 @@ def test_a_group_is_settled_when_everybody_has_something(
 ) -> None:
     """All are members, the group is stable, and each partition is read by one of them."""
     rows: Any = [SimpleNamespace(assignment=tuple(TopicPartition(TOPIC, index) for index in of)) for of in held]
-    group = DescribedGroup(GROUP, state, 5, 5, "uniform", tuple(rows))
+    group = DescribedGroup(GROUP, state, 5, 5, "uniform", 1, tuple(rows))
 
     assert _unsettled(group, members).startswith(says)
     assert bool(_unsettled(group, members)) == bool(says)
