@@ -31,7 +31,7 @@ _REPORTED = (
 
 def group_events(silver: Silver) -> DataFrame:
     """GROUP_CHANGE and MEMBER_CHANGE rows, in the controller's time ``t``, which does not go back along the order."""
-    return silver.keep(("group events",), lambda: _group_events(silver))
+    return silver.plan(("group events",), lambda: _group_events(silver))
 
 
 def _group_events(silver: Silver) -> DataFrame:
@@ -72,7 +72,7 @@ def owned(silver: Silver) -> DataFrame:
         rows = rows.select(place(), "cluster_id", "group_id", "member_id", "t0", "t1")
         return joined(rows, (PLACE, "cluster_id", "group_id", "member_id"))
 
-    return silver.keep(("owned",), make)
+    return silver.plan(("owned",), make)
 
 
 def joined(intervals: DataFrame, by: tuple[str, ...]) -> DataFrame:

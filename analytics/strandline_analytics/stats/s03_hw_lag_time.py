@@ -43,7 +43,7 @@ def _first_seen(own: DataFrame) -> DataFrame:
     """For each HW that an append time is missing of: ``_seen``, when the series first showed a LEO above it."""
     seen = own.select(*_SERIES, F.col("leader_leo").alias("_offset"), F.col("t0").alias("_at"))
     asked = own.where("_estimated").select(*_SERIES, F.col("hw").alias("_offset")).distinct()
-    return first_above(seen, asked, _SERIES).withColumnRenamed("_offset", "hw")
+    return first_above(seen, asked, _SERIES, offset="hw")
 
 
 STATISTIC = Statistic(

@@ -57,4 +57,5 @@ STATISTIC = Statistic(
     ),
     compute=compute,
     reads_samples=True,
+    of_groups=True,
 )

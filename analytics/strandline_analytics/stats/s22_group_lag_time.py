@@ -60,16 +60,11 @@ def ages(silver: Silver) -> DataFrame:
     # At or below an offset is above the one before it, seen from the other side.
     below = looks.unionByName(moved.select(PLACE, F.col("old_hw").alias("_offset"), F.col("first_us").alias("_at")))
     below = below.withColumn("_offset", -F.col("_offset"))
-    lower = first_above(below, asked.withColumn("_offset", -F.col("_offset") - 1), [PLACE])
-    found = (
-        first_above(looks, asked, [PLACE])
-        .withColumnRenamed("_seen", "_look")
-        .join(first_above(risen, asked, [PLACE]).withColumnRenamed("_seen", "_rise"), [PLACE, "_offset"])
-        .join(
-            lower.select(PLACE, (-F.col("_offset") - 1).alias("_offset"), F.col("_seen").alias("_lower")),
-            [PLACE, "_offset"],
-        )
-    )
+    lower = first_above(below, asked.withColumn("_offset", -F.col("_offset") - 1), [PLACE], found="_lower")
+    lower = lower.withColumn("_offset", -F.col("_offset") - 1)
+    found = first_above(looks, asked, [PLACE], found="_look")
+    found = found.join(first_above(risen, asked, [PLACE], found="_rise"), [PLACE, "_offset"])
+    found = found.join(lower, [PLACE, "_offset"])
     since = F.least("_look", "_rise.last_us")
     looked = F.col("_rise").isNull() | (F.col("_look") < F.col("_rise.first_us"))
     found = found.select(
@@ -96,4 +91,5 @@ STATISTIC = Statistic(
     ),
     compute=compute,
     reads_samples=True,
+    of_groups=True,
 )

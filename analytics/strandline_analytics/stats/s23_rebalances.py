@@ -22,7 +22,7 @@ _MOVING = ("Assigning", "Reconciling")
 
 def rebalances(silver: Silver) -> DataFrame:
     """One row per rebalance: GROUP_KEY, topic, [t0, t1), is_start_seen, is_end_seen, slowest_member."""
-    return silver.keep(("rebalances",), lambda: _rebalances(silver))
+    return silver.plan(("rebalances",), lambda: _rebalances(silver))
 
 
 def _rebalances(silver: Silver) -> DataFrame:
@@ -114,4 +114,5 @@ STATISTIC = Statistic(
     ),
     compute=compute,
     needs_coverage=False,
+    of_groups=True,
 )

@@ -26,7 +26,7 @@ _PLACE_OF_GROUP = (PLACE, "group_id")
 
 def stuck(silver: Silver) -> DataFrame:
     """One row per episode: PLACE, group_id, member_id, committed, [t0, t1), grew_records, lag_records."""
-    return silver.keep(("stuck",), lambda: _stuck(silver), samples=True)
+    return silver.plan(("stuck",), lambda: _stuck(silver))
 
 
 def _stuck(silver: Silver) -> DataFrame:
@@ -91,4 +91,5 @@ STATISTIC = Statistic(
     ),
     compute=compute,
     reads_samples=True,
+    of_groups=True,
 )

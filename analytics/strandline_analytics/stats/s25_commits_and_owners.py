@@ -25,7 +25,7 @@ def ownership(silver: Silver) -> DataFrame:
 
     What a group without members has lost is not without an owner: nobody asks for it.
     """
-    return silver.keep(("ownership",), lambda: _ownership(silver))
+    return silver.plan(("ownership",), lambda: _ownership(silver))
 
 
 def _ownership(silver: Silver) -> DataFrame:
@@ -84,4 +84,5 @@ STATISTIC = Statistic(
     compute=compute,
     reads_samples=True,
     needs_coverage=False,
+    of_groups=True,
 )
