@@ -50,7 +50,7 @@ def group_lags(silver: Silver) -> DataFrame:
 def _group_lags(silver: Silver) -> DataFrame:
     held = _held(silver)
     groups = held.select(*_PLACE_OF_GROUP).distinct()
-    stands = hw_steps(silver).join(F.broadcast(groups), PLACE)
+    stands = hw_steps(silver, groups.select(PLACE).distinct()).join(F.broadcast(groups), PLACE)
     none = F.lit(None).cast("struct<value: bigint, until: bigint>")
     both = stands.select(*_PLACE_OF_GROUP, "t0", _until_t1("hw").alias("_hw"), none.alias("_committed")).unionByName(
         held.select(*_PLACE_OF_GROUP, "t0", none.alias("_hw"), _until_t1("committed").alias("_committed"))

@@ -31,15 +31,20 @@ def advances(silver: Silver) -> DataFrame:
     return silver.plan(("advances",), make)
 
 
-def hw_steps(silver: Silver) -> DataFrame:
-    """The HW as a step function: PLACE, hw, and [t0, t1), in which it is known to stand there."""
+def hw_steps(silver: Silver, places: DataFrame) -> DataFrame:
+    """The HW as a step function: PLACE, hw, and [t0, t1), in which it is known to stand there.
+
+    Args:
+        places: the partitions that are asked about, each ``PLACE`` once: looks of the others, which may be most, are
+            not sorted.
+    """
     none = F.lit(None).cast("bigint")
     seen = silver.leaders_looks.select(*_LEADER, "hw", F.col("t0").alias("_at"), F.col("t1").alias("_until"))
     moved = advances(silver).select(
         *_LEADER, F.col("new_hw").alias("hw"), F.col("last_us").alias("_at"), none.alias("_until")
     )
     # The one shuffle: what follows is ordered within a partition of a topic.
-    both = seen.unionByName(moved).repartition(PLACE)
+    both = seen.unionByName(moved).join(F.broadcast(places), PLACE, "left_semi").repartition(PLACE)
     order = Window.partitionBy(*_LEADER).orderBy("_at", "hw")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     steps = both.select(

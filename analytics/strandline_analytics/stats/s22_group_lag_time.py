@@ -54,8 +54,10 @@ def ages(silver: Silver) -> DataFrame:
     """
     lags = group_lags(silver)
     asked = lags.select(PLACE, F.col("committed").alias("_offset")).distinct()
+    read = F.broadcast(asked.select(PLACE).distinct())
     looks = silver.leaders_looks.select(PLACE, F.col("hw").alias("_offset"), F.col("t0").alias("_at"))
-    moved = advances(silver)
+    looks = looks.join(read, PLACE, "left_semi")
+    moved = advances(silver).join(read, PLACE, "left_semi")
     risen = moved.select(PLACE, F.col("new_hw").alias("_offset"), F.struct("last_us", "first_us").alias("_at"))
     # At or below an offset is above the one before it, seen from the other side.
     below = looks.unionByName(moved.select(PLACE, F.col("old_hw").alias("_offset"), F.col("first_us").alias("_at")))
