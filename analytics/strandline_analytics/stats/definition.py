@@ -55,6 +55,9 @@ class Statistic:
     only_cluster: bool = field(default=False, kw_only=True)
     """Whether it is about the cluster as a whole, whatever the grouping that was asked for."""
 
+    of_groups: bool = field(default=False, kw_only=True)
+    """Whether it is about consumer groups: where no coordinator has a partition, there is nothing to say."""
+
     def columns(self, scope: Scope) -> tuple[str, ...]:
         """The columns of a result, in order."""
         names = (v.name for v in (*self.extra, *self.values))
