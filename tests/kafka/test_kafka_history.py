@@ -268,5 +268,5 @@ def test_assumed_settings_fill_what_the_log_does_not_tell(run_a_node: Any, tmp_p
     import_of([run_a_node(1), run_a_node(2)], tmp_path / "out", assumed=Assumed(lag_time_max_ms=4000))
     told = [row["lag_time_max_ms"] for row in rows_of(tmp_path / "out") if "lag_time_max_ms" in row]
     assert told == [4000] * 7
-    source = json.loads((tmp_path / "out" / "_source" / "kafka.json").read_text())
+    source = json.loads((tmp_path / "out" / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
     assert source["assumed"] == {"min.insync.replicas": None, "replica.lag.time.max.ms": 4000}

@@ -15,7 +15,7 @@ from statistics import median
 from strandline.core.state_events import ControllerDecision
 from strandline.core.types import Offset
 from strandline.export.destination import Destination
-from strandline.export.layout import hour_of
+from strandline.export.layout import cluster_folder, hour_of
 from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.events import Told, events_of, snapshot
 from strandline.kafka.history.facts import Fact, RegistrationRepeated, Unknown
@@ -28,6 +28,7 @@ from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.history.writing import EventFiles
 
 SOURCE_FILE = "_source/kafka.json"
+"""In the folder of the cluster: where its events came from. By its presence readers know what the export lacks."""
 _HOUR_US = 3_600_000_000
 _IDLE_MS = 500
 """How often an idle controller writes a NoOp, unless it was told otherwise; measured, where that is less often."""
@@ -139,7 +140,7 @@ class Import:
         files.end(at_us=None if self._last is None else self._last.timestamp_ms * 1_000)
         result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
         result.metadata_version = self._state.features.get("metadata.version")
-        destination.put(SOURCE_FILE, self._source().encode())
+        destination.put(f"{cluster_folder(result.cluster_id)}/{SOURCE_FILE}", self._source().encode())
         return result
 
     def _start(self) -> Snapshot | None:
