@@ -76,6 +76,8 @@ def kafka(
         _tell_sources(copies, work)
         if inspect:
             return
+        if work.result.proof.proved_end <= work.result.proof.first_offset:
+            raise CommandFailed("--metadata-log: nothing of it is proved to be committed, so nothing is written")
         destination = _empty_destination(out)
         with _progress(work):
             done = work.write(destination)

@@ -7,6 +7,7 @@ snapshot on its way, or the import fails. Nothing is written before the logs wer
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from strandline.kafka.history.writing import EventFiles
 
 SOURCE_FILE = "_source/kafka.json"
 """In the folder of the cluster: where its events came from. By its presence readers know what the export lacks."""
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOUR_US = 3_600_000_000
 _IDLE_MS = 500
 """How often an idle controller writes a NoOp, unless it was told otherwise; measured, where that is less often."""
@@ -79,6 +81,12 @@ def cluster_of(copies: Sequence[Copy], given: str | None) -> str:
     found = {copy.cluster_id: copy for copy in copies if copy.cluster_id is not None}
     if given is not None:
         found.setdefault(given, copies[0])
+    for name in found:
+        # It becomes the name of a folder.
+        if not _CLUSTER_ID.fullmatch(name):
+            raise Unreadable(
+                f"the cluster id {name!r:.80} must be letters, digits, _ and -; meta.properties has Kafka's"
+            )
     if not found:
         raise Unreadable("no meta.properties beside the logs names the cluster; give --cluster-id")
     if len(found) > 1:
@@ -109,6 +117,8 @@ class Import:
         self._held: list[MetadataRecord] | None = None
         self._intervals: deque[int] = deque(maxlen=_MEASURED)
         self._hour: int | None = None
+        self._seen = 0
+        self._epoch: int | None = None
         self._last: MetadataRecord | None = None
         self._snapshots: deque[Snapshot] = deque()
 
@@ -165,8 +175,10 @@ class Import:
 
     def _from_snapshot(self, start: Snapshot, files: EventFiles, first: FoundBatch) -> None:
         at_ms = self._replay.load(snapshot_records(start))
-        at_us = (first.header.base_timestamp_ms if at_ms is None else at_ms) * 1_000
-        files.begin(first.header.stamped_epoch, at_us)
+        if at_ms is None:
+            raise Unreadable(f"{start.path}: the snapshot has no header, which says of when it is")
+        at_us = at_ms * 1_000
+        self._begin(files, first.header.stamped_epoch, at_us)
         for told in self._states(start.end_offset - 1):
             files.add(at_us, told)
 
@@ -196,13 +208,15 @@ class Import:
         if result.first_ms is None:
             result.first_ms = record.timestamp_ms
         result.last_ms = record.timestamp_ms
-        if result.records % 10_000 == 0:
-            self._said(result.records)
+        self._seen += 1
+        if self._seen % 10_000 == 0:
+            self._said(self._seen)
 
     def _perform(self, batch: FoundBatch, records: list[MetadataRecord], files: EventFiles) -> None:
-        epoch, at_us = batch.header.stamped_epoch, max(batch.header.base_timestamp_ms, 0) * 1_000
-        if self._last is None or self._last.controller_epoch != epoch:
-            files.begin(epoch, at_us)
+        if not records:
+            # What is held back until its transaction ends is nothing yet.
+            return
+        self._begin(files, batch.header.stamped_epoch, records[0].timestamp_ms * 1_000)
         facts: list[Fact] = []
         of_fact: list[MetadataRecord] = []
         for record in records:
@@ -215,7 +229,12 @@ class Import:
             self._report(fact, record, files)
             for told in events_of(fact, whys.get(place), record.offset, self._assumed.lag_time_max_ms):
                 files.add(record.timestamp_ms * 1_000, told)
-        files.beat(at_us)
+        files.beat(records[-1].timestamp_ms * 1_000)
+
+    def _begin(self, files: EventFiles, controller_epoch: int, at_us: int) -> None:
+        if self._epoch != controller_epoch:
+            self._epoch = controller_epoch
+            files.begin(controller_epoch, at_us)
 
     def _report(self, fact: Fact, record: MetadataRecord, files: EventFiles) -> None:
         if isinstance(fact, Unknown):
@@ -235,11 +254,17 @@ class Import:
         if last is None:
             return
         passed_ms = record.timestamp_ms - last.timestamp_ms
-        if len(self._intervals) >= _ENOUGH and passed_ms > _PERIODS_OF_SILENCE * max(_IDLE_MS, median(self._intervals)):
+        if self._is_silence(passed_ms):
             self.result.silences += 1
             files.add(record.timestamp_ms * 1_000, self._silence(record, passed_ms))
         elif record.kind == last.kind == "NoOp":
             self._intervals.append(passed_ms)
+
+    def _is_silence(self, passed_ms: int) -> bool:
+        # The median is looked for only where it decides, which is seldom.
+        if passed_ms <= _PERIODS_OF_SILENCE * _IDLE_MS or len(self._intervals) < _ENOUGH:
+            return False
+        return passed_ms > _PERIODS_OF_SILENCE * median(self._intervals)
 
     def _silence(self, record: MetadataRecord, passed_ms: int) -> Told:
         said = f"no decision for {passed_ms} ms before offset {record.offset}"

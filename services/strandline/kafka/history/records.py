@@ -16,6 +16,7 @@ from strandline.records.codec import Record, decode_batch, decode_control_batch
 _FRAME_VERSION = 1
 _CONTROL_KEY = struct.Struct(">hh")
 _NOTHING: Message = {}
+_YEAR_10000_MS = 253_402_300_800_000
 
 
 class MetadataRecord(NamedTuple):
@@ -48,13 +49,23 @@ def records_of(header: BatchHeader, content: bytes) -> list[MetadataRecord]:
 def _decoded(header: BatchHeader, found: list[Record], is_control: bool) -> Iterator[MetadataRecord]:
     epoch = header.stamped_epoch
     for one in found:
-        # A batch without times is of no release; its moment is then that of the epoch 1970, and is shown so.
-        at_ms = one.timestamp_ms if one.timestamp_ms is not None else max(header.max_timestamp_ms, 0)
+        at_ms = -1 if one.timestamp_ms is None else one.timestamp_ms
         try:
+            check_moment(at_ms)
             number, version, kind, fields = _control(one) if is_control else decode_value(one.value or b"")
         except Unreadable as error:
             raise Unreadable(f"the record at offset {one.offset} cannot be read: {error}") from error
         yield MetadataRecord(one.offset, at_ms, epoch, kind, fields, number, version)
+
+
+def check_moment(at_ms: int) -> None:
+    """Check that a time is a date.
+
+    Raises:
+        Unreadable: it is before 1970, or after the year 9999.
+    """
+    if not 0 <= at_ms < _YEAR_10000_MS:
+        raise Unreadable(f"its time, {at_ms} ms since 1970, is no date")
 
 
 def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:

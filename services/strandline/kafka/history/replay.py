@@ -29,13 +29,16 @@ from strandline.kafka.history.facts import (
     Unregistered,
 )
 from strandline.kafka.history.record_table import BROKER_RESOURCE, TOPIC_RESOURCE, UNCHANGED
-from strandline.kafka.history.records import MetadataRecord
+from strandline.kafka.history.records import MetadataRecord, check_moment
 from strandline.kafka.history.state import Broker, ClusterState, Partition
 from strandline.kafka.history.wire import Message, Unreadable
 
 MIN_ISR = "min.insync.replicas"
 """The one setting that is taken over; values of all others are dropped unread."""
 _METADATA_VERSION = "metadata.version"
+_MOST_DIGITS = 9
+"""Of a number of 32 bits, whatever its first digit."""
+_MOST_EPOCHS = (1 << 31) - 1
 _OLDEST_LEVEL = 4
 """Of Kafka 3.3, the first release whose KRaft mode was meant for production."""
 
@@ -84,6 +87,7 @@ class Replay:
         for record in records:
             if record.kind == "SnapshotHeader":
                 at_ms = record.fields["last_contained_log_timestamp"]
+                check_moment(record.fields["last_contained_log_timestamp"])
             for fact in self.apply(record):
                 self.state.is_whole &= not isinstance(fact, Unknown)
         return at_ms
@@ -177,6 +181,8 @@ class Replay:
         before = self.state.partitions.get(tp)
         if before is None:
             return [Unknown("PartitionChange of a partition whose state before it is in no record")]
+        if max(before.partition_epoch, before.leader_epoch) >= _MOST_EPOCHS:
+            raise Unreadable(f"partition {tp.partition} of topic {tp.topic_id} has no epochs left; the log is damaged")
         leader, recovery = fields["leader"], fields["leader_recovery_state"]
         names_leader = leader != UNCHANGED
         after = replace(
@@ -272,7 +278,8 @@ def _or(ids: tuple[int, ...] | None, before: tuple[NodeId, ...]) -> tuple[NodeId
 
 def _whole_number(value: str | None) -> int | None:
     """A value that is no number is one that Kafka would have refused; then the setting is not known."""
-    return int(value) if value is not None and value.isascii() and value.isdigit() else None
+    is_number = value is not None and len(value) <= _MOST_DIGITS and value.isascii() and value.isdigit()
+    return int(value) if is_number and value is not None else None
 
 
 def _migrating() -> Unreadable:
