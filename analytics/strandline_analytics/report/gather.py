@@ -138,7 +138,13 @@ def as_of(silver: Silver, end_us: int) -> Silver:
         return kept(earlier) if as_rows else earlier
 
     samples = None if silver.samples is None else before(silver.samples)
-    return Silver(before(silver.transitions), samples, silver.input_hash, beside=offsets if as_rows else None)
+    return Silver(
+        before(silver.transitions),
+        samples,
+        silver.input_hash,
+        beside=offsets if as_rows else None,
+        kafka_clusters=silver.kafka_clusters,
+    )
 
 
 def _samples(silver: Silver, material: Material) -> list[Event]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from strandline.export.layout import KAFKA_SOURCE
 from strandline_analytics.sources.catalog import ExportedFile
-
-SOURCE_FILE = "_source/kafka.json"
-"""What an import leaves in the folder of its cluster; its presence says that the export is of Kafka's history."""
 
 EVERYTHING = "*"
 _NOT_THOUGHT_OF = {EVERYTHING: "this statistic is not answered from Kafka's metadata log"}
@@ -64,7 +62,7 @@ def kafka_clusters(files: Sequence[ExportedFile]) -> frozenset[str]:
 
 
 def _has_source(file: ExportedFile) -> bool:
-    wanted = f"{file.folder}{SOURCE_FILE}"
+    wanted = f"{file.folder}{KAFKA_SOURCE}"
     return any(listed.path == wanted for listed in file.place.files(wanted.rpartition("/")[0]))
 
 

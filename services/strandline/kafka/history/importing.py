@@ -16,7 +16,7 @@ from statistics import median
 from strandline.core.state_events import ControllerDecision
 from strandline.core.types import Offset
 from strandline.export.destination import Destination
-from strandline.export.layout import cluster_folder, hour_of
+from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
 from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.events import Told, events_of, snapshot
 from strandline.kafka.history.facts import Fact, RegistrationRepeated, Unknown
@@ -28,8 +28,6 @@ from strandline.kafka.history.state import ClusterState
 from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.history.writing import EventFiles
 
-SOURCE_FILE = "_source/kafka.json"
-"""In the folder of the cluster: where its events came from. By its presence readers know what the export lacks."""
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOUR_US = 3_600_000_000
 _IDLE_MS = 500
@@ -150,7 +148,7 @@ class Import:
         files.end(at_us=None if self._last is None else self._last.timestamp_ms * 1_000)
         result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
         result.metadata_version = self._state.features.get("metadata.version")
-        destination.put(f"{cluster_folder(result.cluster_id)}/{SOURCE_FILE}", self._source().encode())
+        destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", self._source().encode())
         return result
 
     def _start(self) -> Snapshot | None:
