@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from harness.run import Run
 
 GROUP, TOPIC, PARTITIONS = "workers", "jobs", 9
+HALF = "cli1"
+"""The namespace in which every second member lives."""
 SESSION_MS = 6_000
 REBALANCE_MS = 10_000
 _PRODUCER = "producer"
@@ -130,7 +132,7 @@ class Group:
             "session_timeout_ms": SESSION_MS,
             "rebalance_timeout_ms": REBALANCE_MS,
         }
-        await member.start(self.run.cluster.namespaces, f"cli{slot % 2}", "member_worker.py", wanted)
+        await member.start(self.run.cluster.namespaces, HALF if slot % 2 else "cli0", "member_worker.py", wanted)
         await member.hear("running", _STARTED_S)
 
     def member(self, slot: int) -> ClientProcess:
