@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from strandline_analytics.explain import ask
+from strandline_analytics.explain.ask_group import AskedGroup, standstill
 from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.standstill import Standstill
 
 S = 1_000_000
 
@@ -45,3 +47,46 @@ def test_one_decision_is_explained_and_several_are_listed(histories: Any) -> Non
     assert isinstance(chain, Chain)
     assert chain.partition_epoch == one
     assert "commit" in {link.name for link in chain.links}
+
+
+def test_a_group_that_rebalances_is_told_who_was_waited_for_and_what_nobody_had(histories: Any) -> None:
+    """At 24 s: since 20 s, until m-b changed at 32 s; m-a was asked for partition 1, which nobody had from 22 s on."""
+    found = standstill(histories.tables, AskedGroup(group_id="orders", at_us=24 * S, cluster_id="rebalances"))
+
+    assert isinstance(found, Standstill)
+    assert found.reasons == (
+        "it rebalanced: for 4.0 s by then, 12.0 s in all; m-a had not given up what was asked back; "
+        "m-b was waited for, it changed last",
+        "nobody had t-1: for 2.0 s by then",
+    )
+    assert [link.t_us // S for link in found.links] == [20, 20, 21, 22, 26, 27, 27, 28, 29, 30, 32, 32]
+    assert "when node 2 began to answer as its coordinator in epoch 0" in found.missing
+
+
+def test_a_group_whose_coordinator_still_loads_is_told_that_first(histories: Any) -> None:
+    """Node 3 leads from 45 s on and answers from 46 s on; the rebalance goes on meanwhile."""
+    asked = AskedGroup(group_id="orders", at_us=45_500_000, cluster_id="rebalances")
+    found = standstill(histories.tables, asked)
+
+    assert isinstance(found, Standstill)
+    assert found.reasons[0] == ("its coordinator, node 3, was still reading __group_state-7: for 0.5 s by then")
+    assert found.reasons[1].startswith("it rebalanced: for 5.5 s by then, 25.0 s in all")
+
+
+def test_a_stuck_member_is_told_with_its_partition(histories: Any) -> None:
+    """At 100 s m-a has had partition 0 without a commit since 40 s; partition 1 stands still and blames nobody."""
+    found = standstill(histories.tables, AskedGroup(group_id="orders", at_us=100 * S, cluster_id="stuck"))
+
+    assert isinstance(found, Standstill)
+    assert found.reasons == (
+        "member m-a had t-0 and did not move on: for 60.0 s by then, 110.0 s in all; its lag grew to 50 records",
+    )
+
+
+def test_a_group_of_several_clusters_is_listed(histories: Any) -> None:
+    """None of them is chosen, and a name that nobody has gives none."""
+    several = standstill(histories.tables, AskedGroup(group_id="orders", at_us=24 * S))
+
+    assert isinstance(several, list)
+    assert {"rebalances", "stuck", "group_lag"} <= set(several)
+    assert standstill(histories.tables, AskedGroup(group_id="nobody", at_us=24 * S)) == []

@@ -14,6 +14,7 @@ from strandline_analytics.stats import ALL
 STORIES = sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
 TRANSITIONS_ONLY = sorted(stat for stat, statistic in ALL.items() if not statistic.reads_samples)
 NODE_COLUMNS = ("replica_id", "leader_id", "top_node", "top_leader")
+OF_GROUPS = [stat for stat, statistic in ALL.items() if statistic.of_groups]
 _BOOKKEEPING = ("cluster_id", "input_manifest_hash", *QUALITY)
 
 
@@ -66,6 +67,19 @@ def test_another_partition_does_not_matter(histories: Any, stat: str) -> None:
     }
 
     assert reported == {story: _original(histories, stat, story) for story in STORIES}
+
+
+@pytest.mark.parametrize("stat", [stat for stat in ALL if stat not in OF_GROUPS])
+def test_events_of_groups_do_not_matter_to_partitions(histories: Any, stat: str) -> None:
+    """What coordinators report of a partition changes nothing about its leader, its ISR and its HW."""
+    reported = {story: [_plain(row) for row in histories.rows(stat, f"groups:{story}")] for story in STORIES}
+
+    assert reported == {story: _original(histories, stat, story) for story in STORIES}
+
+
+def test_events_of_groups_are_there(histories: Any) -> None:
+    """The group that is added has a lag where the HW is known."""
+    assert "g" in {row.group_id for row in histories.rows("s21", "groups:lag")}
 
 
 @pytest.mark.parametrize("stat", ALL)

@@ -19,7 +19,7 @@ SECTIONS = {
 
 
 def test_the_page_has_every_statistic_and_no_other() -> None:
-    """The page has twenty sections, in the order of the statistics."""
+    """The page has a section for each, in the order of the statistics."""
     assert list(SECTIONS) == list(ALL)
 
 

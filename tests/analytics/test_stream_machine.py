@@ -14,12 +14,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.analytics.random_history import SECOND, random_history, story_text
 
+from strandline.export.schema import EVENT_TYPES, SAMPLES
 from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.stream.carry import FORMAT, Carry, Moves, Pending, UnknownFormat
 from strandline_analytics.stream.control_fold import Held
 from strandline_analytics.stream.machine import Row, Timing, TooManyWindows, settle
 from strandline_analytics.stream.stall_fold import Stall
-from strandline_analytics.stream.stories import is_control
+from strandline_analytics.stream.stories import UNUSED_TYPES, is_control
 
 HISTORIES = Path(__file__).parent / "histories"
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
@@ -231,3 +232,10 @@ def test_an_event_of_1970_ends_the_stream_with_a_word() -> None:
 
     with pytest.raises(TooManyWindows, match=r"dt=1969-12-31/hr=23 and in dt=2026-11-20/hr=14.*new checkpoint"):
         settle(Carry(), texts, watermark_us=0, timing=TIMING)
+
+
+def test_samples_that_no_figure_here_is_made_of_are_not_kept() -> None:
+    """The batch counts copies of looks and transitions; another type of sample would be counted here alone."""
+    samples = {name for name, kind in EVENT_TYPES.items() if kind.dataset == SAMPLES}
+
+    assert set(UNUSED_TYPES) == samples - {"REPLICA_SAMPLE", "HW_ADVANCE"}

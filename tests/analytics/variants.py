@@ -102,6 +102,27 @@ def _thinned(rows: Rows) -> Rows:
     return [row for row in rows if row.get("sample_id") not in missing]
 
 
+def _with_groups(rows: Rows) -> Rows:
+    """Consumer groups read the first partition: events of them, from a node that may not lead it."""
+    topic = next(row for row in rows if row.get("topic"))
+    shared = {name: topic[name] for name in ("schema_version", "cluster_id")} | {"node_id": 2, "incarnation": 79}
+    consumed = {name: topic[name] for name in ("topic", "topic_id", "partition")}
+    own = {"topic": "__group_state", "topic_id": "G", "partition": 7, "leader_epoch": 0, "group_id": "g"}
+    member = {"event_type": "MEMBER_CHANGE", "member_id": "m", "phase": "assigned", "member_epoch": 1, "revoking": []}
+    group = {"event_type": "GROUP_CHANGE", "group_epoch": 1, "target_epoch": 1, "n_members": 1, "cause": "join"}
+    offsets = {"event_type": "GROUP_OFFSETS", "group_id": "g", "commit_us": 0, "n_commits": 1, "n_error": {"X": 1}}
+    told = [
+        own | {"event_type": "COORDINATOR_LOAD", "bytes": 1, "n_keys": 1, "load_ms": 1},
+        own | member | {"assigned": [f"{topic['topic_id']}:{topic['partition']}"]},
+        own | group | {"old_state": "Empty", "new_state": "Reconciling"},
+        consumed | offsets | {"committed": 3},
+        consumed | offsets | {"committed": 8},
+        own | group | {"old_state": "Reconciling", "new_state": "Stable"},
+    ]
+    times = [{"seq": n, "ts_wall_us": n * 9_000_000, "ts_mono_us": n * 9_000_000} for n in range(1, len(told) + 1)]
+    return [*rows, *(shared | at | row for at, row in zip(times, told, strict=True))]
+
+
 VARIANTS: dict[str, Callable[[Rows], Rows]] = {
     "shuffled": lambda rows: rows[1::2] + rows[::2][::-1],
     "doubled": lambda rows: [*rows, *rows],
@@ -114,5 +135,6 @@ VARIANTS: dict[str, Callable[[Rows], Rows]] = {
         for skew_s in (0, *MEASURED_SKEWS_S)
     },
     "later": _later,
+    "groups": _with_groups,
 }
 """What is done to every worked history, by name."""

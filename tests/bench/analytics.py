@@ -1,4 +1,4 @@
-"""The cost of the twenty statistics, in Spark and in DuckDB, on the same generated day.
+"""The cost of the statistics, in Spark and in DuckDB, on the same generated day.
 
 Run by `make bench-analytics`. Each size and engine is a process of its own, so that memory is that of one run; the
 sizes increase, to show how the cost grows with the rows. Writes its block of docs/BENCHMARKS.md at the end. Wall-clock

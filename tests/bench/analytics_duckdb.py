@@ -1,4 +1,4 @@
-"""All twenty statistics by DuckDB over one export, in this process: times, memory and digests as one JSON line."""
+"""All statistics by DuckDB over one export, in this process: times, memory and digests as one JSON line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The cost of the statistics as text for docs/BENCHMARKS.md, from the measurements of `analytics.py` alone.
 
-Targets: all twenty over 10 million events below 6 GiB and within 5 times DuckDB's time, without Spark's start; over 1
+Targets: all of them over 10 million events below 6 GiB and within 5 times DuckDB's time, without Spark's start; over 1
 million in less than 60 s on two cores, with it; the time grows with the rows to a power of at most 1.15.
 """
 
@@ -51,7 +51,7 @@ def text_of(results: Sequence[Measured], asked: Measured) -> str:
     lines = [
         "## What the statistics cost",
         "",
-        f"All twenty over one window of a generated day: {asked['partitions']:,} partitions with three replicas, "
+        f"All statistics over one window of a generated day: {asked['partitions']:,} partitions with three replicas, "
         f"{asked['hours']} hours, seed {asked['seed']}, hourly files. "
         "Each engine in a process of its own, two threads, the same files; "
         f"Spark with {asked['memory']} of heap. Rows are those in the files, doubles included.",

@@ -1,4 +1,4 @@
-"""All twenty statistics by Spark over one export, in this process: prints times, memory and digests as one JSON line.
+"""All statistics by Spark over one export, in this process: prints times, memory and digests as one JSON line.
 
 Shared tables are made first, each by itself, so that a time beside a statistic's name is its own. With ``--together``
 they are requested like in a report, several at once, and the total time is reported. With ``--archive`` an archive of

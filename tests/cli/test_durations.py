@@ -81,11 +81,12 @@ def options() -> list[tuple[str, typer.core.TyperOption]]:
 
 
 def test_no_option_has_a_unit_of_its_own() -> None:
-    """No option is named or described by a unit of time: all of them accept the same spelling."""
+    """No option with a value is named or described by a unit of time: all of them accept the same spelling."""
     units = ("-s", "-ms", "-us", "-seconds", "-minutes", "-hours", "-days")
     odd = {
         f"{words} {name}"
         for words, option in options()
+        if not option.is_flag
         for name in option.opts
         if name.endswith(units) or name.removeprefix("--") in ("seconds", "minutes", "hours", "days")
         or option.metavar in ("SECONDS", "MINUTES", "HOURS", "DAYS", "MS", "LENGTH")

@@ -76,14 +76,14 @@ def test_doubles_go(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changes", range(12))
 def test_a_compaction_that_is_cut_off_loses_nothing_and_can_be_repeated(tmp_path: Path, changes: int) -> None:
     """After any number of changes each row is still in a file that has a manifest."""
-    export(tmp_path, every_type(20))
+    export(tmp_path, every_type(30))
     with pytest.raises(OSError, match="cut off"):
         compact(CutOff(tmp_path, changes), CLUSTER, before_hour=NEXT_HOUR)
     assert verify(LocalDirectory(tmp_path), CLUSTER).incarnations[0].missing == ()
 
     compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
 
-    assert _rows(tmp_path) == [(1, seq) for seq in range(1, 21)]
+    assert _rows(tmp_path) == [(1, seq) for seq in range(1, 31)]
 
 
 def test_damaged_files_are_not_compacted(tmp_path: Path) -> None:

@@ -84,4 +84,14 @@ def test_a_member_that_reads_after_its_lease_is_found(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(GroupMember, "_read", for_ever)
 
-    assert "I32" in (_broken_within(6) or "")
+    assert "I32" in (_broken_within(24) or "")
+
+
+@pytest.mark.timeout(120)
+def test_a_late_copy_that_counts_at_a_later_coordinator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I30 breaks when members name no coordinator epoch: a copy replaces what was committed after it (TR41)."""
+    monkeypatch.setattr(GroupMember, "_known_epoch", lambda self: None)
+    broken = run_seed(991, "members").violation
+
+    assert broken is not None
+    assert broken.name == "I30"

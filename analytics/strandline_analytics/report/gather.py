@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline import __version__
+from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.export.schema import EVENT_TYPES, TRANSITIONS
 from strandline_analytics.report.material import Declared, Material, Result, incidents_of
 from strandline_analytics.report.scenes import scenes
@@ -98,6 +99,7 @@ def _gathered(
     scope = Scope(start_us=first, end_us=max(last, first + 1))
     reported("statistics", 1, parts)
     episodes = [stall for row in stalled if (stall := stall_from(row)).t1 > first and stall.t0 < last]
+    has_groups = any(event.topic == GROUP_STATE for event in events)
     step_us = max(1, -(-(scope.end_us - scope.start_us) // (steps or 1)))
     material = Material(
         inputs=inputs,
@@ -109,7 +111,7 @@ def _gathered(
         step_us=step_us,
         events=events,
         stalls=episodes,
-        results=_results(silver, scope, step_us if steps else None, reported, parts),
+        results=_results(silver, scope, step_us if steps else None, reported, parts, has_groups=has_groups),
     )
     reported("samples", parts - 1, parts)
     material = replace(material, samples=_samples(silver, material))
@@ -136,7 +138,13 @@ def as_of(silver: Silver, end_us: int) -> Silver:
         return kept(earlier) if as_rows else earlier
 
     samples = None if silver.samples is None else before(silver.samples)
-    return Silver(before(silver.transitions), samples, silver.input_hash, beside=offsets if as_rows else None)
+    return Silver(
+        before(silver.transitions),
+        samples,
+        silver.input_hash,
+        beside=offsets if as_rows else None,
+        kafka_clusters=silver.kafka_clusters,
+    )
 
 
 def _samples(silver: Silver, material: Material) -> list[Event]:
@@ -165,20 +173,26 @@ def _events(silver: Silver, selection: Selection) -> list[Event]:
     return events_from(rows)
 
 
-def _results(silver: Silver, scope: Scope, steps: int | None, reported: Reported, parts: int) -> dict[str, Result]:
+def _results(
+    silver: Silver, scope: Scope, steps: int | None, reported: Reported, parts: int, *, has_groups: bool
+) -> dict[str, Result]:
+    """Every statistic; those of groups are asked for where there can be a group."""
     stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=steps, grouping=Grouping.CLUSTER)
-    asked = [(statistic, scope) for statistic in ALL.values()]
+    asked = [(statistic, scope) for statistic in ALL.values() if has_groups or not statistic.of_groups]
     if steps:
         asked += [(ALL[name], stepped) for name in COURSES]
-    rows: dict[str, list[list[dict[str, Any]]]] = {}
+    rows: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in ALL}
     trouble: dict[str, str] = {}
     for number, ((statistic, _), found) in enumerate(zip(asked, together(silver, asked, _computed), strict=True), 1):
         reported(f"{statistic.id} {statistic.title}", 1 + number, parts)
         if isinstance(found, str):
             trouble[statistic.id] = found
             found = []
-        rows.setdefault(statistic.id, []).append(found)
-    return {name: _described(ALL[name], found[0], found[1:], trouble.get(name, "")) for name, found in rows.items()}
+        rows[statistic.id].append(found)
+    return {
+        name: _described(ALL[name], found[0] if found else (), found[1:], trouble.get(name, ""))
+        for name, found in rows.items()
+    }
 
 
 def _computed(_: Statistic, found: DataFrame) -> list[dict[str, Any]] | str:

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from strandline.units import duration_text
 from strandline_analytics.report.draw_lanes import clock_text, draw_lanes
 from strandline_analytics.report.failovers import failovers, failovers_of
+from strandline_analytics.report.groups import group_lines
 from strandline_analytics.report.incidents import Incident
 from strandline_analytics.report.material import Material, incidents_of
 from strandline_analytics.report.moments import moment_text
@@ -76,6 +77,7 @@ def page(material: Material) -> dict[str, Any]:
         "clusters": sorted({event.cluster_id for event in material.events}),
         "facts": _linked(_facts(material, figures), material),
         "incidents": [_incident(incident, material) for incident in found],
+        "groups": group_lines(material),
         "coverage": _coverage(material, share),
         "steps": -(-(material.end_us - material.start_us) // material.step_us),
         "step_length": duration_text(material.step_us / 1_000),

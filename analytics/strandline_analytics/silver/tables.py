@@ -49,6 +49,8 @@ class Silver:
     """
     beside: DataFrame | None = None
     """What is kept for the transitions, beside them (`events.distinct_events`)."""
+    kafka_clusters: frozenset[str] = frozenset()
+    """The clusters whose events were imported from Kafka's metadata log, which lacks much of what ours have."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _planned: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
     _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -16,6 +16,7 @@ from strandline import __version__
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.quality import QUALITY, quality
 from strandline_analytics.silver.tables import Silver
+from strandline_analytics.sources.kafka.availability import why_unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ class Statistic:
     only_cluster: bool = field(default=False, kw_only=True)
     """Whether it is about the cluster as a whole, whatever the grouping that was asked for."""
 
+    of_groups: bool = field(default=False, kw_only=True)
+    """Whether it is about consumer groups: where no coordinator has a partition, there is nothing to say."""
+
     def columns(self, scope: Scope) -> tuple[str, ...]:
         """The columns of a result, in order."""
         names = (v.name for v in (*self.extra, *self.values))
@@ -76,10 +80,20 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
         "code_version": F.lit(__version__),
     }
     own |= {value.name: F.col(value.name).cast(value.type) for value in statistic.extra}
-    own |= {value.name: _filled(statistic, value, nothing_happened).cast(value.type) for value in statistic.values}
+    own |= {
+        value.name: _if_recorded(statistic, value, silver, _filled(statistic, value, nothing_happened)).cast(value.type)
+        for value in statistic.values
+    }
     # In one step: Spark analyses the whole query after each.
     found = rows.select(*(own[name].alias(name) if name in own else name for name in statistic.columns(scope)))
     return silver.fit(found, statistic.reads_samples)
+
+
+def _if_recorded(statistic: Statistic, value: Value, silver: Silver, found: Column) -> Column:
+    """A value, but null for clusters whose export cannot give it."""
+    if not silver.kafka_clusters or why_unavailable(statistic.id, value.name) is None:
+        return found
+    return F.when(~F.col("cluster_id").isin(*silver.kafka_clusters), found)
 
 
 def _filled(statistic: Statistic, value: Value, nothing_happened: Column) -> Column:

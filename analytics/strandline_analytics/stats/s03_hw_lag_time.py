@@ -8,10 +8,11 @@ was there by then, so it is at most one interval too late; and it is counted.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
+from strandline_analytics.silver.first_above import first_above
 from strandline_analytics.silver.places import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -40,14 +41,9 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
 
 def _first_seen(own: DataFrame) -> DataFrame:
     """For each HW that an append time is missing of: ``_seen``, when the series first showed a LEO above it."""
-    seen = own.select(*_SERIES, F.col("leader_leo").alias("_offset"), F.col("t0").alias("_at"), F.lit(0).alias("_asks"))
+    seen = own.select(*_SERIES, F.col("leader_leo").alias("_offset"), F.col("t0").alias("_at"))
     asked = own.where("_estimated").select(*_SERIES, F.col("hw").alias("_offset")).distinct()
-    asked = asked.select("*", F.lit(None).cast("bigint").alias("_at"), F.lit(1).alias("_asks"))
-    # What stands before a question in this order is above the offset that it asks about.
-    above = Window.partitionBy(*_SERIES).orderBy(F.desc("_offset"), F.desc("_asks"))
-    above = above.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = seen.unionByName(asked).withColumn("_seen", F.min("_at").over(above)).where("_asks = 1")
-    return rows.select(*_SERIES, F.col("_offset").alias("hw"), "_seen")
+    return first_above(seen, asked, _SERIES, offset="hw")
 
 
 STATISTIC = Statistic(

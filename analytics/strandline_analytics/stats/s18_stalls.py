@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
-from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.high_watermarks import advances
 from strandline_analytics.silver.places import GROUP, PLACE, place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -74,13 +74,10 @@ def _heights(silver: Silver) -> DataFrame:
     """What was reported of each height of the HW: looks at it with something above, and advances to it and from it."""
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
-    advances = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
-    advances = advances.select(*PARTITION_KEY, *_SERIES[1:], "node_id", "old_hw", "new_hw", "first_us", "last_us")
-    advances = in_controller_time(advances, silver.clocks, "node_id", "last_us", "first_us")
     none = F.lit(None).cast("bigint")
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
     outof = F.struct(F.col("old_hw").alias("hw"), none.alias("_into"), F.col("first_us").alias("_outof"))
-    moved = advances.select(place(), *_SERIES[1:], F.explode(F.array(into, outof)).alias("_moved"))
+    moved = advances(silver).select(*_SERIES, F.explode(F.array(into, outof)).alias("_moved"))
     seen = {"_t0": F.col("t0"), "_t1": F.col("t1"), "_look": F.col("sample_id")}
     rows = looks.select(
         *_SERIES, "hw", none.alias("_into"), none.alias("_outof"), *(c.alias(n) for n, c in seen.items())

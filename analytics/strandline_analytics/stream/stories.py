@@ -27,7 +27,7 @@ FIELDS = (
 )  # fmt: skip
 
 CONTROL_TYPES = ("ISR_CHANGE", "LEADER_CHANGE", "CONFIG_CHANGE", "STATE_SNAPSHOT")
-UNUSED_TYPES = ("FETCH_STATS", "LOCAL_SAMPLE")
+UNUSED_TYPES = ("FETCH_STATS", "LOCAL_SAMPLE", "GROUP_OFFSETS")
 """Types that no figure here is made of, and of which there are many."""
 
 

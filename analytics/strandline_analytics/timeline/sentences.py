@@ -5,7 +5,7 @@ Invariant: every figure of a sentence is a field of the event; a type that is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.timeline.causes import OLDER_COPY, WAIT_OVER
@@ -167,6 +167,54 @@ def _store(event: Event) -> str:
     return f"{why}: nothing is decided"
 
 
+def _group_change(event: Event) -> str:
+    old, new = event.get("old_state"), event.get("new_state")
+    became = f"is {new}" if old == new else f"{old} -> {new}"
+    epochs = f"epoch {event.get('group_epoch')}"
+    if event.get("target_epoch") != event.get("group_epoch"):
+        epochs += f", target of epoch {event.get('target_epoch')}"
+    members = event.get("n_members") or 0
+    return f"group {event.get('group_id')} {became}, {epochs}, {members} {'member' if members == 1 else 'members'}"
+
+
+def _member_change(event: Event) -> str:
+    who = f"member {event.get('member_id')} of group {event.get('group_id')}"
+    if event.get("instance_id") is not None:
+        who = f"{who} ({event.get('instance_id')})"
+    phase = str(event.get("phase"))
+    verb = {
+        "joined": "joins",
+        "assigned": "is assigned",
+        "revoking": "is to give up",
+        "away": "is away for a while",
+        "fenced": "is fenced: it did not give up its partitions in time",
+        "gone": "is gone",
+    }.get(phase, phase)
+    if phase == "revoking":
+        return f"{who} {verb} {_count(event.get('revoking'))}, keeps {len(event.get('assigned') or ())}"
+    if phase == "joined":
+        return f"{who} {verb}" + (f" with {_count(event.get('assigned'))}" if event.get("assigned") else "")
+    return f"{who} {verb}" + (f" {_count(event.get('assigned'))}" if phase == "assigned" else "")
+
+
+def _group_offsets(event: Event) -> str:
+    committed = event.get("committed")
+    where = "has nothing committed" if committed is None else f"has committed {_n(committed)}"
+    refused = event.get("n_error") or {}
+    why = ", ".join(f"{_n(number)} with {name}" for name, number in sorted(refused.items()))
+    return f"group {event.get('group_id')} {where}" + (f", commits refused: {why}" if why else "")
+
+
+def _coordinator_load(event: Event) -> str:
+    keys, load_ms = event.get("n_keys") or 0, event.get("load_ms") or 0
+    return f"coordinator answers after {load_ms / 1000:,.3f} s: {_n(event.get('bytes'))} bytes read, {_n(keys)} keys"
+
+
+def _count(partitions: Sequence[str] | None) -> str:
+    found = len(partitions or ())
+    return f"{found} {'partition' if found == 1 else 'partitions'}"
+
+
 def _n(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
@@ -193,4 +241,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "STATE_SNAPSHOT": _snapshot,
     "CONTROLLER_REIGN": _reign,
     "STORE": _store,
+    "GROUP_CHANGE": _group_change,
+    "MEMBER_CHANGE": _member_change,
+    "GROUP_OFFSETS": _group_offsets,
+    "COORDINATOR_LOAD": _coordinator_load,
 }

@@ -11,6 +11,7 @@ from strandline.cli import (
     analytics_classes,
     analytics_coverage,
     analytics_explain,
+    analytics_import,
     analytics_report,
     analytics_run,
     analytics_serve,
@@ -25,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+app.add_typer(analytics_import.app, name="import")
 app.command("run")(analytics_run.run)
 app.command("stats")(over_tls(analytics_stats.stats))
 app.command("coverage")(over_tls(analytics_coverage.coverage))

@@ -1,15 +1,17 @@
-"""`strandline analytics explain`: why an ISR or a leader changed, or the high watermark stood still, link by link.
+"""`strandline analytics explain`: why an ISR or a leader changed, the high watermark stood still, or a group did.
 
 Invariant: where the question fits several answers, they are listed and none is chosen; what no event reports is named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.analytics_explain_group import explain_group, form_of
 from strandline.cli.analytics_options import (
     Cluster,
     From,
@@ -26,6 +28,7 @@ from strandline.cli.analytics_remote import ask as ask_service
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 from strandline.cli.analytics_timeline import event_row
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
+from strandline.cli.moments import FORMS
 from strandline.cli.output import Column, Format, print_document, show
 
 if TYPE_CHECKING:
@@ -57,8 +60,8 @@ _STALLS = [
 
 
 def explain(
-    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic's name.")],
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic's name.")] = "",
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition.")] = None,
     inputs: MaybeInputs = None,
     service: Service = "",
     epoch: Annotated[
@@ -67,14 +70,29 @@ def explain(
     stall: Annotated[
         bool, typer.Option("--stall", help="Explain why the high watermark stalled, instead of a decision.")
     ] = False,
+    group: Annotated[
+        str, typer.Option("--group", metavar="GROUP", help="Explain why this consumer group stood still, see --at.")
+    ] = "",
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help=f"When, for --group: {FORMS}.")] = None,
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
     memory: Memory = DEFAULT_MEMORY,
     output: ShownAs = Shown.TABLE,
 ) -> None:
-    """Explain one decision about a partition, or one stall; list the candidates if several match."""
+    """Explain one decision about a partition, one stall, or a group's standstill; list candidates if several match."""
     own = one_source(inputs, service)
+    if group:
+        _refuse_beside_group(
+            {"--topic": topic, "--partition": partition, "--partition-epoch": epoch, "--stall": stall or None,
+             "--from": start, "--to": end, "--service": service}
+        )  # fmt: skip
+        explain_group(group, at, own, cluster, memory, form_of(output), lambda chain: _show(chain, output))
+        return
+    if at is not None:
+        raise typer.BadParameter("--at: a partition is asked about with --from and --to; --at belongs to --group")
+    if not topic or partition is None:
+        raise typer.BadParameter("name a partition with --topic and --partition, or a consumer group with --group")
     if stall and epoch is not None:
         raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")
     start_us, end_us = window_us(start, end)
@@ -97,6 +115,18 @@ def explain(
             _tell_stall(ask.stall(silver, asked), output)
         else:
             _tell_decision(ask.decision(silver, asked), output)
+
+
+def _refuse_beside_group(given: Mapping[str, object]) -> None:
+    """Options of partitions say nothing about a group.
+
+    Raises:
+        typer.BadParameter: one of them was given.
+    """
+    for option, value in given.items():
+        if value not in (None, ""):
+            rule = "a group is explained from --input" if option == "--service" else "a group is asked about with --at"
+            raise typer.BadParameter(f"{option}: {rule}; leave {option} out")
 
 
 def _asked_of(
@@ -202,14 +232,14 @@ def _list(rows: list[dict[str, object]], columns: list[Column], output: Shown, *
     if not rows:
         raise fail(CommandFailed(f"no {what} fits; see: strandline analytics timeline", EXIT_REFUSED))
     typer.echo(f"several {what}s fit; name one with {narrow}:", err=True)
-    show(rows, columns, _form(output))
+    show(rows, columns, form_of(output))
 
 
 def _show(found: Chain, output: Shown) -> None:
     links = [asdict(link) | {"time": time_text(link.t_us)} for link in found.links]
-    if _form(output) is not Format.TABLE:
+    if form_of(output) is not Format.TABLE:
         lists = {"links": links, "missing": list(found.missing), "cost": list(found.cost)}
-        print_document(asdict(found) | lists, _form(output))
+        print_document(asdict(found) | lists, form_of(output))
         return
     epoch = "" if found.partition_epoch is None else f", partition epoch {found.partition_epoch}"
     typer.echo(f"{found.topic}-{found.partition}{epoch}: {found.reported}")
@@ -218,7 +248,3 @@ def _show(found: Chain, output: Shown) -> None:
         typer.echo(f"cost: {cost}")
     for missing in found.missing:
         typer.echo(f"not known: {missing}")
-
-
-def _form(output: Shown) -> Format:
-    return Format.TABLE if output is Shown.WIDE else Format(output.value)

@@ -148,11 +148,13 @@ def _from_service(service: str, question: Question, coverage: float | None) -> l
 def _computed(question: Question, coverage: float | None, memory: str) -> list[Answer]:
     from strandline_analytics.jobs.ask import answers, files_for
     from strandline_analytics.sources.inspection import notices
+    from strandline_analytics.sources.kafka.availability import kafka_clusters, sentences
 
     with spark_session(memory, inputs=question.inputs) as spark:
         missing: list[str] = []
         files = files_for(spark, question, missing.append)
-        reported([*missing, *notices(files)])
+        unavailable = sentences((one.id for one in question.statistics), kafka_clusters(files))
+        reported([*missing, *notices(files), *unavailable])
         if coverage is not None:
             check_coverage(spark, question, coverage)
         return list(answers(spark, question, files, reported))

@@ -71,7 +71,7 @@ class CommittedOffsets:
         self._cluster = cluster
         self.coordinator = GroupCoordinator(cluster, group_id)
         self.member: Callable[[], AsMember | None] = lambda: None
-        """Who commits, asked before each attempt, because a member's epoch may have risen; None: no member (G27)."""
+        """Who asks now; None: no member (G27)."""
         self._sequence = 0
 
     @property
@@ -80,9 +80,12 @@ class CommittedOffsets:
         return self.coordinator.group_id
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, deadline_ms: int
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, member: AsMember | None = None, deadline_ms: int
     ) -> dict[TopicPartition, Refusal]:
-        """Commit these; the partitions that were refused, each with why and its outcome."""
+        """Commit these; the partitions that were refused, each with why and its outcome.
+
+        ``member`` is who committed, in the epoch of that moment, which covers what it has held since (KIP-1251);
+        None: no member (G27)."""
         request = pb.OffsetCommitRequest(cluster_id=self._cluster.cluster_id, group_id=self.group_id)
         for topic, parts in _by_topic(offsets).items():
             rows = request.topics.add(name=topic)
@@ -100,7 +103,7 @@ class CommittedOffsets:
                 request,
                 _judge_commit,
                 deadline_ms=deadline_ms,
-                before_each=lambda: self._sign(request),
+                before_each=lambda: self._sign(request, member),
             )
         except Refused as refused:
             return dict.fromkeys(offsets, refused.refusal)
@@ -118,9 +121,8 @@ class CommittedOffsets:
                 failed[tp] = replace(refusal, outcome=outcome)
         return failed
 
-    def _sign(self, request: pb.OffsetCommitRequest) -> None:
+    def _sign(self, request: pb.OffsetCommitRequest, member: AsMember | None) -> None:
         """Say who commits; every sending has a number of its own, so that a late copy changes nothing (G19)."""
-        member = self.member()
         if member is None:
             return
         self._sequence += 1

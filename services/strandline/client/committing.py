@@ -1,23 +1,26 @@
 """One commit of a group at a time: what comes while one is under way goes with the next (G31).
 
-Invariant: at most one commit of a consumer is under way, so a repeated one never overtakes a later one; everybody who
-asked for a commit hears of the outcome of a request that had their positions, or later ones, in it.
+Invariants: at most one commit of a consumer is under way, so a repeated one never overtakes a later one; everybody who
+asked for a commit hears of the outcome of a request that had their positions, or later ones, in it. A commit names the
+epoch that its member had when it was asked for: a member that lost a partition meanwhile and has it again must not
+commit what it had read before, over what another committed in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import groupby
 from typing import NamedTuple
 
 from strandline.client.background import Background
-from strandline.client.committed_offsets import OffsetAndMetadata
+from strandline.client.committed_offsets import AsMember, OffsetAndMetadata
 from strandline.client.errors import CommitFailed
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 
 Positions = dict[TopicPartition, OffsetAndMetadata]
-Send = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Awaitable[dict[TopicPartition, Refusal]]]
-"""Commits; returns the partitions that were refused."""
+Send = Callable[[Positions, AsMember | None], Awaitable[dict[TopicPartition, Refusal]]]
+"""Commits as this member; returns the partitions that were refused."""
 Done = Callable[[Positions, CommitFailed | None], None]
 _CUT_OFF = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed meanwhile", Outcome.MAY_APPEAR)
 _NOT_SENT = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed before", Outcome.NOT_APPENDED)
@@ -26,21 +29,25 @@ _NOT_SENT = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed before
 class _Asked(NamedTuple):
     offsets: Positions
     done: Done | None
+    member: AsMember | None
 
 
 class Commits:
     """The commits of one consumer."""
 
-    def __init__(self, group_id: str, send: Send, background: Background) -> None:
+    def __init__(
+        self, group_id: str, send: Send, background: Background, member: Callable[[], AsMember | None]
+    ) -> None:
         self._group_id = group_id
         self._send = send
+        self._member = member
         self._background = background
         self._asked: list[_Asked] = []
         self._is_sending = False
 
     def add(self, offsets: Positions, done: Done | None) -> None:
         """Commit these; ``done`` is called once, when it is known what became of it."""
-        self._asked.append(_Asked(offsets, done))
+        self._asked.append(_Asked(offsets, done, self._member()))
         if not self._is_sending:
             self._is_sending = True
             self._background.start(self._send_all(), "commit offsets")
@@ -48,13 +55,15 @@ class Commits:
     async def _send_all(self) -> None:
         try:
             while self._asked:
-                asked, self._asked = self._asked, []
+                member, first = next(groupby(self._asked, lambda one: one.member))
+                asked = list(first)
+                self._asked = self._asked[len(asked) :]
                 merged: Positions = {}
                 for one in asked:
                     merged |= one.offsets
                 failed = dict.fromkeys(merged, _CUT_OFF)
                 try:
-                    failed = await self._send(merged)
+                    failed = await self._send(merged, member)
                 finally:
                     self._tell(asked, failed)
         finally:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from strandline.client.described_groups import ListedGroup
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.types import LeaderEpoch, NodeId, Offset
+from strandline.core.types import LeaderEpoch, Offset
 
 
 class ClusterUnreachable(ConnectionError):
@@ -101,7 +101,7 @@ class GroupsIncomplete(Refused):
     ``refusal`` is that of the first node.
     """
 
-    def __init__(self, groups: Sequence[ListedGroup], missing: Mapping[NodeId, Refusal]) -> None:
+    def __init__(self, groups: Sequence[ListedGroup], missing: Mapping[int, Refusal]) -> None:
         first = next(iter(missing.values()))
         why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
         super().__init__(first.code, f"groups may be missing from the list, because nodes do not know theirs: {why}")

@@ -51,7 +51,7 @@ class GroupAdmin:
         }
         groups = [found[group_id] for group_id in sorted(found)]
         missing = {
-            node_id: refusal for node_id, (_, refusal) in zip(asked, answers, strict=True) if refusal is not None
+            int(node_id): refusal for node_id, (_, refusal) in zip(asked, answers, strict=True) if refusal is not None
         }
         if missing:
             raise GroupsIncomplete(groups, missing)

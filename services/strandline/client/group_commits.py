@@ -7,11 +7,11 @@ it is given again. An explicit commit without offsets takes it in, for the user 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from strandline.client.background import Background
-from strandline.client.committed_offsets import CommittedOffsets, OffsetAndMetadata
+from strandline.client.committed_offsets import AsMember, CommittedOffsets, OffsetAndMetadata
 from strandline.client.committing import Commits, Done, Positions
 from strandline.client.cursor import Cursor
 from strandline.client.errors import CommitFailed
@@ -44,7 +44,7 @@ class GroupCommits:
         self._offsets = offsets
         self._fetching = fetching
         self._timeout_ms = timeout_ms
-        self._commits = Commits(offsets.group_id, self._send, background)
+        self._commits = Commits(offsets.group_id, self._send, background, lambda: offsets.member())
         self._hand: dict[Cursor, Offset] = {}
         self._given: set[Cursor] = set()
         # What was asked for by itself last, so that a consumer at rest commits nothing.
@@ -202,8 +202,8 @@ class GroupCommits:
         """
         return await self._offsets.fetch(partitions, deadline_ms=self._timeout_ms)
 
-    async def _send(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, Refusal]:
-        failed = await self._offsets.commit(offsets, deadline_ms=self._timeout_ms)
+    async def _send(self, offsets: Positions, member: AsMember | None) -> dict[TopicPartition, Refusal]:
+        failed = await self._offsets.commit(offsets, member=member, deadline_ms=self._timeout_ms)
         if committed := {tp: one for tp, one in offsets.items() if tp not in failed}:
             self._on_committed(committed)
         return failed

@@ -41,6 +41,9 @@ from datetime import UTC, datetime
 
 VERSION_FOLDER = "v1"
 MANIFEST_FOLDER = "_manifest"
+KAFKA_SOURCE = "_source/kafka.json"
+"""Of an export of Kafka's history, in the folder of its cluster: where the events came from, and by its presence that
+they lack what Kafka does not record."""
 PARQUET = ".parquet"
 JSON_LINES = ".jsonl"
 SUFFIXES = (PARQUET, JSON_LINES)

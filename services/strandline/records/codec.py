@@ -155,6 +155,18 @@ def decode_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES)
     return _parse(*opened) if opened else []
 
 
+def decode_control_batch(batch: Buffer) -> list[Record]:
+    """The records of exactly one control batch, CRC checked: what a log's own machinery wrote, for tools.
+
+    Raises:
+        Refused: as `decode_batch`; CORRUPT_MESSAGE, it is no control batch.
+    """
+    header = _checked(memoryview(batch))
+    if not header.attributes & CONTROL_BIT:
+        raise _corrupt(f"the batch at {header.base_offset} is no control batch")
+    return _parse(*_expanded(memoryview(batch), header, MAX_EXPANDED_BYTES))
+
+
 def iterate_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
     """As `decode_batch`, one record after another: for a reader that may stop early.
 
@@ -187,13 +199,21 @@ def _check(view: memoryview, header: BatchHeader) -> None:
 def _opened(batch: Buffer, max_expanded_bytes: int) -> tuple[Buffer, BatchHeader] | None:
     """A batch that was checked, its records not compressed any more; None for a control batch."""
     view = memoryview(batch)
+    header = _checked(view)
+    return None if header.attributes & CONTROL_BIT else _expanded(view, header, max_expanded_bytes)
+
+
+def _checked(view: memoryview) -> BatchHeader:
+    """The header of exactly one sound batch."""
     size = batch_size_bytes(view, 0, _NO_LIMIT_BYTES)
     header = parse_header(view)
     _check(view[:size], header)
     if size != len(view):
         raise _corrupt(f"{len(view) - size} bytes follow the batch; cut them off")
-    if header.attributes & CONTROL_BIT:
-        return None
+    return header
+
+
+def _expanded(view: memoryview, header: BatchHeader, max_expanded_bytes: int) -> tuple[Buffer, BatchHeader]:
     if codec := codec_of(header):
         body = expand(codec, view[HEADER_BYTES:], max_expanded_bytes)
         return _rebuilt(view, Compression.NONE, body), header

@@ -5,6 +5,7 @@ Invariant: each value is committed once in a run, so a read shows whose commit i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class Committer(Client):
         self.stopped = False
         self._next = 1
         self._offset_of = world.tps[0]
+        self.open: Committed | None = None
+        """The commit that is not answered; a read may show it all the same."""
 
     def start(self) -> None:
         """Go on after a while."""
@@ -53,7 +56,8 @@ class Committer(Client):
             self._next += 1
             offset = OffsetToCommit(self._offset_of, Offset(value))
             request: Any = OffsetCommit(group_id=group, offsets=(offset,))
-            answered = partial(self._committed, group, value, begun_us)
+            self.open = Committed(group, value, begun_us, None, CommitOutcome.UNKNOWN)
+            answered = partial(self._committed, self.open)
         else:
             newest = not self.draw.chance(300)
             request = OffsetFetch(group_id=group, partitions=(self._offset_of,), require_stable=newest)
@@ -66,10 +70,10 @@ class Committer(Client):
 
         self.world.network.call(self, int(leader), serve, answered, deadline_us=DEADLINE_US)
 
-    def _committed(self, group: str, value: int, begun_us: int, answer: Any) -> None:
+    def _committed(self, sent: Committed, answer: Any) -> None:
         outcome = self._outcome(answer)
-        now_us = self.world.timeline.now_us
-        self.world.group_history.append(Committed(group, value, begun_us, now_us, outcome))
+        self.world.group_history.append(replace(sent, completed_us=self.world.timeline.now_us, outcome=outcome))
+        self.open = None
         self.world.coverage.saw(f"group commit {outcome}")
         self.start()
 

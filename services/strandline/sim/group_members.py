@@ -12,7 +12,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.events import CoordinatorAsked
 from strandline.core.group_messages import OffsetCommit, OffsetFetch, OffsetsCommitted, OffsetsFetched, OffsetToCommit
 from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat, HeartbeatAnswered
-from strandline.core.types import Offset, TopicPartition
+from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.sim.clients import Client
 from strandline.sim.committed import Broken
 from strandline.sim.group_history import CommitOutcome
@@ -63,6 +63,7 @@ class GroupMember(Client):
         self.is_calm = False
         self.is_member = False
         self.instance_id = f"i{number}" if self.draw.chance(300) else None
+        self._coordinator_epoch: LeaderEpoch | None = None
         self._slow = self.draw.chance(250)
         self._life = 0
         self._serial = 0
@@ -84,6 +85,18 @@ class GroupMember(Client):
     @property
     def _now_us(self) -> int:
         return self.world.timeline.now_us
+
+    def leader(self) -> NodeId | None:
+        """Who coordinates the group, and in which epoch, as far as this member knows."""
+        if self._leader is None:
+            self._coordinator_epoch = self.world.leader_epoch_of(self.tp)
+        return super().leader()
+
+    def _known_epoch(self) -> LeaderEpoch | None:
+        """What every request names that changes something, as production's client does: else a late copy that reaches
+        a later coordinator would count (TR41)."""
+        self.leader()
+        return self._coordinator_epoch
 
     def _share(self, tp: TopicPartition) -> Share:
         return Share(self.group_id, tp.topic_id, tp.partition)
@@ -132,6 +145,7 @@ class GroupMember(Client):
             subscribed_topic_names=("lines", "short") if joins else None,
             rebalance_timeout_ms=REBALANCE_MS if joins else None,
             session_timeout_ms=SESSION_MS if joins else None,
+            coordinator_epoch=self._known_epoch(),
             sequence=self._sequence,
         )
         self._ask(request, lambda answer: self._heard(life, now_us, request, answer))
@@ -267,6 +281,7 @@ class GroupMember(Client):
             offsets=(OffsetToCommit(tp, Offset(position), None, serial),),
             member_id=self.member_id,
             member_epoch=self.epoch,
+            coordinator_epoch=self._known_epoch(),
             sequence=self._commit_sequence,
         )
 

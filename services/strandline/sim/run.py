@@ -114,7 +114,8 @@ def _run(world: World) -> None:
 
 def _explain_groups(world: World) -> None:
     """What clients of groups saw is explained (I30), and every coordinator serves soon (L12)."""
-    if wrong := group_anomalies(world.group_history):
+    open_commits = [committer.open for committer in world.committers if committer.open is not None]
+    if wrong := group_anomalies([*world.group_history, *open_commits]):
         raise Broken("I30", wrong[0])
     deadline_us = world.timeline.now_us + SERVES_WITHIN_US
     # Leadership may have moved a moment ago, and a load takes a while.

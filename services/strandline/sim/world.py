@@ -16,7 +16,7 @@ from strandline.core.events import Event
 from strandline.core.messages import OffsetAnswer
 from strandline.core.timings import NodeTimings
 from strandline.core.topic_configs import MIN_ISR
-from strandline.core.types import Acks, NodeId, Rules, TopicPartition
+from strandline.core.types import Acks, LeaderEpoch, NodeId, Rules, TopicPartition
 from strandline.sim import coordinators
 from strandline.sim.build import PRODUCTION, Build
 from strandline.sim.checks import Checks
@@ -254,6 +254,11 @@ class World:
         """What a client learns when it refreshes its metadata."""
         image = self.checks.metadata.partitions.get(tp)
         return image.leader if image is not None else None
+
+    def leader_epoch_of(self, tp: TopicPartition) -> LeaderEpoch | None:
+        """The leader epoch in which `leader_of` leads."""
+        image = self.checks.metadata.partitions.get(tp)
+        return image.leader_epoch if image is not None else None
 
     def log_start(self, tp: TopicPartition) -> int:
         """Where the leader's log begins now: the answer to a client that asks for the earliest offset."""

@@ -169,7 +169,7 @@ class StatDescription(_message.Message):
     READS_SAMPLES_FIELD_NUMBER: _builtins.int
     ONLY_CLUSTER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """Its id, s01 to s20."""
+    """Its id: s01, s02 and so on."""
     name: _builtins.str
     """Its name, which Query and SubmitRun take as well."""
     title: _builtins.str

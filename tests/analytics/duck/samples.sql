@@ -75,3 +75,51 @@ CREATE TABLE local_samples AS
 SELECT $KEY, topic, leader_epoch, node_id, incarnation, seq, hw, ts_wall_us
 FROM raw_samples WHERE event_type = 'LOCAL_SAMPLE'
 QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1;
+
+-- What groups have committed, each report once, in controller time.
+CREATE TABLE commits AS
+WITH rows AS (
+  SELECT cluster_id, topic_id, partition, node_id, incarnation, seq, ts_wall_us, group_id, committed, n_commits, n_error
+  FROM raw_samples WHERE event_type = 'GROUP_OFFSETS' AND partition IS NOT NULL
+  QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1
+), timed AS (
+  SELECT r.*, ts_wall_us - coalesce(c.offset_us, 0) AS own_us FROM rows r ASOF LEFT JOIN clocks c
+    ON c.cluster_id = r.cluster_id AND c.clock_node = r.node_id AND r.ts_wall_us >= c.own_us
+)
+SELECT $KEY, topic, group_id, node_id, incarnation, seq, committed, n_commits, n_error,
+  max(own_us) OVER (PARTITION BY $KEY, group_id, node_id, incarnation ORDER BY seq) AS t
+FROM timed JOIN groups USING ($KEY);
+
+-- Where a group stands beside the HW: between two moments at which anything changed, what held at the first of them. A
+-- report of a group is believed until the next one, and for three minutes; the HW as its leader's look is, and within a
+-- look it is what the leader's looks and advances have reached so far.
+CREATE TABLE lag_spans AS
+WITH reported AS (
+  SELECT $KEY, topic, group_id, committed, t AS t0, least(lead(t) OVER (PARTITION BY $KEY, group_id
+    ORDER BY t, node_id, incarnation, seq), t + 180000000) AS t1
+  FROM commits
+), held AS (SELECT * FROM reported WHERE t1 > t0),
+rises AS (
+  SELECT $KEY, leader_epoch, node_id, incarnation, t0 AS at_us, hw FROM own_looks
+  UNION ALL SELECT $KEY, leader_epoch, node_id, incarnation, last_us, new_hw FROM moved
+), tops AS (
+  SELECT $KEY, leader_epoch, node_id, incarnation, at_us, max(max(hw)) OVER (
+    PARTITION BY $KEY, leader_epoch, node_id, incarnation ORDER BY at_us) AS hw
+  FROM rises GROUP BY $KEY, leader_epoch, node_id, incarnation, at_us
+), changes AS (
+  SELECT $KEY, at_us FROM tops UNION SELECT $KEY, unnest([t0, t1]) FROM own_looks
+), cuts AS (
+  SELECT $KEY, topic, group_id, unnest([t0, t1]) AS at_us FROM held
+  UNION SELECT $KEY, topic, group_id, at_us FROM changes JOIN (SELECT DISTINCT $KEY, topic, group_id FROM held) g USING ($KEY)
+), spans AS (
+  SELECT $KEY, topic, group_id, at_us AS t0, lead(at_us) OVER (PARTITION BY $KEY, group_id ORDER BY at_us) AS t1 FROM cuts
+)
+SELECT s.cluster_id, s.topic_id, s.partition, s.topic, s.group_id, s.t0, s.t1, p.hw, h.committed
+FROM spans s
+ASOF JOIN held h ON h.cluster_id = s.cluster_id AND h.topic_id = s.topic_id AND h.partition = s.partition
+  AND h.group_id = s.group_id AND s.t0 >= h.t0
+ASOF JOIN own_looks o ON o.cluster_id = s.cluster_id AND o.topic_id = s.topic_id AND o.partition = s.partition
+  AND s.t0 >= o.t0
+ASOF JOIN tops p ON p.cluster_id = s.cluster_id AND p.topic_id = s.topic_id AND p.partition = s.partition
+  AND p.leader_epoch = o.leader_epoch AND p.node_id = o.node_id AND p.incarnation = o.incarnation AND s.t0 >= p.at_us
+WHERE s.t1 <= h.t1 AND s.t1 <= o.t1 AND h.committed IS NOT NULL;

@@ -150,3 +150,37 @@ ASOF LEFT JOIN clocks c ON s.cluster_id = c.cluster_id AND s.starter = c.clock_n
 WHERE term_leader IS NOT NULL;
 
 CREATE TABLE groups AS SELECT DISTINCT $KEY, topic FROM control_rows;
+
+-- What coordinators reported of groups and members, in controller time, in the order of their epochs and numbers. What
+-- one reported at or after the end of its term is left out.
+CREATE TABLE group_rows AS
+WITH rows AS (
+  SELECT cluster_id, topic_id, partition, event_type, node_id, leader_epoch, incarnation, seq, ts_wall_us, group_id,
+    old_state, new_state, n_members, member_id, assigned
+  FROM transitions WHERE event_type IN ('GROUP_CHANGE', 'MEMBER_CHANGE') AND partition IS NOT NULL
+), timed AS (
+  SELECT r.*, ts_wall_us - coalesce(c.offset_us, 0) AS at_us FROM rows r ASOF LEFT JOIN clocks c
+    ON c.cluster_id = r.cluster_id AND c.clock_node = r.node_id AND r.ts_wall_us >= c.own_us
+)
+SELECT timed.*, max(at_us) OVER so_far AS t, row_number() OVER so_far AS place
+FROM timed LEFT JOIN terms USING ($KEY, leader_epoch) WHERE at_us < coalesce(term_end, $FOREVER)
+WINDOW so_far AS (PARTITION BY $KEY, group_id ORDER BY leader_epoch, incarnation, seq);
+
+CREATE TABLE heard AS SELECT $KEY, max(t1) AS heard_us FROM states GROUP BY $KEY;
+
+-- Which member had which partition; times that touch are one.
+CREATE TABLE owned AS
+WITH held AS (
+  SELECT cluster_id, group_id, member_id, unnest(assigned) AS named, t AS t0,
+    coalesce(lead(t) OVER (PARTITION BY $KEY, group_id, member_id ORDER BY place), heard_us) AS t1
+  FROM group_rows LEFT JOIN heard USING ($KEY) WHERE event_type = 'MEMBER_CHANGE'
+), placed AS (
+  SELECT cluster_id, split_part(named, ':', 1) AS topic_id, split_part(named, ':', 2)::INTEGER AS partition, group_id,
+    member_id, t0, t1 FROM held WHERE t1 > t0
+), apart AS (
+  SELECT *, CASE WHEN t0 <= max(t1) OVER (PARTITION BY $KEY, group_id, member_id ORDER BY t0, t1
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) THEN 0 ELSE 1 END AS begins FROM placed
+), numbered AS (
+  SELECT *, sum(begins) OVER (PARTITION BY $KEY, group_id, member_id ORDER BY t0, t1) AS run FROM apart
+)
+SELECT $KEY, group_id, member_id, min(t0) AS t0, max(t1) AS t1 FROM numbered GROUP BY $KEY, group_id, member_id, run;

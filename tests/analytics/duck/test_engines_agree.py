@@ -10,9 +10,12 @@ from day.shape import HOUR, Shape
 from day.written import write_day
 from oracle import Oracle, differences
 from pyspark.sql import SparkSession
+from random_groups import random_groups
 from scanned import datasets
+from written_export import write_export
 
 from strandline.export.encoding import ExportFormat
+from strandline.export.schema import COLUMNS
 from strandline.sim.exporting import ExportingTrace
 from strandline.sim.profiles import PROFILES
 from strandline.sim.run import run_world
@@ -28,6 +31,8 @@ from strandline_analytics.stats.definition import result
 SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
 SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
 SEED = 7
+GROUP_SEEDS = range(4)
+_BLANK = dict.fromkeys(column.name for column in COLUMNS)
 
 # The first query waits for the JVM to start and to warm up, which takes minutes on a loaded two-core machine.
 pytestmark = pytest.mark.timeout(600)
@@ -35,7 +40,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two clusters in one folder: a generated day, with its flaws, and a simulated run of real cores."""
+    """A generated day, with its flaws, a simulated run of real cores, and clusters with groups, in one folder."""
     folder = tmp_path_factory.mktemp("exports")
     write_day(SHAPE, folder, compacted=False)
     trace = ExportingTrace(folder, ExportFormat.PARQUET)
@@ -43,6 +48,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace.watch(world)
     run_world(world)
     trace.close()
+    for seed in GROUP_SEEDS:
+        for rows in random_groups(seed, f"groups-{seed}"):
+            write_export(folder, [_BLANK | row for row in rows])
     return folder
 
 
@@ -73,10 +81,20 @@ def test_both_engines_give_the_same_rows(name: str, tables: Silver, oracle: Orac
 
 
 def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
-    """The results contain the simulated cluster, so that an input that is not read is detected."""
+    """The results contain every cluster, so that an input that is not read is detected."""
     clusters = {row["cluster_id"] for row in oracle.rows(ALL["s08"])}
 
-    assert len(clusters) == 2
+    assert len(clusters) == 2 + len(GROUP_SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("s21", "ahead_us"), ("s22", "estimated_us"), ("s22", "at_least_us"), ("s23", "rebalances"), ("s23", "unfinished"),
+     ("s24", "episodes"), ("s25", "refused"), ("s25", "unowned")],
+)  # fmt: skip
+def test_everything_about_groups_occurs(name: str, column: str, oracle: Oracle) -> None:
+    """What the random histories are for is in them, or two engines would agree about nothing."""
+    assert any(row[column] for row in oracle.rows(ALL[name]))
 
 
 @pytest.fixture(scope="module")

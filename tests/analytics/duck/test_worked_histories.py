@@ -20,8 +20,20 @@ from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
-REPORTED = ("alone", "lag", "newer_types", "planned", "unclean", "unknown_losses", "zombies")
-"""Histories in which something is not known, and how each engine says so; and one of planned and other causes."""
+REPORTED = (
+    "alone",
+    "group_lag",
+    "lag",
+    "newer_types",
+    "planned",
+    "rebalances",
+    "stuck",
+    "unclean",
+    "unknown_losses",
+    "zombies",
+)
+"""Histories in which something is not known, and how each engine says so; one of planned and other causes;
+and those of consumer groups."""
 SCOPE = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)
 
 pytestmark = pytest.mark.timeout(600)

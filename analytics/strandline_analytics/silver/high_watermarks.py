@@ -1,0 +1,58 @@
+"""How the high watermark of a partition rose: looks of its leader, and its advances between them.
+
+A look says where the HW stands, and for how long that is believed (`silver.looks`). An advance of the same leader
+within that time says since when it stands higher: as of its last step, for advances that were joined.
+
+Invariant: nothing is known where no look is believed; an advance makes known time finer and never longer.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.places import PLACE, place
+from strandline_analytics.silver.tables import Silver
+
+_LEADER = (PLACE, "leader_epoch", "node_id", "incarnation")
+
+
+def advances(silver: Silver) -> DataFrame:
+    """HW_ADVANCE rows with ``PLACE``, ``first_us`` and ``last_us`` in the controller's time; copies are among them."""
+
+    def make() -> DataFrame:
+        rows = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
+        rows = rows.select(*PARTITION_KEY, *_LEADER[1:], "old_hw", "new_hw", "first_us", "last_us")
+        rows = in_controller_time(rows, silver.clocks, "node_id", "last_us", "first_us")
+        return rows.select(place(), *_LEADER[1:], "old_hw", "new_hw", "first_us", "last_us")
+
+    return silver.plan(("advances",), make)
+
+
+def hw_steps(silver: Silver, places: DataFrame) -> DataFrame:
+    """The HW as a step function: PLACE, hw, and [t0, t1), in which it is known to stand there.
+
+    Args:
+        places: the partitions that are asked about, each ``PLACE`` once: looks of the others, which may be most, are
+            not sorted.
+    """
+    none = F.lit(None).cast("bigint")
+    seen = silver.leaders_looks.select(*_LEADER, "hw", F.col("t0").alias("_at"), F.col("t1").alias("_until"))
+    moved = advances(silver).select(
+        *_LEADER, F.col("new_hw").alias("hw"), F.col("last_us").alias("_at"), none.alias("_until")
+    )
+    # The one shuffle: what follows is ordered within a partition of a topic.
+    both = seen.unionByName(moved).join(F.broadcast(places), PLACE, "left_semi").repartition(PLACE)
+    order = Window.partitionBy(*_LEADER).orderBy("_at", "hw")
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    steps = both.select(
+        PLACE,
+        # It never goes back within a leader epoch.
+        F.max("hw").over(so_far).alias("hw"),
+        F.col("_at").alias("t0"),
+        F.least(F.lead("_at").over(order), F.last("_until", ignorenulls=True).over(so_far)).alias("t1"),
+        F.last("_until", ignorenulls=True).over(so_far).alias("_believed"),
+    )
+    return steps.where("_believed IS NOT NULL AND t1 > t0").drop("_believed")

@@ -1,0 +1,97 @@
+"""S22: how many seconds a consumer group was behind.
+
+age(t) = t - when the HW first passed the offset that the group committed, 0 while the HW is not above it: for how long
+the oldest record that the group had not read could have been read. It follows from the steps of the HW, and no record
+is read for it. Inside an interval it rises with slope 1, so its integral is exact, as in S3.
+
+Where nothing reported a HW at or below the committed offset, the HW had passed it before anything that was read: only a
+lower bound of the age is known, and the time is in no other figure.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from strandline_analytics.scope import Scope
+from strandline_analytics.silver.first_above import first_above
+from strandline_analytics.silver.group_lags import group_lags
+from strandline_analytics.silver.high_watermarks import advances
+from strandline_analytics.silver.places import GROUP, PLACE
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.stats.definition import Statistic, Value
+
+
+def compute(silver: Silver, scope: Scope) -> DataFrame:
+    """Mean and maximum of the age; ``known_us`` is the time in which it is known exactly."""
+    by = [*GROUP, "group_id"]
+    lags = ages(silver)
+    is_behind = F.col("hw") > F.col("committed")
+    rows = lags.withColumn("_known", ~is_behind | F.col("is_exact")).withColumn(
+        "_since", F.when(is_behind, F.col("since"))
+    )
+    pieces = scope.clip(silver.grouped(rows, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
+    aged = F.col("t1") - F.col("_since")
+    doubled = (F.col("t0") + F.col("t1") - 2 * F.col("_since")).cast("decimal(38,0)") * F.col("dur")
+    known = F.sum(F.when(F.col("_known"), F.col("dur")).otherwise(0))
+    integral = F.coalesce(F.sum(F.when(F.col("_known"), doubled)), F.lit(0)).cast("double")
+    figures = pieces.groupBy(*by).agg(
+        known.alias("known_us"),
+        F.when(known > 0, integral / (2 * known)).alias("mean_us"),
+        F.max(F.when(F.col("_known"), F.coalesce(aged, F.lit(0)))).alias("max_us"),
+        F.sum(F.when(F.col("_known") & F.col("_since").isNotNull() & F.col("is_estimated"), F.col("dur")).otherwise(0))
+        .alias("estimated_us"),
+        F.max(F.when(~F.col("_known"), aged)).alias("at_least_us"),
+    )  # fmt: skip
+    return silver.named(figures, scope)
+
+
+def ages(silver: Silver) -> DataFrame:
+    """`group_lags` with ``since``, when the HW was first seen above the committed offset.
+
+    ``is_exact``: a HW at or below it had been reported by then; else ``since`` is only the first that was read.
+    ``is_estimated``: no advance over the offset was reported, but a look that is above it.
+    """
+    lags = group_lags(silver)
+    asked = lags.select(PLACE, F.col("committed").alias("_offset")).distinct()
+    read = F.broadcast(asked.select(PLACE).distinct())
+    looks = silver.leaders_looks.select(PLACE, F.col("hw").alias("_offset"), F.col("t0").alias("_at"))
+    looks = looks.join(read, PLACE, "left_semi")
+    moved = advances(silver).join(read, PLACE, "left_semi")
+    risen = moved.select(PLACE, F.col("new_hw").alias("_offset"), F.struct("last_us", "first_us").alias("_at"))
+    # At or below an offset is above the one before it, seen from the other side.
+    below = looks.unionByName(moved.select(PLACE, F.col("old_hw").alias("_offset"), F.col("first_us").alias("_at")))
+    below = below.withColumn("_offset", -F.col("_offset"))
+    lower = first_above(below, asked.withColumn("_offset", -F.col("_offset") - 1), [PLACE], found="_lower")
+    lower = lower.withColumn("_offset", -F.col("_offset") - 1)
+    found = first_above(looks, asked, [PLACE], found="_look")
+    found = found.join(first_above(risen, asked, [PLACE], found="_rise"), [PLACE, "_offset"])
+    found = found.join(lower, [PLACE, "_offset"])
+    since = F.least("_look", "_rise.last_us")
+    looked = F.col("_rise").isNull() | (F.col("_look") < F.col("_rise.first_us"))
+    found = found.select(
+        PLACE,
+        F.col("_offset").alias("committed"),
+        since.alias("since"),
+        F.coalesce(F.col("_lower") <= since, F.lit(False)).alias("is_exact"),
+        F.coalesce(looked, F.lit(False)).alias("is_estimated"),
+    )
+    return lags.join(found, [PLACE, "committed"], "left")
+
+
+STATISTIC = Statistic(
+    id="s22",
+    name="group_lag_time",
+    title="Group lag, time",
+    headline="max_us",
+    extra=(Value("group_id", "string", "", "the consumer group; null where none committed an offset"),),
+    values=(
+        Value("mean_us", "double", "us", "time-weighted mean time since the HW passed the committed offset, 0 if not"),
+        Value("max_us", "bigint", "us", "longest such time, the left limit at the end of an interval"),
+        Value("estimated_us", "bigint", "us", "for how long it counts from a look: no advance over it was reported"),
+        Value("at_least_us", "bigint", "us", "longest time of which only this lower bound is known; in no figure"),
+    ),
+    compute=compute,
+    reads_samples=True,
+    of_groups=True,
+)

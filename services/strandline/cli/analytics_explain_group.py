@@ -1,0 +1,88 @@
+"""`strandline analytics explain --group G --at TIME`: why a consumer group stood still at a moment.
+
+Invariant: several clusters with such a group are listed and none is chosen; what no event reports is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from strandline.cli.analytics_options import Shown, existing, moment_us, time_text
+from strandline.cli.analytics_session import check_installed, spark_session
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
+from strandline.cli.output import Column, Format, print_document, show
+
+if TYPE_CHECKING:
+    from strandline_analytics.explain.link import Chain
+    from strandline_analytics.explain.standstill import Standstill
+
+_LINKS = [
+    Column("time", "time (UTC)"),
+    Column("name", "link"),
+    Column("who", "reported by"),
+    Column("reported", "what"),
+    Column("cause", "cause"),
+]
+
+
+def explain_group(
+    group_id: str,
+    at: str | None,
+    own: list[str],
+    cluster: str | None,
+    memory: str,
+    form: Format,
+    show_chain: Callable[[Chain], None],
+) -> None:
+    """Ask and show; ``show_chain`` shows the stall of a partition.
+
+    Raises:
+        typer.BadParameter: no moment was named.
+    """
+    at_us = moment_us(at, "--at")
+    if at_us is None:
+        raise typer.BadParameter("--group: name the moment with --at, for instance --at 2026-11-21T10:00:00Z")
+    check_installed()
+    from strandline_analytics.explain.ask_group import AskedGroup, standstill
+
+    with spark_session(memory, inputs=own) as spark:
+        from strandline_analytics.sources.exports import open_exports
+
+        silver = open_exports(spark, existing(own), cluster_id=cluster)
+        found = standstill(silver, AskedGroup(group_id=group_id, at_us=at_us, cluster_id=cluster))
+        if isinstance(found, list):
+            raise fail(CommandFailed(_not_one(group_id, found), EXIT_REFUSED))
+        _show(found, form, show_chain)
+
+
+def _not_one(group_id: str, clusters: list[str]) -> str:
+    if clusters:
+        return f"group {group_id} is there in several clusters; name one with --cluster: {', '.join(clusters)}"
+    return f"no event of a group {group_id} was read; see: strandline analytics stats s21"
+
+
+def _show(found: Standstill, form: Format, show_chain: Callable[[Chain], None]) -> None:
+    links = [asdict(link) | {"time": time_text(link.t_us)} for link in found.links]
+    if form is not Format.TABLE:
+        lists = {"reasons": list(found.reasons), "links": links, "missing": list(found.missing)}
+        chains = [asdict(chain) for chain in found.stalls]
+        print_document(asdict(found) | {"at": time_text(found.at_us), "stalls": chains} | lists, form)
+        return
+    typer.echo(f"group {found.group_id} at {time_text(found.at_us)}:")
+    for reason in found.reasons:
+        typer.echo(f"- {reason}")
+    if links:
+        show(links, _LINKS, Format.TABLE)
+    for missing in found.missing:
+        typer.echo(f"not known: {missing}")
+    for chain in found.stalls:
+        show_chain(chain)
+
+
+def form_of(output: Shown) -> Format:
+    """The form in which an explanation is shown; it has no wide one."""
+    return Format.TABLE if output is Shown.WIDE else Format(output.value)

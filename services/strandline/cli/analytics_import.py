@@ -1,0 +1,182 @@
+"""`strandline analytics import ...`: makes an export of what another system left behind; needs no Spark and no JVM.
+
+Invariant: sources are read only, and an export is written where nothing is yet.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
+from strandline.cli.moments import time_text
+
+if TYPE_CHECKING:
+    from strandline.export.destination import Destination
+    from strandline.kafka.history.importing import Assumed, Import, Imported
+    from strandline.kafka.history.log_files import Copy
+
+app = typer.Typer(help="Make an export of what another system left behind.", no_args_is_help=True)
+
+_MIN_ISR, _LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
+
+
+@app.callback()
+def _only_a_group() -> None:
+    """Make an export of what another system left behind."""
+
+
+@app.command()
+def kafka(
+    metadata_log: Annotated[
+        list[Path],
+        typer.Option(
+            "--metadata-log",
+            metavar="DIR",
+            help="A log.dir of a KRaft controller, or its folder __cluster_metadata-0; repeat it for each node.",
+        ),
+    ],
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
+    ] = "",
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", help="Where no meta.properties beside a log names the cluster.")
+    ] = None,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assume",
+            metavar="KEY=VALUE",
+            help=f"What the log does not tell: {_MIN_ISR} of the brokers' files, {_LAG_TIME}. Repeatable.",
+        ),
+    ] = None,
+    trust_tail: Annotated[
+        bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
+    ] = False,
+    inspect: Annotated[
+        bool, typer.Option("--inspect", help="Only say what the logs hold and how far it is proved; write nothing.")
+    ] = False,
+) -> None:
+    """Import the metadata log of an Apache Kafka cluster (KRaft, 3.3 to 4.3) as state events.
+
+    Partitions, leaders, ISRs, registrations and fences, min.insync.replicas: every committed change since the first
+    offset that is kept, with its cause where the log tells it. Give the logs of most controllers: what only one of them
+    holds, and no snapshot contains, may not be committed, and is left out. Then: strandline analytics report -i EXPORT
+    """
+    assumed = _assumed(assume or [])
+    if not inspect and not out:
+        raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
+    with _failures_told(out):
+        copies, work = _opened(metadata_log, cluster_id, assumed, trust_tail)
+        _tell_sources(copies, work)
+        if inspect:
+            return
+        if work.result.proof.proved_end <= work.result.proof.first_offset:
+            raise CommandFailed("--metadata-log: nothing of it is proved to be committed, so nothing is written")
+        destination = _empty_destination(out)
+        with _progress(work):
+            done = work.write(destination)
+        _tell(done, out)
+
+
+def _opened(
+    directories: list[Path], cluster_id: str | None, assumed: Assumed, trust_tail: bool
+) -> tuple[list[Copy], Import]:
+    from strandline.kafka.history.importing import Import, cluster_of
+    from strandline.kafka.history.log_files import open_copy
+
+    copies = [open_copy(directory) for directory in directories]
+    cluster = cluster_of(copies, cluster_id)
+    return copies, Import(copies, cluster, assumed=assumed, trust_tail=trust_tail, said=_progress_of_records)
+
+
+def _assumed(pairs: list[str]) -> Assumed:
+    from strandline.kafka.history.importing import Assumed
+
+    found: dict[str, int] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if key not in (_MIN_ISR, _LAG_TIME):
+            raise typer.BadParameter(f"--assume: {key!r} cannot be assumed; known are {_MIN_ISR} and {_LAG_TIME}")
+        if not (value.isascii() and value.isdigit() and 0 < int(value) < 1 << 31):
+            raise typer.BadParameter(f"--assume: {key}={value} must be a positive whole number, as {key}=2")
+        found[key] = int(value)
+    return Assumed(min_isr=found.get(_MIN_ISR), lag_time_max_ms=found.get(_LAG_TIME))
+
+
+def _empty_destination(out: str) -> Destination:
+    from strandline.export.destination import open_destination
+
+    try:
+        destination = open_destination(out)
+    except ValueError as error:
+        raise CommandFailed(f"--out: {error}", EXIT_UNREACHABLE) from error
+    if next(destination.names(""), None) is not None:
+        raise CommandFailed(f"--out: {out} is not empty, and one import is one export; name another", EXIT_REFUSED)
+    return destination
+
+
+@contextmanager
+def _failures_told(out: str) -> Iterator[None]:
+    from strandline.kafka.history.wire import Unreadable
+
+    try:
+        yield
+    except CommandFailed as failure:
+        raise fail(failure) from failure
+    except Unreadable as error:
+        raise fail(CommandFailed(f"--metadata-log: {error}", EXIT_REFUSED)) from error
+    except OSError as error:
+        where = error.filename or out
+        raise fail(CommandFailed(f"{where}: {error.strerror or error}", EXIT_UNREACHABLE)) from error
+
+
+def _progress_of_records(records: int) -> None:
+    if sys.stderr.isatty():
+        typer.echo(f"\rstrandline: {records:,} records", nl=False, err=True)
+
+
+@contextmanager
+def _progress(work: Import) -> Iterator[None]:
+    yield
+    if sys.stderr.isatty() and work.result.records >= 10_000:
+        typer.echo("", err=True)
+
+
+def _tell_sources(copies: list[Copy], work: Import) -> None:
+    proof = work.result.proof
+    for copy in copies:
+        tail = f", {copy.tail_bytes} bytes at its end are no whole batch" if copy.tail_bytes else ""
+        typer.echo(f"{copy.name}: {len(copy.segments)} segments, {len(copy.snapshots)} snapshots{tail}")
+    for note in proof.notes:
+        typer.echo(f"strandline: note: {note}", err=True)
+    voters = ", ".join(map(str, sorted(proof.voters))) or "not known"
+    typer.echo(
+        f"cluster {work.result.cluster_id}: offsets {proof.first_offset} to {proof.end_offset}, "
+        f"committed up to {proof.proved_end}; voters {voters}"
+    )
+    if proof.proved_end < proof.end_offset:
+        typer.echo(
+            f"strandline: note: {proof.end_offset - proof.proved_end} records at the end are not proved to be "
+            "committed and are left out; give the logs of most voters, each with its meta.properties, or --trust-tail",
+            err=True,
+        )
+
+
+def _tell(done: Imported, out: str) -> None:
+    if done.first_ms is not None and done.last_ms is not None:
+        span = f", {time_text(done.first_ms * 1_000)} to {time_text(done.last_ms * 1_000)}"
+    else:
+        span = ""
+    typer.echo(f"{done.records:,} records{span}: {done.rows:,} events in {done.files} files of {out}")
+    if done.unknown:
+        several = "; ".join(f"{count} of {name}" for name, count in sorted(done.unknown.items()))
+        typer.echo(f"strandline: note: left out, and counted as gaps of the export: {several}", err=True)
+    if done.dropped_of_transaction:
+        lost = done.dropped_of_transaction
+        typer.echo(f"strandline: note: {lost} records of transactions without an end are left out", err=True)

@@ -1,0 +1,1 @@
+"""What belongs to Apache Kafka's world, apart from the records that both systems share."""

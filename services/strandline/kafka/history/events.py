@@ -1,0 +1,205 @@
+"""Facts of the metadata log as state events, in the names and meanings of `export/schema.py` (A.3, A.5b).
+
+What Kafka does not write down is null here: a leader's view, positions of replicas, times of heartbeats. Nothing of it
+is put together from other facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from strandline.core.state_events import (
+    ConfigChange,
+    ControllerDecision,
+    IsrChange,
+    LeaderChange,
+    Member,
+    NodeSession,
+    Number,
+    StateEvent,
+    StateSnapshot,
+)
+from strandline.core.types import NodeId, TopicPartition
+from strandline.kafka.history.causes import CONTROLLER, Why
+from strandline.kafka.history.facts import (
+    Changed,
+    Configured,
+    ControllerElected,
+    Created,
+    Deleted,
+    Fact,
+    Fenced,
+    Registered,
+    Restated,
+    ShutdownBegan,
+    Unfenced,
+    Unregistered,
+)
+from strandline.kafka.history.state import Partition
+
+NOT_RECORDED = ""
+"""A cause that Kafka does not write down; its column stays null."""
+UNKNOWN_MIN_ISR = Number(-1)
+"""A minimum that the log does not tell; its column stays null."""
+_CREATED = "created"
+_NOT_TOLD = Why(None, CONTROLLER)
+
+
+class Told(NamedTuple):
+    """One event, the partition that it is about, and what has no column of its own."""
+
+    tp: TopicPartition | None
+    event: StateEvent
+    ext: dict[str, str] = {}  # noqa: RUF012 - never changed
+    topic: str | None = None
+    """The name of a topic that is gone."""
+
+
+def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: int | None) -> Iterator[Told]:
+    """The events of one fact; none for what nothing is exported of.
+
+    Args:
+        why: of a change of a partition, by `causes_of`.
+        lag_time_max_ms: replica.lag.time.max.ms, if it is known.
+    """
+    match fact:
+        case Created(partition, min_isr):
+            config = _config(partition, min_isr, meta_offset)
+            yield Told(partition.tp, config._replace(topic_created=True, lag_time_max_ms=lag_time_max_ms))
+            yield snapshot(partition, min_isr, meta_offset)
+            yield Told(partition.tp, _first_leader(fact, meta_offset))
+        case Changed():
+            yield from _changed(fact, why or _NOT_TOLD, meta_offset)
+        case Restated(partition, min_isr):
+            yield snapshot(partition, min_isr, meta_offset)
+        case Configured(partition, min_isr):
+            yield Told(partition.tp, _config(partition, min_isr, meta_offset))
+        case Deleted(partition, min_isr, topic):
+            yield Told(partition.tp, _config(partition, min_isr, meta_offset)._replace(topic_deleted=True), topic=topic)
+        case Registered(broker_id, rack, _, is_fast_restart):
+            ext = {"fast_restart": "true"} if is_fast_restart else {}
+            yield Told(None, NodeSession(broker_id, "register", NOT_RECORDED, None, rack, meta_offset), ext)
+        case Fenced(broker_id, rack):
+            yield Told(None, NodeSession(broker_id, "fence", NOT_RECORDED, None, rack, meta_offset))
+            yield _decision("fence", fact, f"node {broker_id}", meta_offset)
+        case Unfenced(broker_id, rack):
+            yield Told(None, NodeSession(broker_id, "unfence", NOT_RECORDED, None, rack, meta_offset))
+        case Unregistered(broker_id, rack):
+            yield Told(None, NodeSession(broker_id, "unregister", NOT_RECORDED, None, rack, meta_offset))
+        case ShutdownBegan(broker_id):
+            yield _decision("controlled_shutdown", fact, f"node {broker_id}", meta_offset)
+        case ControllerElected(leader_id):
+            yield _decision("controller_elected", fact, f"controller {leader_id}", meta_offset)
+        case _:
+            return
+
+
+def snapshot(partition: Partition, min_isr: int | None, meta_offset: int) -> Told:
+    """The whole state of a partition."""
+    event = StateSnapshot(
+        new_leader=partition.leader,
+        new_isr=partition.isr,
+        elr=partition.elr,
+        min_isr=UNKNOWN_MIN_ISR if min_isr is None else Number(min_isr),
+        replicas=partition.replicas,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        meta_offset=meta_offset,
+    )
+    return Told(partition.tp, event)
+
+
+def _decision(name: str, fact: Fenced | ShutdownBegan | ControllerElected, outcome: str, meta_offset: int) -> Told:
+    return Told(None, ControllerDecision(name, fact.live, fact.fenced, outcome, meta_offset=meta_offset))
+
+
+def _config(partition: Partition, min_isr: int | None, meta_offset: int) -> ConfigChange:
+    return ConfigChange(
+        min_isr=None if min_isr is None else Number(min_isr),
+        replicas=partition.replicas,
+        topic_created=False,
+        topic_deleted=False,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        meta_offset=meta_offset,
+    )
+
+
+def _first_leader(fact: Created, meta_offset: int) -> LeaderChange:
+    partition = fact.partition
+    return LeaderChange(
+        old_leader=None,
+        new_leader=partition.leader,
+        old_leader_epoch=None,
+        new_leader_epoch=partition.leader_epoch,
+        reason=_CREATED,
+        election_type="isr",
+        eligible_set=fact.eligible,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        meta_offset=meta_offset,
+    )
+
+
+def _changed(fact: Changed, why: Why, meta_offset: int) -> Iterator[Told]:
+    before, after = fact.before, fact.after
+    ext = {"ambiguous": "true"} if why.ambiguous else {}
+    decided = False
+    if {*before.isr} != {*after.isr} or {*before.elr} != {*after.elr}:
+        decided = True
+        yield Told(after.tp, _isr_change(before, after, why, meta_offset), ext)
+    if fact.names_leader and after.leader != before.leader:
+        decided = True
+        yield Told(after.tp, _leader_change(fact, why, meta_offset), ext)
+    if before.replicas != after.replicas or not decided:
+        yield Told(after.tp, _config(after, fact.min_isr, meta_offset))
+    if fact.names_leader and after.leader == before.leader:
+        # No change of leader, but an epoch of its own. It is told as a state, for a LEADER_CHANGE would be counted as
+        # a change. Until metadata version 3.6 every shrink was one (KAFKA-15021).
+        yield snapshot(after, fact.min_isr, meta_offset)
+
+
+def _isr_change(before: Partition, after: Partition, why: Why, meta_offset: int) -> IsrChange:
+    return IsrChange(
+        old_isr=before.isr,
+        new_isr=after.isr,
+        removed=tuple(Member(node) for node in before.isr if node not in after.isr),
+        added=tuple(Member(node) for node in after.isr if node not in before.isr),
+        cause=why.cause,
+        initiator=why.initiator,
+        hw=None,
+        leader_leo=None,
+        elr=after.elr,
+        leader_epoch=after.leader_epoch,
+        partition_epoch=after.partition_epoch,
+        meta_offset=meta_offset,
+    )
+
+
+def _leader_change(fact: Changed, why: Why, meta_offset: int) -> LeaderChange:
+    before, after = fact.before, fact.after
+    return LeaderChange(
+        old_leader=before.leader,
+        new_leader=after.leader,
+        old_leader_epoch=before.leader_epoch,
+        new_leader_epoch=after.leader_epoch,
+        reason=NOT_RECORDED if why.cause is None else why.cause,
+        election_type=_election_type(fact, why),
+        eligible_set=tuple(node for node in fact.eligible if node != why.subject),
+        leader_epoch=after.leader_epoch,
+        partition_epoch=after.partition_epoch,
+        meta_offset=meta_offset,
+    )
+
+
+def _election_type(fact: Changed, why: Why) -> str | None:
+    """Where the new leader came from, which the states before and after tell."""
+    leader: NodeId | None = fact.after.leader
+    if leader is None:
+        return None
+    if why.cause in ("unclean_election", "preferred"):
+        return "unclean" if why.cause == "unclean_election" else "preferred"
+    if leader in fact.before.isr:
+        return "isr"
+    return "elr" if leader in fact.before.elr else None

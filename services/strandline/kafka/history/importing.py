@@ -1,0 +1,309 @@
+"""From the metadata logs of a Kafka cluster to an export, in the order of offsets, with what was left out and why.
+
+Invariant: only what is proved to be committed becomes an event, and a state that was replayed equals every
+snapshot on its way, or the import fails. Nothing is written before the logs were read once, whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from strandline.core.state_events import ControllerDecision
+from strandline.core.types import Offset
+from strandline.export.destination import Destination
+from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
+from strandline.kafka.history.causes import causes_of
+from strandline.kafka.history.events import Told, events_of, snapshot
+from strandline.kafka.history.facts import Fact, RegistrationRepeated, Unknown
+from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, read_records, snapshot_records
+from strandline.kafka.history.merging import Merge, Proof, prove
+from strandline.kafka.history.records import MetadataRecord
+from strandline.kafka.history.replay import Replay
+from strandline.kafka.history.state import ClusterState
+from strandline.kafka.history.wire import Unreadable
+from strandline.kafka.history.writing import EventFiles
+
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HOUR_US = 3_600_000_000
+_IDLE_MS = 500
+"""How often an idle controller writes a NoOp, unless it was told otherwise; measured, where that is less often."""
+_PERIODS_OF_SILENCE = 3
+_MEASURED, _ENOUGH = 101, 10
+_DIFFERENCES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumed:
+    """Settings that the log does not tell, by the word of whoever imports."""
+
+    min_isr: int | None = None
+    lag_time_max_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Imported:
+    """What was read, and what became of it."""
+
+    cluster_id: str
+    proof: Proof
+    by_kind: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    repeated_registrations: int = 0
+    silences: int = 0
+    snapshots_equal: int = 0
+    dropped_of_transaction: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    metadata_version: int | None = None
+    rows: int = 0
+    files: int = 0
+    last_seqs: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """How many records were taken into account."""
+        return self.by_kind.total()
+
+
+def cluster_of(copies: Sequence[Copy], given: str | None) -> str:
+    """The id of the cluster that all copies are of.
+
+    Raises:
+        Unreadable: they are of several, or none says it.
+    """
+    found = {copy.cluster_id: copy for copy in copies if copy.cluster_id is not None}
+    if given is not None:
+        found.setdefault(given, copies[0])
+    for name in found:
+        # It becomes the name of a folder.
+        if not _CLUSTER_ID.fullmatch(name):
+            raise Unreadable(
+                f"the cluster id {name!r:.80} must be letters, digits, _ and -; meta.properties has Kafka's"
+            )
+    if not found:
+        raise Unreadable("no meta.properties beside the logs names the cluster; give --cluster-id")
+    if len(found) > 1:
+        several = ", ".join(sorted(map(str, found)))
+        raise Unreadable(f"the logs are of several clusters: {several}; import each by itself")
+    (cluster_id,) = found
+    return str(cluster_id)
+
+
+class Import:
+    """One import; ``said`` hears how many records were read, now and then."""
+
+    def __init__(
+        self,
+        copies: Sequence[Copy],
+        cluster_id: str,
+        *,
+        assumed: Assumed = Assumed(),
+        trust_tail: bool = False,
+        said: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._copies = copies
+        self._assumed = assumed
+        self._said = said
+        self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail))
+        self._state = ClusterState(min_isr_assumed=assumed.min_isr)
+        self._replay = Replay(self._state)
+        self._held: list[MetadataRecord] | None = None
+        self._intervals: deque[int] = deque(maxlen=_MEASURED)
+        self._hour: int | None = None
+        self._seen = 0
+        self._epoch: int | None = None
+        self._last: MetadataRecord | None = None
+        self._snapshots: deque[Snapshot] = deque()
+
+    def write(self, destination: Destination) -> Imported:
+        """Write the export of everything that is proved.
+
+        Raises:
+            Unreadable: the log contradicts itself or a snapshot, or is of a cluster that is not read here.
+            OSError: the destination fails.
+        """
+        result = self.result
+        files = EventFiles(destination, result.cluster_id, self._state.topics.get)
+        start = self._start()
+        self._snapshots = deque(self._checks(start))
+        began = start is None
+        for batch, _ in Merge(self._copies).batches():
+            if batch.header.next_offset > result.proof.proved_end:
+                break
+            if start is not None and batch.offset < start.end_offset:
+                continue
+            if not began and start is not None:
+                began = True
+                self._from_snapshot(start, files, batch)
+            self._take(batch, files)
+        if self._held is not None:
+            result.dropped_of_transaction = len(self._held)
+        if not began and start is not None:
+            raise Unreadable(f"{start.path}: no committed record follows the snapshot; there is nothing to import")
+        files.end(at_us=None if self._last is None else self._last.timestamp_ms * 1_000)
+        result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
+        result.metadata_version = self._state.features.get("metadata.version")
+        destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", self._source().encode())
+        return result
+
+    def _start(self) -> Snapshot | None:
+        """The snapshot to begin from; None where the log begins at 0, or its beginning is in none."""
+        first = self.result.proof.first_offset
+        if first == 0:
+            return None
+        end = self.result.proof.proved_end
+        whole = [s for copy in self._copies for s in copy.snapshots if first <= s.end_offset < end]
+        if not whole:
+            self._state.is_whole = False
+            return None
+        return min(whole, key=lambda each: each.end_offset)
+
+    def _checks(self, start: Snapshot | None) -> list[Snapshot]:
+        """The snapshots that the replayed state must equal, by the offsets at which they end."""
+        if not self._state.is_whole:
+            return []
+        begin = 0 if start is None else start.end_offset
+        found = (s for copy in self._copies for s in copy.snapshots)
+        return sorted((s for s in found if s.end_offset > begin), key=lambda each: each.end_offset)
+
+    def _from_snapshot(self, start: Snapshot, files: EventFiles, first: FoundBatch) -> None:
+        at_ms = self._replay.load(snapshot_records(start))
+        if at_ms is None:
+            raise Unreadable(f"{start.path}: the snapshot has no header, which says of when it is")
+        at_us = at_ms * 1_000
+        self._begin(files, first.header.stamped_epoch, at_us)
+        for told in self._states(start.end_offset - 1):
+            files.add(at_us, told)
+
+    def _take(self, batch: FoundBatch, files: EventFiles) -> None:
+        """One batch: its records, unless they are held back until their transaction ends."""
+        ready: list[MetadataRecord] = []
+        for record in read_records(batch):
+            self._count(record)
+            if record.kind == "BeginTransaction":
+                self._held = []
+            elif record.kind == "AbortTransaction":
+                self.result.dropped_of_transaction += len(self._held or ())
+                self._held = None
+            elif record.kind == "EndTransaction":
+                ready += self._held or ()
+                self._held = None
+            elif self._held is not None:
+                self._held.append(record)
+            else:
+                ready.append(record)
+        self._perform(batch, ready, files)
+        self._check(batch.header.next_offset)
+
+    def _count(self, record: MetadataRecord) -> None:
+        result = self.result
+        result.by_kind[record.kind or f"unknown {record.number}"] += 1
+        if result.first_ms is None:
+            result.first_ms = record.timestamp_ms
+        result.last_ms = record.timestamp_ms
+        self._seen += 1
+        if self._seen % 10_000 == 0:
+            self._said(self._seen)
+
+    def _perform(self, batch: FoundBatch, records: list[MetadataRecord], files: EventFiles) -> None:
+        if not records:
+            # What is held back until its transaction ends is nothing yet.
+            return
+        self._begin(files, batch.header.stamped_epoch, records[0].timestamp_ms * 1_000)
+        facts: list[Fact] = []
+        of_fact: list[MetadataRecord] = []
+        for record in records:
+            self._pulse(record, files)
+            found = self._replay.apply(record)
+            facts += found
+            of_fact += [record] * len(found)
+        whys = causes_of(facts)
+        for place, (fact, record) in enumerate(zip(facts, of_fact, strict=True)):
+            self._report(fact, record, files)
+            for told in events_of(fact, whys.get(place), record.offset, self._assumed.lag_time_max_ms):
+                files.add(record.timestamp_ms * 1_000, told)
+        files.beat(records[-1].timestamp_ms * 1_000)
+
+    def _begin(self, files: EventFiles, controller_epoch: int, at_us: int) -> None:
+        if self._epoch != controller_epoch:
+            self._epoch = controller_epoch
+            files.begin(controller_epoch, at_us)
+
+    def _report(self, fact: Fact, record: MetadataRecord, files: EventFiles) -> None:
+        if isinstance(fact, Unknown):
+            self.result.unknown[fact.name] += 1
+            files.add_gap(record.timestamp_ms * 1_000, fact.name)
+        elif isinstance(fact, RegistrationRepeated):
+            self.result.repeated_registrations += 1
+
+    def _pulse(self, record: MetadataRecord, files: EventFiles) -> None:
+        """What passes with time: an hour begins, or nothing was decided for long."""
+        last, self._last = self._last, record
+        hour = hour_of(record.timestamp_ms * 1_000)
+        if self._hour is not None and hour > self._hour:
+            for told in self._states(record.offset - 1):
+                files.add(hour * _HOUR_US, told)
+        self._hour = hour if self._hour is None else max(self._hour, hour)
+        if last is None:
+            return
+        passed_ms = record.timestamp_ms - last.timestamp_ms
+        if self._is_silence(passed_ms):
+            self.result.silences += 1
+            files.add(record.timestamp_ms * 1_000, self._silence(record, passed_ms))
+        elif record.kind == last.kind == "NoOp":
+            self._intervals.append(passed_ms)
+
+    def _is_silence(self, passed_ms: int) -> bool:
+        # The median is looked for only where it decides, which is seldom.
+        if passed_ms <= _PERIODS_OF_SILENCE * _IDLE_MS or len(self._intervals) < _ENOUGH:
+            return False
+        return passed_ms > _PERIODS_OF_SILENCE * median(self._intervals)
+
+    def _silence(self, record: MetadataRecord, passed_ms: int) -> Told:
+        said = f"no decision for {passed_ms} ms before offset {record.offset}"
+        state = self._state
+        return Told(None, ControllerDecision("silent", state.active(), state.fenced(), said, meta_offset=record.offset))
+
+    def _states(self, meta_offset: int) -> Iterator[Told]:
+        for partition in list(self._state.partitions.values()):
+            yield snapshot(partition, self._state.min_isr(partition.tp.topic_id), meta_offset)
+
+    def _check(self, next_offset: int) -> None:
+        while self._snapshots and self._snapshots[0].end_offset <= next_offset:
+            found = self._snapshots.popleft()
+            if found.end_offset < next_offset:
+                continue
+            other = ClusterState()
+            Replay(other).load(snapshot_records(found))
+            different = list(self._state.differences(other))
+            if different:
+                shown = "; ".join(different[:_DIFFERENCES_SHOWN])
+                raise Unreadable(f"{found.path}: the log up to offset {next_offset} does not amount to it: {shown}")
+            self.result.snapshots_equal += 1
+
+    def _source(self) -> str:
+        """What an export says of where it came from."""
+        result, proof = self.result, self.result.proof
+        said = {
+            "source": "kafka",
+            "levels": ["metadata-log"],
+            "cluster_id": result.cluster_id,
+            "nodes": sorted(copy.node_id for copy in self._copies if copy.node_id is not None),
+            "first_offset": proof.first_offset,
+            "end_offset": Offset(proof.proved_end),
+            "records": result.records,
+            "unknown_records": dict(sorted(result.unknown.items())),
+            "is_whole": self._state.is_whole,
+            "metadata_version_level": result.metadata_version,
+            "last_seqs": {str(epoch): seq for epoch, seq in sorted(result.last_seqs.items())},
+            "assumed": {
+                "min.insync.replicas": self._assumed.min_isr,
+                "replica.lag.time.max.ms": self._assumed.lag_time_max_ms,
+            },
+        }
+        return json.dumps(said, indent=2) + "\n"

@@ -1,0 +1,219 @@
+"""The files of one node's metadata log: segments as one row of batches, snapshots, and whose they are.
+
+Read only; index files are not needed, and an active segment may grow while it is read.
+
+Invariant: a batch that is given was whole and its CRC was right. A file that ends within a batch, or in zeros, ends
+there, and how many bytes were passed over is known; any other fault is an `Unreadable` with file and offset.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from strandline.core.errors import Refused
+from strandline.core.types import BatchHeader
+from strandline.kafka.history.records import MetadataRecord, records_of
+from strandline.kafka.history.wire import Unreadable
+from strandline.records.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, crc_matches, is_dense, parse_header
+
+FOLDER = "__cluster_metadata-0"
+MAX_BATCH_BYTES = 64 << 20
+"""Kafka's controllers write at most 8 MiB; a larger length is damage, and is not allocated."""
+
+_SEGMENT = re.compile(r"(\d{20})\.log")
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class FoundBatch(NamedTuple):
+    """One batch, and where it lies."""
+
+    header: BatchHeader
+    content: bytes
+    path: Path
+
+    @property
+    def offset(self) -> int:
+        """Of its first record."""
+        return self.header.base_offset
+
+
+class Snapshot(NamedTuple):
+    """A snapshot file: what the log up to ``end_offset`` amounts to."""
+
+    path: Path
+    end_offset: int
+
+
+@dataclass(slots=True)
+class Copy:
+    """The metadata log of one node."""
+
+    directory: Path
+    segments: list[Path]
+    snapshots: list[Snapshot]
+    node_id: int | None = None
+    cluster_id: str | None = None
+    voters: frozenset[int] = frozenset()
+    """By the quorum's own file; a newer word is in the log."""
+    tail_bytes: int = field(default=0, init=False)
+    """Bytes at the end that are no whole batch, once the batches were read."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in sentences."""
+        return str(self.directory) if self.node_id is None else f"node {self.node_id} ({self.directory})"
+
+    def batches(self) -> Iterator[FoundBatch]:
+        """Every batch, in order of offsets.
+
+        Raises:
+            Unreadable: a file is damaged, or one is missing between two others.
+        """
+        expected: int | None = None
+        epoch = 0
+        for number, path in enumerate(self.segments):
+            for batch in self._checked(path, is_last=number == len(self.segments) - 1):
+                if expected is not None and batch.offset != expected:
+                    raise Unreadable(
+                        f"{path}: the batch at offset {batch.offset} must be at {expected}; offsets are missing between"
+                    )
+                if batch.header.stamped_epoch < epoch:
+                    now = batch.header.stamped_epoch
+                    raise Unreadable(f"{path}: offset {batch.offset} has epoch {now} after {epoch}")
+                expected, epoch = batch.header.next_offset, batch.header.stamped_epoch
+                yield batch
+
+    def _checked(self, path: Path, *, is_last: bool) -> Iterator[FoundBatch]:
+        self.tail_bytes = 0
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            position = 0
+            while (batch := _next_batch(file, path, position, size)) is not None:
+                yield batch
+                position += batch.header.size_bytes
+        self.tail_bytes = size - position
+        if self.tail_bytes and not is_last:
+            raise Unreadable(
+                f"{path}: {self.tail_bytes} bytes at position {position} are no whole batch, and a file follows"
+            )
+
+
+def open_copy(directory: Path) -> Copy:
+    """The log in a directory, or in its folder ``__cluster_metadata-0``.
+
+    Raises:
+        Unreadable: there is none.
+    """
+    inner = directory / FOLDER
+    folder = inner if inner.is_dir() else directory
+    if not folder.is_dir():
+        raise Unreadable(f"{directory} is no directory; give a log.dir of a controller, or the folder {FOLDER} in it")
+    names = sorted(path for path in folder.iterdir() if path.is_file())
+    segments = [path for path in names if _SEGMENT.fullmatch(path.name)]
+    snapshots = [Snapshot(path, int(found[1])) for path in names if (found := _SNAPSHOT.fullmatch(path.name))]
+    if not segments:
+        raise Unreadable(
+            f"{folder} holds no metadata log (00000000000000000000.log and the like); KRaft controllers keep one"
+        )
+    properties = _properties(folder.parent / "meta.properties") or _properties(folder / "meta.properties")
+    node_id = properties.get("node.id", "")
+    return Copy(
+        directory=folder,
+        segments=segments,
+        snapshots=snapshots,
+        node_id=int(node_id) if node_id.isascii() and node_id.isdigit() else None,
+        cluster_id=properties.get("cluster.id"),
+        voters=_voters(folder / "quorum-state"),
+    )
+
+
+def snapshot_records(snapshot: Snapshot) -> Iterator[MetadataRecord]:
+    """The records of a snapshot; their offsets mean nothing.
+
+    Raises:
+        Unreadable: it is damaged, or not whole.
+    """
+    path = snapshot.path
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        position, last = 0, ""
+        while (batch := _next_batch(file, path, position, size)) is not None:
+            for one in read_records(batch):
+                last = one.kind or ""
+                yield one
+            position += batch.header.size_bytes
+    if position != size or last != "SnapshotFooter":
+        raise Unreadable(f"{path}: the snapshot has no end; it was cut off at position {position} of {size}")
+
+
+def read_records(batch: FoundBatch) -> list[MetadataRecord]:
+    """The records of a batch.
+
+    Raises:
+        Unreadable: with the file's name.
+    """
+    try:
+        return records_of(batch.header, batch.content)
+    except Unreadable as error:
+        raise Unreadable(f"{batch.path}: {error}") from error
+
+
+def _next_batch(file: BinaryIO, path: Path, position: int, size: int) -> FoundBatch | None:
+    """The batch at a position; None where a file ends that was being written."""
+    file.seek(position)
+    prefix = file.read(HEADER_BYTES)
+    if len(prefix) < HEADER_BYTES:
+        return None
+    try:
+        header = parse_header(prefix)
+    except Refused as error:  # pragma: no cover - the length was checked
+        raise Unreadable(f"{path}: {error}") from error
+    where = f"{path}: position {position}, offset {header.base_offset}"
+    if header.size_bytes == LENGTH_PREFIX_BYTES and not any(prefix):
+        _check_zeros(file, where)
+        return None
+    if not HEADER_BYTES <= header.size_bytes <= MAX_BATCH_BYTES:
+        raise Unreadable(f"{where}: a batch of {header.size_bytes} bytes is declared; the file is damaged there")
+    if header.magic != MAGIC:
+        raise Unreadable(f"{where}: magic {header.magic} must be {MAGIC}; the file is damaged there")
+    if header.size_bytes > size - position:
+        return None
+    content = prefix + file.read(header.size_bytes - HEADER_BYTES)
+    if len(content) < header.size_bytes:
+        return None
+    if not crc_matches(memoryview(content), header.crc):
+        raise Unreadable(f"{where}: the CRC of the batch is wrong; the file is damaged there, give another node's copy")
+    if not is_dense(header) or header.leader_epoch is None or header.base_offset < 0:
+        raise Unreadable(f"{where}: the batch has no epoch, or its counts do not agree; this is no metadata log")
+    return FoundBatch(header, content, path)
+
+
+def _check_zeros(file: BinaryIO, where: str) -> None:
+    """A preallocated segment ends in zeros."""
+    while content := file.read(1 << 20):
+        if any(content):
+            raise Unreadable(f"{where}: zeros, and something behind them; the file is damaged there")
+
+
+def _properties(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    pairs = (line.partition("=") for line in lines if not line.startswith("#") and "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _voters(path: Path) -> frozenset[int]:
+    if not path.is_file():
+        return frozenset()
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return frozenset(int(voter["voterId"]) for voter in said.get("currentVoters", ()))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        # Only a hint; without it the log's own word is waited for.
+        return frozenset()

@@ -1,0 +1,121 @@
+"""One log from the copies of several nodes, and up to which offset it is committed.
+
+Invariant: at every offset there is one batch. Where copies differ, that of the higher epoch is in the log: a batch
+that was committed is in the log of every later leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.kafka.history.log_files import Copy, FoundBatch, read_records
+from strandline.kafka.history.wire import Unreadable
+from strandline.records.batch import CONTROL_BIT
+
+
+class Agreed(NamedTuple):
+    """A batch of the merged log, and who holds it."""
+
+    batch: FoundBatch
+    holders: frozenset[int]
+    """The nodes, as far as they are known."""
+
+
+@dataclass(slots=True)
+class Proof:
+    """How far the merged log reaches, and how far it is committed."""
+
+    first_offset: int
+    end_offset: int
+    proved_end: int
+    voters: frozenset[int]
+    notes: list[str] = field(default_factory=list)
+
+
+class Merge:
+    """The batches of several copies as one log; ``notes`` says where a copy differed."""
+
+    def __init__(self, copies: Sequence[Copy]) -> None:
+        self._copies = copies
+        self.notes: list[str] = []
+
+    def batches(self) -> Iterator[Agreed]:
+        """Every batch of the merged log, in order of offsets.
+
+        Raises:
+            Unreadable: a copy is damaged, offsets are in no copy, or two copies contradict each other.
+        """
+        self.notes = []
+        rows = [(copy, copy.batches()) for copy in self._copies]
+        heads = [(copy, row, batch) for copy, row in rows if (batch := next(row, None)) is not None]
+        expected = min((batch.offset for _, _, batch in heads), default=0)
+        while heads:
+            here = [each for each in heads if each[2].offset == expected]
+            if not here:
+                raise self._gap(expected, heads)
+            chosen = self._chosen(here, expected)
+            nodes = (copy.node_id for copy, _, batch in here if batch.content == chosen.content)
+            yield Agreed(chosen, frozenset(node for node in nodes if node is not None))
+            expected = chosen.header.next_offset
+            later = [each for each in heads if each[2].offset != chosen.offset]
+            for copy, row, batch in here:
+                if batch.content == chosen.content and (following := next(row, None)) is not None:
+                    later.append((copy, row, following))
+            heads = later
+
+    def _chosen(self, here: list[tuple[Copy, Iterator[FoundBatch], FoundBatch]], offset: int) -> FoundBatch:
+        newest = max((batch for _, _, batch in here), key=lambda batch: batch.header.stamped_epoch)
+        for copy, _, batch in here:
+            if batch.content == newest.content:
+                continue
+            if batch.header.stamped_epoch == newest.header.stamped_epoch:
+                raise Unreadable(
+                    f"{batch.path} and {newest.path} hold different batches of epoch {newest.header.stamped_epoch} at "
+                    f"offset {offset}; one is damaged or of another cluster, leave it out"
+                )
+            self.notes.append(f"{copy.name}: from offset {offset} on it holds what was never committed; left out")
+        return newest
+
+    def _gap(self, expected: int, heads: list[tuple[Copy, Iterator[FoundBatch], FoundBatch]]) -> Unreadable:
+        nearest = min((each for each in heads), key=lambda each: each[2].offset)
+        if nearest[2].offset < expected:
+            return Unreadable(f"{nearest[2].path}: offset {nearest[2].offset} lies within a batch of another copy")
+        return Unreadable(
+            f"offsets {expected} to {nearest[2].offset - 1} are in no copy; give the log of a node that has them, "
+            f"or only copies that begin at {nearest[2].offset}"
+        )
+
+
+def prove(copies: Sequence[Copy], *, trust_tail: bool) -> Proof:
+    """Read all batches once and find up to where they are committed.
+
+    Proved is what a snapshot contains, what most voters hold, and everything of a quorum of one voter.
+
+    Raises:
+        Unreadable: as `Merge.batches`; or there is not one batch.
+    """
+    voters = frozenset[int]().union(*(copy.voters for copy in copies))
+    merge = Merge(copies)
+    first: int | None = None
+    end = proved = 0
+    for batch, holders in merge.batches():
+        first = batch.offset if first is None else first
+        if batch.header.attributes & CONTROL_BIT:
+            voters = _voters(batch) or voters
+        end = batch.header.next_offset
+        if len(voters) == 1 or (voters and 2 * len(holders & voters) > len(voters)):
+            proved = end
+    if first is None:
+        raise Unreadable(f"{', '.join(copy.name for copy in copies)}: there is not one whole batch")
+    snapshot_end = max((snapshot.end_offset for copy in copies for snapshot in copy.snapshots), default=0)
+    proved = end if trust_tail else max(proved, min(snapshot_end, end))
+    return Proof(first, end, proved, voters, merge.notes)
+
+
+def _voters(batch: FoundBatch) -> frozenset[int]:
+    for one in read_records(batch):
+        if one.kind == "LeaderChange":
+            return frozenset(voter["voter_id"] for voter in one.fields["voters"])
+    return frozenset()

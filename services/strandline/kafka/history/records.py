@@ -1,0 +1,113 @@
+"""One batch of a metadata log as records: framed by frame version, number and version; secrets stay unread."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from strandline.core.errors import Refused
+from strandline.core.types import BatchHeader
+from strandline.kafka.history.record_table import CONTROL_RECORDS, RECORDS, RecordKind
+from strandline.kafka.history.wire import Cursor, Message, Unreadable, read_message
+from strandline.records.batch import CONTROL_BIT
+from strandline.records.codec import Record, decode_batch, decode_control_batch
+
+_FRAME_VERSION = 1
+_CONTROL_KEY = struct.Struct(">hh")
+_NOTHING: Message = {}
+_YEAR_10000_MS = 253_402_300_800_000
+
+
+class MetadataRecord(NamedTuple):
+    """One record of a metadata log. ``kind`` is None for a number, or a version, that is not known here."""
+
+    offset: int
+    timestamp_ms: int
+    controller_epoch: int
+    kind: str | None
+    fields: Message
+    """Empty where nothing of the kind is exported."""
+    number: int
+    version: int
+
+
+def records_of(header: BatchHeader, content: bytes) -> list[MetadataRecord]:
+    """The records of one batch.
+
+    Raises:
+        Unreadable: it holds something else; the sentence names the offset.
+    """
+    is_control = bool(header.attributes & CONTROL_BIT)
+    try:
+        found = decode_control_batch(content) if is_control else decode_batch(content)
+    except Refused as error:
+        raise Unreadable(f"the batch at offset {header.base_offset} cannot be read: {error}") from error
+    return list(_decoded(header, found, is_control))
+
+
+def _decoded(header: BatchHeader, found: list[Record], is_control: bool) -> Iterator[MetadataRecord]:
+    epoch = header.stamped_epoch
+    for one in found:
+        at_ms = -1 if one.timestamp_ms is None else one.timestamp_ms
+        try:
+            check_moment(at_ms)
+            number, version, kind, fields = _control(one) if is_control else decode_value(one.value or b"")
+        except Unreadable as error:
+            raise Unreadable(f"the record at offset {one.offset} cannot be read: {error}") from error
+        yield MetadataRecord(one.offset, at_ms, epoch, kind, fields, number, version)
+
+
+def check_moment(at_ms: int) -> None:
+    """Check that a time is a date.
+
+    Raises:
+        Unreadable: it is before 1970, or after the year 9999.
+    """
+    if not 0 <= at_ms < _YEAR_10000_MS:
+        raise Unreadable(f"its time, {at_ms} ms since 1970, is no date")
+
+
+def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:
+    """Number, version, kind and fields of the value of a data record.
+
+    Raises:
+        Unreadable: it is not framed as a metadata record is, or does not hold what its version says.
+    """
+    cursor = Cursor(value)
+    frame = cursor.uvarint()
+    if frame != _FRAME_VERSION:
+        raise Unreadable(
+            f"frame version {frame} must be {_FRAME_VERSION}; this is no metadata log of Kafka 3.3 or later"
+        )
+    number, version = cursor.uvarint(), cursor.uvarint()
+    kind = RECORDS.get(number)
+    return number, version, *_named(kind, cursor, version)
+
+
+def _control(one: Record) -> tuple[int, int, str | None, Message]:
+    key = one.key or b""
+    if len(key) != _CONTROL_KEY.size:
+        raise Unreadable(f"the key of a control record has {len(key)} bytes, which must be {_CONTROL_KEY.size}")
+    _, number = _CONTROL_KEY.unpack(key)
+    kind = CONTROL_RECORDS.get(number)
+    cursor = Cursor(one.value or b"")
+    # The version of the value is its first field.
+    version = int.from_bytes(cursor.data[:2], "big", signed=True) if cursor.end >= 2 else 0
+    return number, version, *_named(kind, cursor, version)
+
+
+def _named(kind: RecordKind | None, cursor: Cursor, version: int) -> tuple[str | None, Message]:
+    if kind is None:
+        return None, _NOTHING
+    if kind.fields is None:
+        return kind.name, _NOTHING
+    if not 0 <= version <= kind.newest:
+        return None, _NOTHING
+    try:
+        fields = read_message(kind.fields, cursor, version)
+    except Unreadable as error:
+        raise Unreadable(f"{kind.name} version {version}: {error}") from error
+    if cursor.left:
+        raise Unreadable(f"{kind.name} version {version} has {cursor.left} bytes more than its fields")
+    return kind.name, fields

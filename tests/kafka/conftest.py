@@ -1,0 +1,39 @@
+"""Run A, the history of a real Kafka cluster, as directories of its nodes."""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RUN_A = Path(__file__).parent / "run_a"
+SEGMENT = "00000000000000000000.log"
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+MakeNode = Callable[[int], Path]
+
+
+@pytest.fixture(scope="session")
+def run_a_log() -> bytes:
+    """The bytes of the metadata log of run A."""
+    return lzma.decompress((RUN_A / f"{SEGMENT}.xz").read_bytes())
+
+
+@pytest.fixture
+def run_a_node(tmp_path: Path, run_a_log: bytes) -> MakeNode:
+    """Make the directory of one node of run A: its log, its snapshot, and who it is."""
+
+    def make(node_id: int) -> Path:
+        root = tmp_path / f"node{node_id}"
+        folder = root / "__cluster_metadata-0"
+        folder.mkdir(parents=True)
+        (folder / SEGMENT).write_bytes(run_a_log)
+        snapshot = RUN_A / f"{142 if node_id == 3 else 143:020}-0000000001.checkpoint"
+        shutil.copy(snapshot, folder)
+        (root / "meta.properties").write_text(f"#\nnode.id={node_id}\nversion=1\ncluster.id={CLUSTER}\n")
+        return root
+
+    return make

@@ -1,0 +1,110 @@
+"""`strandline analytics import kafka`: what it says, what it refuses, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from strandline.cli.app import app
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, arguments)])
+
+
+def logs(*roots: Path) -> list[object]:
+    return [part for root in roots for part in ("--metadata-log", root)]
+
+
+def test_two_of_three_logs_are_imported_whole(run_a_node: Any, tmp_path: Path) -> None:
+    """The command says what each log holds, how far it is committed, and how many events it became."""
+    ran = run(*logs(run_a_node(1), run_a_node(2)), "--out", tmp_path / "out")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith("node 1 (") and lines[0].endswith("1 segments, 1 snapshots")
+    assert lines[2] == f"cluster {CLUSTER}: offsets 0 to 1658, committed up to 1658; voters 1, 2, 3"
+    assert lines[3].startswith(
+        "1,658 records, 2026-11-22T22:49:05.855Z to 2026-11-22T23:02:00.1Z: 202 events in 2 files"
+    )
+    assert (tmp_path / "out" / CLUSTER / "v1" / "transitions").is_dir()
+
+
+def test_an_end_that_is_not_proved_is_named(run_a_node: Any, tmp_path: Path) -> None:
+    """One log of three is imported up to its snapshot, and the rest is counted with the remedy."""
+    ran = run(*logs(run_a_node(1)), "--out", tmp_path / "out")
+    assert ran.exit_code == 0
+    assert (
+        "1515 records at the end are not proved to be committed and are left out; give the logs of most" in ran.stderr
+    )
+    assert ran.stdout.splitlines()[-1].startswith("143 records,")
+
+
+def test_inspect_writes_nothing(run_a_node: Any, tmp_path: Path) -> None:
+    """`--inspect` needs no place for the export and leaves none."""
+    root = run_a_node(3)
+    before = sorted(tmp_path.rglob("*"))
+    ran = run(*logs(root), "--inspect")
+    assert ran.exit_code == 0
+    assert "committed up to 142" in ran.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_export_is_not_written_over_another(run_a_node: Any, tmp_path: Path) -> None:
+    """A place that is not empty is refused, and nothing there is touched."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    ran = run(*logs(run_a_node(1), run_a_node(2)), "--out", tmp_path / "out")
+    assert ran.exit_code == 1
+    assert "out is not empty, and one import is one export; name another" in ran.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+def test_damage_is_a_sentence_with_file_and_offset(run_a_node: Any, tmp_path: Path) -> None:
+    """A damaged log ends the command with one line, and no export is begun."""
+    root = run_a_node(1)
+    path = root / "__cluster_metadata-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[5000] ^= 0xFF
+    path.write_bytes(content)
+    ran = run(*logs(root, run_a_node(2)), "--out", tmp_path / "out")
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith(f"strandline: --metadata-log: {path}: position ")
+    assert ran.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--out: name the directory or URI of the export, or ask for --inspect"),
+        (["--out", "x", "--assume", "retention.ms=1"], "'retention.ms' cannot be assumed; known are"),
+        (["--out", "x", "--assume", "min.insync.replicas=0"], "must be a positive whole number"),
+        (["--out", "x", "--assume", "min.insync.replicas=two"], "must be a positive whole number"),
+    ],
+)
+def test_wrong_usage_names_the_option(run_a_node: Any, arguments: list[str], said: str) -> None:
+    """A wrong option is named with its rule, and the exit code is 2."""
+    ran = run(*logs(run_a_node(1)), *arguments)
+    assert ran.exit_code == 2
+    assert said in " ".join(ran.stderr.replace("│", " ").split())
+
+
+def test_logs_of_two_clusters_are_refused(run_a_node: Any, tmp_path: Path) -> None:
+    """Logs whose meta.properties name different clusters are not merged."""
+    one, two = run_a_node(1), run_a_node(2)
+    (two / "meta.properties").write_text("node.id=2\ncluster.id=other\n")
+    ran = run(*logs(one, two), "--out", tmp_path / "out")
+    assert ran.exit_code == 1
+    assert f"the logs are of several clusters: {CLUSTER}, other; import each by itself" in ran.stderr
+
+
+def test_a_directory_without_a_log_is_refused(tmp_path: Path) -> None:
+    """A folder that holds no metadata log is named with what one looks like."""
+    ran = run(*logs(tmp_path), "--inspect")
+    assert ran.exit_code == 1
+    assert "holds no metadata log (00000000000000000000.log and the like)" in ran.stderr

@@ -1,0 +1,387 @@
+"""Several copies of a metadata log as one, what is committed of it, and where a history may begin."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from strandline.export.destination import LocalDirectory
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import verify
+from strandline.kafka.history.importing import Assumed, Import, Imported, cluster_of
+from strandline.kafka.history.log_files import open_copy
+from strandline.kafka.history.wire import Unreadable
+from strandline.records.batch import CONTROL_BIT, stamp
+from strandline.records.codec import NewRecord, encode_batch
+
+TOPIC = UUID("00000000-0000-4000-8000-000000000001").bytes
+START_MS = 1_795_387_745_000
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def text(value: str) -> bytes:
+    return uvarint(len(value) + 1) + value.encode()
+
+
+def ids(*values: int) -> bytes:
+    return uvarint(len(values) + 1) + b"".join(struct.pack(">i", value) for value in values)
+
+
+def tagged(**by_tag: bytes) -> bytes:
+    found = {int(name.removeprefix("t")): value for name, value in by_tag.items()}
+    parts = (uvarint(tag) + uvarint(len(value)) + value for tag, value in sorted(found.items()))
+    return uvarint(len(found)) + b"".join(parts)
+
+
+def framed(number: int, version: int, body: bytes) -> bytes:
+    return uvarint(1) + uvarint(number) + uvarint(version) + body
+
+
+def feature(level: int = 30) -> bytes:
+    return framed(12, 0, text("metadata.version") + struct.pack(">h", level) + b"\0")
+
+
+def broker(node: int, *, is_migrating: bool = False) -> bytes:
+    body = struct.pack(">i?", node, is_migrating) + bytes(16) + struct.pack(">q", 1) + ids() + ids() + b"\0\0\0\0"
+    return framed(0, 2, body)
+
+
+def topic(name: str = "t") -> bytes:
+    return framed(2, 0, text(name) + TOPIC + b"\0")
+
+
+def partition(*isr: int, leader: int = 1, epoch: int = 0) -> bytes:
+    epochs = struct.pack(">iii", leader, 0, epoch)
+    return framed(3, 0, struct.pack(">i", 0) + TOPIC + ids(1, 2, 3) + ids(*isr) + ids() + ids() + epochs + b"\0")
+
+
+def change(**fields: bytes) -> bytes:
+    """``t0`` ISR, ``t1`` leader, ``t2`` replicas, ``t4`` adding, ``t5`` recovery state."""
+    return framed(5, 0, struct.pack(">i", 0) + TOPIC + tagged(**fields))
+
+
+def registration(node: int, **fields: bytes) -> bytes:
+    return framed(17, 1, struct.pack(">iq", node, 1) + tagged(**fields))
+
+
+def setting(value: str) -> bytes:
+    return framed(4, 0, b"\x02" + text("t") + text("min.insync.replicas") + text(value) + b"\0")
+
+
+NO_OP = framed(20, 0, b"\0")
+FENCED = struct.pack(">b", 1)
+
+
+def batch(offset: int, *values: bytes, epoch: int = 1, at_ms: int | None = None) -> bytes:
+    when = START_MS + 100 * offset if at_ms is None else at_ms
+    content = bytearray(encode_batch([NewRecord(None, value, when) for value in values]))
+    stamp(content, offset, epoch)
+    return bytes(content)
+
+
+def voters(offset: int, *nodes: int, epoch: int = 1) -> bytes:
+    """A LeaderChange control batch that names the voters."""
+    import crc32c
+
+    said = uvarint(len(nodes) + 1) + b"".join(struct.pack(">i", node) + b"\0" for node in nodes)
+    value = struct.pack(">hi", 0, nodes[0]) + said + said + b"\0"
+    content = bytearray(encode_batch([NewRecord(struct.pack(">hh", 0, 2), value, START_MS + 100 * offset)]))
+    struct.pack_into(">h", content, 21, CONTROL_BIT)
+    struct.pack_into(">I", content, 17, crc32c.crc32c(content[21:]))
+    stamp(content, offset, epoch)
+    return bytes(content)
+
+
+def node(root: Path, node_id: int, *batches: bytes, first: int = 0) -> Path:
+    folder = root / f"node{node_id}" / "__cluster_metadata-0"
+    folder.mkdir(parents=True)
+    (folder / f"{first:020}.log").write_bytes(b"".join(batches))
+    (folder.parent / "meta.properties").write_text(f"node.id={node_id}\ncluster.id=c\n")
+    return folder.parent
+
+
+def imported(roots: Iterable[Path], out: Path, **options: Any) -> tuple[Imported, list[dict[str, Any]]]:
+    done = Import([open_copy(root) for root in roots], "c", **options).write(LocalDirectory(out))
+    place = LocalDirectory(out)
+    rows = [
+        row
+        for file in find_files(place, "c")
+        for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))
+        if row["event_type"] != "EXPORT_HEARTBEAT"
+    ]
+    return done, sorted(rows, key=lambda row: (row["incarnation"], row["seq"]))
+
+
+HEAD = (voters(0, 1), batch(1, feature()), batch(2, topic(), setting("2"), partition(1, 2, 3)))
+"""A quorum of one voter, and a partition at offset 4; the next offset is 5."""
+
+
+def test_a_single_voter_proves_its_whole_log(tmp_path: Path) -> None:
+    """What the only voter of a quorum holds is committed."""
+    done, _ = imported([node(tmp_path, 1, *HEAD)], tmp_path / "out")
+    assert (done.proof.end_offset, done.proof.proved_end) == (5, 5)
+
+
+def test_one_copy_of_three_voters_proves_nothing(tmp_path: Path) -> None:
+    """One of three may hold what is taken back: its log is left out, unless its tail is trusted."""
+    root = node(tmp_path, 1, voters(0, 1, 2, 3), *HEAD[1:])
+    done, rows = imported([root], tmp_path / "out")
+    trusted, all_rows = imported([root], tmp_path / "trusted", trust_tail=True)
+    assert (done.proof.proved_end, rows) == (0, [])
+    assert (trusted.proof.proved_end, len(all_rows)) == (5, 4)
+
+
+def test_an_observer_proves_nothing(tmp_path: Path) -> None:
+    """A copy of a node that is no voter does not count for the majority, and neither does the same node twice."""
+    content = (voters(0, 1, 2, 3), *HEAD[1:])
+    roots = [node(tmp_path, 1, *content), node(tmp_path, 9, *content), node(tmp_path / "again", 1, *content)]
+    done, _ = imported(roots, tmp_path / "out")
+    assert done.proof.proved_end == 0
+
+
+def test_the_higher_epoch_is_what_was_committed(tmp_path: Path) -> None:
+    """A copy with a batch of a deposed controller is cut where it differs, and that is said."""
+    head = (voters(0, 1, 2, 3), *HEAD[1:])
+    newer = batch(5, change(t0=ids(1, 2)), epoch=2)
+    stale = batch(5, change(t0=ids(1, 3)), epoch=1)
+    roots = [node(tmp_path, 1, *head, newer), node(tmp_path, 2, *head, newer), node(tmp_path, 3, *head, stale)]
+    done, rows = imported(roots, tmp_path / "out")
+    assert [row["new_isr"] for row in rows if row["event_type"] == "ISR_CHANGE"] == [[1, 2]]
+    assert [note.partition(": ")[2] for note in done.proof.notes] == [
+        "from offset 5 on it holds what was never committed; left out"
+    ]
+
+
+def test_two_batches_of_one_epoch_are_a_contradiction(tmp_path: Path) -> None:
+    """No quorum has two batches of one epoch at one offset: one copy is damaged, or of another cluster."""
+    roots = [
+        node(tmp_path, 1, *HEAD, batch(5, change(t0=ids(1, 2)))),
+        node(tmp_path, 2, *HEAD, batch(5, change(t0=ids(1, 3)))),
+    ]
+    with pytest.raises(Unreadable, match="hold different batches of epoch 1 at offset 5"):
+        imported(roots, tmp_path / "out")
+
+
+def test_offsets_that_no_copy_has_are_named(tmp_path: Path) -> None:
+    """A hole between two copies is not stepped over."""
+    roots = [node(tmp_path, 1, *HEAD), node(tmp_path, 2, batch(9, NO_OP), first=9)]
+    with pytest.raises(Unreadable, match="offsets 5 to 8 are in no copy"):
+        imported(roots, tmp_path / "out")
+
+
+def test_a_log_without_its_beginning_knows_no_epoch(tmp_path: Path) -> None:
+    """A change of a partition that no record before described is a counted gap, never a state with invented epochs."""
+    root = node(tmp_path, 1, voters(40, 1), batch(41, change(t0=ids(1, 2))), first=40)
+    done, rows = imported([root], tmp_path / "out")
+    assert done.unknown.total() == 1
+    assert [row["event_type"] for row in rows] == ["CONTROLLER_DECISION", "EXPORT_GAP"]
+
+
+def test_an_unknown_record_is_a_gap_of_the_export(tmp_path: Path) -> None:
+    """A kind that is not known leaves out one number, which the gap explains."""
+    done, rows = imported([node(tmp_path, 1, *HEAD, batch(5, framed(90, 0, b"??")))], tmp_path / "out")
+    (gap,) = (row for row in rows if row["event_type"] == "EXPORT_GAP")
+    assert done.unknown == {"record 90 version 0": 1}
+    assert (gap["dropped_first_seq"], gap["dropped_by_type"]) == (gap["seq"] - 1, {"record 90 version 0": 1})
+
+
+def test_a_snapshot_that_differs_from_the_log_is_refused(tmp_path: Path, run_a_node: Any) -> None:
+    """A replayed state that a snapshot contradicts ends the import with the file and the first differences."""
+    root = run_a_node(1)
+    folder = root / "__cluster_metadata-0"
+    (snapshot,) = open_copy(root).snapshots
+    snapshot.path.rename(folder / "00000000000000000300-0000000001.checkpoint")
+    with pytest.raises(
+        Unreadable, match=r"the log up to offset 300 does not amount to it: topic .*: orders by the log"
+    ):
+        imported([root], tmp_path / "out", trust_tail=True)
+
+
+def test_a_log_begins_with_its_snapshot(tmp_path: Path, run_a_node: Any) -> None:
+    """A log whose beginning was deleted goes on from the snapshot that ends where it begins."""
+    root = run_a_node(1)
+    folder = root / "__cluster_metadata-0"
+    path = folder / "00000000000000000000.log"
+    batches = list(open_copy(root).batches())
+    path.unlink()
+    later = b"".join(found.content for found in batches if found.offset >= 143)
+    (folder / f"{143:020}.log").write_bytes(later)
+    done, rows = imported([root], tmp_path / "out", trust_tail=True)
+    assert (done.proof.first_offset, done.records) == (143, 1515)
+    assert sum(row["event_type"] == "ISR_CHANGE" for row in rows) == 51
+
+
+def test_an_aborted_transaction_leaves_nothing(tmp_path: Path) -> None:
+    """Records between Begin and Abort are dropped and counted; those of a transaction that ended are kept."""
+    begin, end, abort = (framed(number, 0, b"\0") for number in (23, 24, 25))
+    shrink, back = batch(6, change(t0=ids(1, 2))), batch(9, change(t0=ids(1, 3)))
+    batches = (*HEAD, batch(5, begin), shrink, batch(7, abort), batch(8, begin), back, batch(10, end))
+    done, rows = imported([node(tmp_path, 1, *batches)], tmp_path / "out")
+    assert done.dropped_of_transaction == 1
+    assert [row["new_isr"] for row in rows if row["event_type"] == "ISR_CHANGE"] == [[1, 3]]
+
+
+def test_an_unclean_election_is_told_as_one(tmp_path: Path) -> None:
+    """A leader that has to recover was elected uncleanly, whatever else the record says."""
+    leader = struct.pack(">i", 3)
+    lost = batch(5, change(t0=ids(1), t1=struct.pack(">i", -1)))
+    unclean = batch(6, change(t0=ids(3), t1=leader, t5=b"\x01"))
+    _, rows = imported([node(tmp_path, 1, *HEAD, lost, unclean)], tmp_path / "out")
+    row = [row for row in rows if row["event_type"] == "LEADER_CHANGE"][-1]
+    assert (row["old_leader"], row["new_leader"], row["election_type"], row["reason"]) == (
+        -1,
+        3,
+        "unclean",
+        "unclean_election",
+    )
+
+
+def test_an_epoch_of_the_same_leader_is_no_change_of_leader(tmp_path: Path) -> None:
+    """Before metadata version 3.6 a shrink named its leader again: the leader epoch rises, and no election is told."""
+    again = change(t0=ids(1, 2), t1=struct.pack(">i", 1))
+    _, rows = imported([node(tmp_path, 1, *HEAD, batch(5, again))], tmp_path / "out")
+    assert [(row["event_type"], row["leader_epoch"]) for row in rows[-2:]] == [("ISR_CHANGE", 1), ("STATE_SNAPSHOT", 1)]
+
+
+def test_a_reassignment_is_told_with_its_replicas(tmp_path: Path) -> None:
+    """A record that places the partition elsewhere is a reassignment, not a lag."""
+    placed = change(t0=ids(1, 2), t2=ids(1, 2))
+    _, rows = imported([node(tmp_path, 1, *HEAD, batch(5, placed))], tmp_path / "out")
+    assert [(row["event_type"], row.get("cause"), row.get("replicas")) for row in rows[-2:]] == [
+        ("ISR_CHANGE", "reassign", None),
+        ("CONFIG_CHANGE", None, [1, 2]),
+    ]
+
+
+def test_every_partition_epoch_has_an_event(tmp_path: Path) -> None:
+    """A change of nothing that is exported still fills its partition epoch, or readers would see a loss there."""
+    _, rows = imported([node(tmp_path, 1, *HEAD, batch(5, change(t4=ids(4))))], tmp_path / "out")
+    assert (rows[-1]["event_type"], rows[-1]["partition_epoch"]) == ("CONFIG_CHANGE", 1)
+
+
+def test_a_fence_is_told_once(tmp_path: Path) -> None:
+    """A second fence of a broker that is down already is counted, and is no event."""
+    fence = registration(2, t0=FENCED)
+    content = (*HEAD, batch(5, broker(2)), batch(6, change(t0=ids(1, 3)), fence), batch(8, fence))
+    done, rows = imported([node(tmp_path, 1, *content)], tmp_path / "out")
+    assert [row["phase"] for row in rows if row["event_type"] == "NODE_SESSION"] == ["register", "fence"]
+    assert done.repeated_registrations == 1
+
+
+def test_a_long_silence_of_the_controller_is_told(tmp_path: Path) -> None:
+    """When no idle record came for three periods, a decision says for how long nothing could be decided."""
+    beats = [batch(5 + n, NO_OP, at_ms=START_MS + 10_000 + 500 * n) for n in range(20)]
+    late = batch(25, NO_OP, at_ms=START_MS + 39_500)
+    done, rows = imported([node(tmp_path, 1, *HEAD, *beats, late)], tmp_path / "out")
+    assert done.silences == 1
+    assert rows[-1]["outcome"] == "no decision for 20000 ms before offset 25"
+
+
+def test_each_hour_begins_with_every_state(tmp_path: Path) -> None:
+    """At the first record of a new hour the state of each partition is told, as of the beginning of the hour."""
+    hour_ms = 3_600_000
+    late = batch(5, NO_OP, at_ms=(START_MS // hour_ms + 1) * hour_ms + 1500)
+    _, rows = imported([node(tmp_path, 1, *HEAD, late)], tmp_path / "out")
+    assert rows[-1]["event_type"] == "STATE_SNAPSHOT"
+    assert rows[-1]["ts_wall_us"] == (START_MS // hour_ms + 1) * hour_ms * 1000
+
+
+def test_a_new_controller_is_a_new_incarnation(tmp_path: Path) -> None:
+    """Rows are numbered anew from each controller epoch on, and each one's end is reported."""
+    _, rows = imported([node(tmp_path, 1, *HEAD, voters(5, 1, epoch=4))], tmp_path / "out")
+    assert [(row["incarnation"], row["seq"]) for row in rows if row["event_type"] == "CONTROLLER_DECISION"] == [
+        (1, 1),
+        (4, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
+        ((batch(1, feature(3)),), "Kafka 3.2 or older"),
+        ((batch(1, topic(), partition(1)),), "it names no metadata.version"),
+        ((batch(1, feature(), framed(21, 0, b"\x01\0")),), "in migration from ZooKeeper"),
+        ((batch(1, feature(), broker(1, is_migrating=True)),), "in migration from ZooKeeper"),
+    ],
+)
+def test_a_cluster_that_is_not_read_is_refused(tmp_path: Path, batches: tuple[bytes, ...], said: str) -> None:
+    """Logs of old releases and of clusters in migration are refused with that sentence."""
+    with pytest.raises(Unreadable, match=said):
+        imported([node(tmp_path, 1, voters(0, 1), *batches)], tmp_path / "out")
+
+
+def test_a_minimum_that_nobody_tells_is_null(tmp_path: Path) -> None:
+    """Where no record has min.insync.replicas, no row has it, unless it was assumed; and that stands in the source."""
+    root = node(tmp_path, 1, voters(0, 1), batch(1, feature()), batch(2, topic(), partition(1, 2, 3)))
+    _, rows = imported([root], tmp_path / "out")
+    _, assumed = imported([root], tmp_path / "assumed", assumed=Assumed(min_isr=2))
+    assert [row for row in rows if "min_isr" in row] == []
+    assert [row["min_isr"] for row in assumed if "min_isr" in row] == [2, 2]
+    source = json.loads((tmp_path / "assumed" / "c" / "v1" / "_source" / "kafka.json").read_text())
+    assert source["assumed"]["min.insync.replicas"] == 2
+
+
+def test_the_name_of_a_cluster_is_no_path(tmp_path: Path, run_a_node: Any) -> None:
+    """A cluster id that would lead out of the export is refused."""
+    root = run_a_node(1)
+    (root / "meta.properties").write_text("node.id=1\ncluster.id=../../elsewhere\n")
+    with pytest.raises(Unreadable, match=r"the cluster id '\.\./\.\./elsewhere' must be letters, digits"):
+        cluster_of([open_copy(root)], None)
+
+
+def test_a_time_that_is_no_date_is_refused(tmp_path: Path) -> None:
+    """A record whose time lies beyond all dates is refused with its offset."""
+    root = node(tmp_path, 1, *HEAD, batch(5, NO_OP, at_ms=1 << 60))
+    with pytest.raises(Unreadable, match=r"the record at offset 5 cannot be read: its time, .* is no date"):
+        imported([root], tmp_path / "out")
+
+
+_INTS = st.sampled_from([-(1 << 31), -2, -1, 0, 1, 2, 3, (1 << 31) - 1])
+_IDS = st.lists(_INTS, max_size=3).map(lambda found: ids(*found))
+_VALUES = st.one_of(
+    st.builds(lambda isr, leader: change(t0=isr, t1=struct.pack(">i", leader)), _IDS, _INTS),
+    st.builds(lambda isr, elr: change(t0=isr, t2=elr, t5=b"\x01"), _IDS, _IDS),
+    st.builds(lambda leader, epoch: partition(1, 2, leader=leader, epoch=epoch), _INTS, _INTS),
+    st.builds(lambda who: registration(who, t0=FENCED), _INTS),
+    st.builds(lambda who: registration(who, t0=b"\xff"), _INTS),
+    st.builds(lambda who: registration(who, t1=b"\x01"), _INTS),
+    st.builds(broker, _INTS),
+    st.builds(setting, st.sampled_from(["", "1", "-1", "x", "9" * 30])),
+    st.sampled_from([NO_OP, topic(), framed(9, 0, TOPIC + b"\0"), framed(28, 0, text("") + b"\0"), framed(77, 3, b"")]),
+    st.sampled_from([framed(number, 0, b"\0") for number in (23, 24, 25)]),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batches=st.lists(st.lists(_VALUES, min_size=1, max_size=4), max_size=6))
+def test_any_history_is_an_export_that_verifies_or_a_sentence(
+    tmp_path_factory: Any, batches: list[list[bytes]]
+) -> None:
+    """Records that are sound one by one, in any order, become an export without an unexplained hole, or are refused."""
+    root = tmp_path_factory.mktemp("any")
+    offset, content = 5, [*HEAD]
+    for values in batches:
+        content.append(batch(offset, *values))
+        offset += len(values)
+    refused = ""
+    try:
+        imported([node(root, 1, *content)], root / "out")
+    except Unreadable as error:
+        refused = str(error)
+    assert "\n" not in refused
+    assert refused or verify(LocalDirectory(root / "out"), "c").is_sound
