@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,6 +166,9 @@ async def test_commits_are_counted_by_result(tmp_path: Path) -> None:
         assert node.client is not None
         async with open_channel(node.client) as channel:
             stub: Any = pb_grpc.GroupServiceStub(channel)
+            # Until its coordinators serve, a node does not know its groups, and rejects commits.
+            while (await stub.ListGroups(pb.ListGroupsRequest(), timeout=5)).error_code:  # noqa: ASYNC110 - state
+                await asyncio.sleep(0.01)
             await stub.OffsetCommit(request, timeout=5)
             await stub.OffsetCommit(as_member, timeout=5)
         seen = await scraped(node.metrics_address)
