@@ -1,10 +1,11 @@
 """Why a consumer group stood still at a moment, from what S21 to S25 and S18 know of it; imports no Spark.
 
-Reasons in this order, for each may be the cause of the next ones: nobody answers as its coordinator; it rebalances; a
-partition has no owner; a member is stuck; the HW stands still, so that there is nothing to read. Without any of them it
-is said how far behind the group was.
+Reasons are listed in this order, because each may be the cause of the next: no coordinator answers; the group
+rebalances; a partition has no owner; a member is stuck; the HW does not move, so that there is nothing to read. Without
+any of them the answer is how far behind the group was.
 
-Invariant: times and members are those of the statistics, never found again; what is not known is named in ``missing``.
+Invariant: times and members are those of the statistics, and nothing computes them a second time; what is not known is
+named in ``missing``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def first_above(
         found: what the result calls the earliest sight.
     """
     rows = seen.unionByName(asked.withColumn("_asks", F.lit(1)), allowMissingColumns=True)
-    # What stands before a question in this order is above the offset that it asks about.
+    # Rows before a question in this order are above the offset that it asks about.
     above = Window.partitionBy(*by).orderBy(F.desc("_offset"), F.desc_nulls_last("_asks"))
     above = above.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.select(*by, F.col("_offset").alias(offset), "_asks", F.min("_at").over(above).alias(found))

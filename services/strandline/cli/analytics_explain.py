@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.analytics_explain_group import explain_group, form_of
+from strandline.cli.analytics_explain_group import LINKS, explain_group
 from strandline.cli.analytics_options import (
     Cluster,
     From,
@@ -20,6 +20,7 @@ from strandline.cli.analytics_options import (
     ShownAs,
     To,
     existing,
+    form_of,
     time_text,
     window_us,
 )
@@ -37,13 +38,6 @@ if TYPE_CHECKING:
     from strandline_analytics.timeline.event import Event
     from strandline_analytics.timeline.stall import Stall
 
-_LINKS = [
-    Column("time", "time (UTC)"),
-    Column("name", "link"),
-    Column("who", "reported by"),
-    Column("reported", "what"),
-    Column("cause", "cause"),
-]
 _CANDIDATES = [
     Column("time", "time (UTC)"),
     Column("partition_epoch", "pe", number=True),
@@ -243,7 +237,7 @@ def _show(found: Chain, output: Shown) -> None:
         return
     epoch = "" if found.partition_epoch is None else f", partition epoch {found.partition_epoch}"
     typer.echo(f"{found.topic}-{found.partition}{epoch}: {found.reported}")
-    show(links, _LINKS, Format.TABLE)
+    show(links, LINKS, Format.TABLE)
     for cost in found.cost:
         typer.echo(f"cost: {cost}")
     for missing in found.missing:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from strandline.cli.analytics_options import Shown, existing, moment_us, time_text
+from strandline.cli.analytics_options import existing, moment_us, time_text
 from strandline.cli.analytics_session import check_installed, spark_session
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from strandline_analytics.explain.link import Chain
     from strandline_analytics.explain.standstill import Standstill
 
-_LINKS = [
+LINKS = [
     Column("time", "time (UTC)"),
     Column("name", "link"),
     Column("who", "reported by"),
     Column("reported", "what"),
     Column("cause", "cause"),
 ]
+"""The links of an explanation, as a table."""
 
 
 def explain_group(
@@ -76,13 +77,8 @@ def _show(found: Standstill, form: Format, show_chain: Callable[[Chain], None]) 
     for reason in found.reasons:
         typer.echo(f"- {reason}")
     if links:
-        show(links, _LINKS, Format.TABLE)
+        show(links, LINKS, Format.TABLE)
     for missing in found.missing:
         typer.echo(f"not known: {missing}")
     for chain in found.stalls:
         show_chain(chain)
-
-
-def form_of(output: Shown) -> Format:
-    """The form in which an explanation is shown; it has no wide one."""
-    return Format.TABLE if output is Shown.WIDE else Format(output.value)

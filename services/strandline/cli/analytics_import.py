@@ -52,7 +52,7 @@ def kafka(
         typer.Option(
             "--assume",
             metavar="KEY=VALUE",
-            help=f"What the log does not tell: {_MIN_ISR} of the brokers' files, {_LAG_TIME}. Repeatable.",
+            help=f"What the log does not contain: {_MIN_ISR} of the brokers' files, {_LAG_TIME}. Repeatable.",
         ),
     ] = None,
     trust_tail: Annotated[
@@ -65,13 +65,13 @@ def kafka(
     """Import the metadata log of an Apache Kafka cluster (KRaft, 3.3 to 4.3) as state events.
 
     Partitions, leaders, ISRs, registrations and fences, min.insync.replicas: every committed change since the first
-    offset that is kept, with its cause where the log tells it. Give the logs of most controllers: what only one of them
+    offset that is kept, with its cause where the log shows it. Give the logs of most controllers: what only one of them
     holds, and no snapshot contains, may not be committed, and is left out. Then: strandline analytics report -i EXPORT
     """
     assumed = _assumed(assume or [])
     if not inspect and not out:
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
-    with _failures_told(out):
+    with _failures_shown(out):
         copies, work = _opened(metadata_log, cluster_id, assumed, trust_tail)
         _tell_sources(copies, work)
         if inspect:
@@ -122,7 +122,7 @@ def _empty_destination(out: str) -> Destination:
 
 
 @contextmanager
-def _failures_told(out: str) -> Iterator[None]:
+def _failures_shown(out: str) -> Iterator[None]:
     from strandline.kafka.history.wire import Unreadable
 
     try:

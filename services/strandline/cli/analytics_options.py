@@ -16,6 +16,7 @@ import typer
 from strandline.cli.durations import Duration, duration_option
 from strandline.cli.moments import FORMS, read_moment_us
 from strandline.cli.moments import time_text as time_text
+from strandline.cli.output import Format
 
 if TYPE_CHECKING:
     from strandline_analytics.scope import Grouping
@@ -66,6 +67,11 @@ ShownAs = Annotated[
     Shown,
     typer.Option("--output", "-o", help="Table for people, wide with every column; json, yaml or csv for programs."),
 ]
+
+
+def form_of(output: Shown) -> Format:
+    """How a document or a table is printed; what is wide about a table is the caller's."""
+    return Format.TABLE if output is Shown.WIDE else Format(output.value)
 
 
 def moment_us(text: str | None, option: str) -> int | None:

@@ -18,12 +18,13 @@ from strandline.cli.analytics_options import (
     ShownAs,
     To,
     existing,
+    form_of,
     time_text,
     window_us,
 )
 from strandline.cli.analytics_remote import MaybeInputs, Service, ask, events_of, one_source, paged, range_of
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
-from strandline.cli.output import Column, Format, show
+from strandline.cli.output import Column, show
 
 if TYPE_CHECKING:
     from strandline_analytics.timeline.event import Event
@@ -97,7 +98,7 @@ def timeline(
     )
     found = _from_service(service, selection) if service else _computed(own, selection, memory)
     columns = _WIDE if output is Shown.WIDE else _COLUMNS
-    form = Format.TABLE if output is Shown.WIDE else Format(output.value)
+    form = form_of(output)
     show([event_row(event) for event in found], columns, form, empty="no event matches; see --from, --to, --topic")
 
 

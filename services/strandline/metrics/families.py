@@ -223,7 +223,7 @@ GROUP_REBALANCE = _seconds(
 )
 OLDEST_REBALANCE = _gauge(
     "group_oldest_rebalance_seconds",
-    "Age of the oldest rebalance that goes on here, counted anew by a new coordinator; 0 without one.",
+    "Age of the oldest rebalance that has not ended on this node; a new coordinator starts from 0; 0 without one.",
     unit="s",
 )
 OFFSET_COMMITS = _counter(

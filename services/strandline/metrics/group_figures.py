@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from strandline.core.coordinator.shard import Shard, ShardState
 from strandline.core.groups.group import Group, GroupState
+from strandline.core.groups.happenings import Cause, cause_of_epoch
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.records import GroupValue
 from strandline.core.types import LeaderEpoch, TopicPartition
@@ -25,7 +26,6 @@ from strandline.metrics.figures import Figure, Histogram, Tally
 REBALANCE_BOUNDS_S = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _SETTLED = frozenset({GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD})
 _SHOWN = tuple(state for state in GroupState if state is not GroupState.DEAD)
-_JOIN, _LEAVE, _INTEREST = "join", "leave", "interest"
 
 
 class _SeenGroup(NamedTuple):
@@ -51,7 +51,7 @@ class GroupLooks:
 
     def __init__(self) -> None:
         self._shards: dict[tuple[TopicPartition, LeaderEpoch], _SeenShard] = {}
-        self._rebalances = Tally(f.GROUP_REBALANCES, _JOIN, _LEAVE, _INTEREST)
+        self._rebalances = Tally(f.GROUP_REBALANCES, Cause.JOIN, Cause.LEAVE, Cause.INTEREST)
         self._durations = Histogram(REBALANCE_BOUNDS_S)
         self._loads = Histogram()
 
@@ -79,7 +79,7 @@ class GroupLooks:
                 continue
             since_ms = was.since_ms
             if group.epoch > was.epoch and since_ms is None:
-                self._rebalances.add(_cause(was.n_members, len(group.members)))
+                self._rebalances.add(cause_of_epoch(was.n_members, len(group.members)))
                 since_ms = now_ms
             if since_ms is not None and group.state in _SETTLED:
                 self._durations.observe((now_ms - since_ms) / 1_000)
@@ -114,9 +114,3 @@ def _groups_of(shard: Shard) -> Collection[Group]:
 def _as_loaded(group: Group, now_ms: int) -> _SeenGroup:
     since_ms = None if group.state in _SETTLED else now_ms
     return _SeenGroup(group.value, group.epoch, len(group.members), since_ms)
-
-
-def _cause(before: int, after: int) -> str:
-    if after != before:
-        return _JOIN if after > before else _LEAVE
-    return _INTEREST

@@ -46,7 +46,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     },
     "s20": _NO_POSITIONS,
 }
-"""By statistic and figure: why it is not known; `EVERYTHING` stands for all figures of a statistic."""
+"""By statistic and figure: why it is not known; `EVERYTHING` means all figures of a statistic."""
 
 
 def why_unavailable(statistic: str, figure: str) -> str | None:

@@ -140,12 +140,20 @@ class Happenings:
         return tuple(self._groups)
 
 
+def cause_of_epoch(members_before: int, members_after: int) -> Cause:
+    """Why a group has a higher epoch, by the number of its members."""
+    if members_after == members_before:
+        return Cause.INTEREST
+    return Cause.JOIN if members_after > members_before else Cause.LEAVE
+
+
 def _cause(before: _Before, after: _Before) -> Cause:
-    if after.n_members != before.n_members:
-        return Cause.JOIN if after.n_members > before.n_members else Cause.LEAVE
-    if after.target_epoch != before.target_epoch:
-        return Cause.TARGET
-    return Cause.INTEREST if after.epoch != before.epoch else Cause.RECONCILED
+    if after.n_members == before.n_members:
+        if after.target_epoch != before.target_epoch:
+            return Cause.TARGET
+        if after.epoch == before.epoch:
+            return Cause.RECONCILED
+    return cause_of_epoch(before.n_members, after.n_members)
 
 
 def _member_change(group: Group, member_id: str, before: CurrentValue | None) -> MemberChange | None:

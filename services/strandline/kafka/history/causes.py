@@ -4,7 +4,7 @@ A batch is not a decision: the controller joins operations. What a fence changed
 that fences; what a controlled shutdown changed stands behind the one that begins it. The rest are proposals of leaders,
 and elections.
 
-Invariant: a cause that the log does not tell is None, never a guess; one that could be another too is ``ambiguous``.
+Invariant: a cause that the log does not show is None, never a guess; one that could be another too is ``ambiguous``.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from strandline.kafka.history.state import Partition
 NOT_RECORDED = ""
 """A cause that Kafka does not write down; its column stays null."""
 UNKNOWN_MIN_ISR = Number(-1)
-"""A minimum that the log does not tell; its column stays null."""
+"""A minimum that the log does not contain; its column is null."""
 _CREATED = "created"
 _NOT_TOLD = Why(None, CONTROLLER)
 
@@ -155,8 +155,8 @@ def _changed(fact: Changed, why: Why, meta_offset: int) -> Iterator[Told]:
     if before.replicas != after.replicas or not decided:
         yield Told(after.tp, _config(after, fact.min_isr, meta_offset))
     if fact.names_leader and after.leader == before.leader:
-        # No change of leader, but an epoch of its own. It is told as a state, for a LEADER_CHANGE would be counted as
-        # a change. Until metadata version 3.6 every shrink was one (KAFKA-15021).
+        # The same leader in a new epoch. It is reported as a state, because a LEADER_CHANGE would be counted as a
+        # change of leader. Until metadata version 3.6 every shrink was one (KAFKA-15021).
         yield snapshot(after, fact.min_isr, meta_offset)
 
 

@@ -39,7 +39,7 @@ _DIFFERENCES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumed:
-    """Settings that the log does not tell, by the word of whoever imports."""
+    """Settings that the log does not contain; the user gives them with ``--assume``."""
 
     min_isr: int | None = None
     lag_time_max_ms: int | None = None
