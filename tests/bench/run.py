@@ -134,7 +134,8 @@ def main() -> None:
             for part in parts:
                 if part in ALONE:
                     servers.close()
-                measure(part, Bench(plan, servers, directory, say, Steady()), kept, asked.out, smoke=asked.smoke)
+                bench = Bench(plan, servers, directory, say, Steady(plan.believable_steal_percent))
+                measure(part, bench, kept, asked.out, smoke=asked.smoke)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(report.page(kept))

@@ -17,6 +17,7 @@ BELIEVABLE_STEAL_PERCENT = 3.0
 class Steady:
     """Counts what was repeated and names what was dropped."""
 
+    believable_percent: float = BELIEVABLE_STEAL_PERCENT
     repeated: int = 0
     dropped: list[str] = field(default_factory=list)
 
@@ -26,11 +27,11 @@ class Steady:
         The figures must have ``steal_percent``.
         """
         figures = measure()
-        if figures["steal_percent"] <= BELIEVABLE_STEAL_PERCENT:
+        if figures["steal_percent"] <= self.believable_percent:
             return figures
         self.repeated += 1
         figures = measure()
-        if figures["steal_percent"] <= BELIEVABLE_STEAL_PERCENT:
+        if figures["steal_percent"] <= self.believable_percent:
             return figures
         self.dropped.append(name)
         return None

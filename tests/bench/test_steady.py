@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.bench.plan import SMOKE, Plan
 from tests.bench.steady import BELIEVABLE_STEAL_PERCENT, Steady
 
 
@@ -35,3 +36,9 @@ def test_a_measurement_that_is_disturbed_twice_is_dropped() -> None:
 
     assert steady.measured("round 3, NATS", measuring(4.0, 9.0, 0.0)) is None
     assert (steady.repeated, steady.dropped) == (1, ["round 3, NATS"])
+
+
+def test_only_a_smoke_run_keeps_what_a_busy_host_disturbed() -> None:
+    """Its figures are judged by nothing, so a measure must not disappear because of steal time."""
+    assert Steady(SMOKE.believable_steal_percent).measured("one", measuring(90.0)) == {"steal_percent": 90.0}
+    assert Steady(Plan().believable_steal_percent).measured("one", measuring(90.0, 90.0)) is None

@@ -5,6 +5,7 @@ Invariant: an image that was built from the same inputs is not built again; the 
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -13,6 +14,9 @@ import sys
 from engine import ROOT
 
 from strandline import __version__
+
+# Images are built beside other tests, some of which read what this process prints.
+_LOG = logging.getLogger(__name__)
 
 BUILD_S = 1_200
 _BASE, _JAVA = "strandline-base:bookworm", "strandline-java:bookworm"
@@ -31,7 +35,6 @@ def built(target: str) -> str:
         timeout=BUILD_S,
     )
     assert done.returncode == 0, f"deploy/images/build {target}: {done.stdout[-500:]} {done.stderr[-2000:]}"
-    print(done.stdout.strip())
     return f"strandline{'' if target == 'data-plane' else f'-{target}'}:{__version__}"
 
 
@@ -42,6 +45,6 @@ def _origins(target: str) -> dict[str, str]:
     script = [str(ROOT / "deploy" / "images" / "base"), *_BESIDE.get(target, [])]
     done = subprocess.run(script, check=False, capture_output=True, text=True, timeout=BUILD_S)
     if done.returncode:
-        print(f"deploy/images/base made no base: {done.stderr.strip()[-500:]}")
+        _LOG.warning("deploy/images/base made no base: %s", done.stderr.strip()[-500:])
         return {}
     return {"BASE": _BASE, "JAVA": _JAVA}
