@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import pytest
@@ -27,7 +27,7 @@ from running_controller import (
     stub_of,
 )
 
-from strandline.controller import tasks
+from strandline.controller import prober
 from strandline.controller.process import ControllerProcess
 from strandline.controller.recover import main as recover
 from strandline.controller.servicer import SERVICE
@@ -413,7 +413,7 @@ async def test_a_node_that_is_found_gone_a_moment_later_is_fenced_with_the_first
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first waits although no other node is probed yet: connections break one after the other (M64)."""
-    monkeypatch.setattr(tasks, "_GATHER_S", 0.5)
+    monkeypatch.setattr(prober, "_GATHER_S", 0.5)
     closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = closed.sockets[0].getsockname()[1]
     closed.close()
@@ -604,21 +604,26 @@ def ask_for_topic(process: ControllerProcess, name: str) -> asyncio.Future[Topic
 async def test_failed_commit_ends_the_process(tmp_path: Path) -> None:
     """A change that may or may not be stored cannot be served: exit code 10, and no caller got an answer."""
     store = GatedStore()
-    process = ControllerProcess(settings(tmp_path), store=store, stop=stop)
+    ended: asyncio.Future[ExitCode] = asyncio.get_running_loop().create_future()
+
+    def end(code: ExitCode, line: str) -> NoReturn:
+        if not ended.done():
+            ended.set_result(code)
+        raise Stopped(code, line)
+
+    process = ControllerProcess(settings(tmp_path), store=store, stop=end)
     await process.start()
-    process._stop_process = lambda code, line: None
     store.fails = True
 
     async with stub_of(process) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await create_briefly(stub)
-    with pytest.raises(Stopped) as stopped:
-        await process._tasks[0]
+    code = await asyncio.wait_for(ended, DEADLINE_S)
     store.fails = False
     await process.shut_down()
 
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert stopped.value.code is ExitCode.STORAGE_FAILED
+    assert code is ExitCode.STORAGE_FAILED
 
 
 async def create_briefly(stub: Any) -> None:

@@ -100,7 +100,7 @@ async def test_the_age_of_a_standby_grows_while_the_store_is_not_read(
         now_ms = 10_000_000
         copy = standby.served
         monkeypatch.setattr(copy, "_clock", lambda: now_ms)
-        monkeypatch.setattr(standby.reigning, "on_head_read", lambda _asked_ms, _head: None)
+        monkeypatch.setattr(standby.reigning.questions, "on_head_read", lambda _asked_ms, _head: None)
 
         copy.head_read(now_ms - 500, at)
         ages = [copy.feed.as_of().age_ms]

@@ -83,8 +83,8 @@ async def test_the_size_of_the_store_is_known(members: Members, tmp_path: Path) 
     """Status of every member, for the metrics and for refusals: how many answer, and how large the file is."""
     async with several(members, tmp_path, "c1") as cluster:
         active = await cluster.active()
-        await cluster.until(lambda: active.reigning.health is not None)
-        health = active.reigning.health
+        await cluster.until(lambda: active.reigning.health.last is not None)
+        health = active.reigning.health.last
         place = active._place()
 
     assert health is not None

@@ -12,19 +12,19 @@ import os
 import secrets
 import signal
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import grpc
 import structlog
 
 from strandline.controller.among import Alone, Among
 from strandline.controller.driver import ControllerDriver
+from strandline.controller.prober import Prober
 from strandline.controller.seen import CountedSink, Place, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings, StoreKind
-from strandline.controller.tasks import Prober
 from strandline.controller.watches import Watches
 from strandline.core import feature_levels
 from strandline.core.controller import ControllerCore
@@ -54,6 +54,7 @@ from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import exports, open_exports
 from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.long_lived import LongLived, keep_what_is_loaded
+from strandline.runtime.own_tasks import OwnTasks
 from strandline.runtime.telling import tell
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
@@ -83,7 +84,7 @@ class ControllerProcess:
         self.metrics_address = ""
         self._store = TimedStore(store or SqliteStore(settings.data_dir), self._seen.counts)
         self._stop_process = stop
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = OwnTasks(self._fail)
         self._store_in_doubt = asyncio.Event()
         self._stopped_serving_ms: int | None = None
         self._reigns = 0
@@ -141,12 +142,12 @@ class ControllerProcess:
             MetadataServicer(self.feed).add_to(server)
         await self._begin_reign(core)
         self._open_metrics(lambda: self.driver)
-        self._own(self.driver.perform_forever())
-        self._own(self.driver.tick_forever(settings.tick_ms))
-        self._own(self._hourly())
-        self._own(self._recover_forever())
-        self._own(LongLived(lambda: self.driver.core.state.partition_count).look_forever())
-        self._own(self._seen.refusals.tell_forever())
+        self._tasks.own(self.driver.perform_forever())
+        self._tasks.own(self.driver.tick_forever(settings.tick_ms))
+        self._tasks.own(self._hourly())
+        self._tasks.own(self._recover_forever())
+        self._tasks.own(LongLived(lambda: self.driver.core.state.partition_count).look_forever())
+        self._tasks.own(self._seen.refusals.tell_forever())
         for server in self._servers:
             await server.start()
         await self.health.set_serving(True)
@@ -293,15 +294,9 @@ class ControllerProcess:
             content["metrics"] = self.metrics_address
         _replace_text(self.settings.data_dir / ENDPOINT_NAME, json.dumps(content) + "\n")
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a background task; its end by an exception is the process's end."""
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._ended)
-        self._tasks.append(task)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.driver.fail(error)
+    def _fail(self, error: BaseException) -> NoReturn:
+        """A background task ended by an exception, which is the process's end."""
+        self.driver.fail(error)
 
     async def copy_store(self) -> None:
         """Write a copy of the store into its directory; a failure is logged and has no other effect."""
@@ -330,9 +325,7 @@ class ControllerProcess:
     async def _stop_servers(self) -> None:
         """Serve no more, and end what runs beside."""
         await asyncio.gather(*(server.stop(_SERVER_GRACE_S) for server in self._servers))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _close_the_rest(self) -> None:
         self.sink.close()

@@ -16,6 +16,7 @@ import structlog
 from strandline.controller.directory_lock import DirectoryLock
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.etcd_access import EtcdAccess
+from strandline.controller.prober import Prober
 from strandline.controller.process import ControllerProcess
 from strandline.controller.reigning import Reigning
 from strandline.controller.seen import CountedSink, Place, TimedCommits
@@ -23,7 +24,6 @@ from strandline.controller.seen_position import SeenPosition
 from strandline.controller.served_copy import ServedCopy
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
-from strandline.controller.tasks import Prober
 from strandline.controller.watches import Watches
 from strandline.core.controller import ControllerCore
 from strandline.core.controller_events import ControllerStarted
@@ -117,7 +117,6 @@ class SeveralProcess(ControllerProcess):
             core,
             store,
             presence,
-            timings,
             process=self,
             seen=seen,
             channels=self._channels,
@@ -128,7 +127,7 @@ class SeveralProcess(ControllerProcess):
         self.served = served = ServedCopy(
             store, decides=lambda: core.serves(monotonic_ms()), clock=monotonic_ms, merge_ms=settings.watch_merge_ms
         )
-        self.reigning.on_head_read = served.head_read
+        self.reigning.questions.on_head_read = served.head_read
         self.feed = served.feed
         self._serve(self.reigning.deciding, self.reigning)
         for server in self._servers:
@@ -141,10 +140,10 @@ class SeveralProcess(ControllerProcess):
         await self.health.set_ready(True)
         self._write_endpoint()
         self.reigning.begin()
-        self._own(served.learn_controllers_forever())
-        self._own(self._seen.refusals.tell_forever())
-        self._own(self._hourly())
-        self._own(LongLived(self._count_partitions).look_forever())
+        self._tasks.own(served.learn_controllers_forever())
+        self._tasks.own(self._seen.refusals.tell_forever())
+        self._tasks.own(self._hourly())
+        self._tasks.own(LongLived(self._count_partitions).look_forever())
         _log.info("ready", address=target(self._bound), controller_id=controller_id, cluster_id=self.cluster_id)
 
     def _count_partitions(self) -> int:
@@ -244,22 +243,21 @@ class SeveralProcess(ControllerProcess):
         code = ExitCode.INVARIANT_BROKEN if isinstance(error, AssertionError) else ExitCode.FAILED
         self._stop_process(code, f"{type(error).__name__}: {error}")
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
-
     def _place(self) -> Place:
         reigning = self.reigning
+        health = reigning.health.last
         core, applied = reigning.core, reigning.store.applied
-        lag = 0 if core.is_ready(monotonic_ms()) or applied is None else max(0, reigning.last_offset - applied.offset)
+        lag = 0
+        if applied is not None and not core.is_ready(monotonic_ms()):
+            lag = max(0, reigning.questions.last_offset - applied.offset)
         return Place(
             is_active=core.serves(monotonic_ms()),
             lag=lag,
             reigns=reigning.reigns_begun,
-            is_store_up=reigning.is_store_up,
-            store_bytes=reigning.health.db_bytes if reigning.health is not None else None,
+            is_store_up=reigning.questions.is_store_up,
+            store_bytes=health.db_bytes if health is not None else None,
             # Releases before 3.6 do not say what their quota is.
-            quota_bytes=(reigning.health.quota_bytes if reigning.health else 0) or self.settings.etcd_quota_bytes,
+            quota_bytes=(health.quota_bytes if health is not None else 0) or self.settings.etcd_quota_bytes,
         )
 
     async def copy_store(self) -> None:

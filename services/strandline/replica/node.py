@@ -10,9 +10,8 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import grpc
 import structlog
@@ -72,6 +71,7 @@ from strandline.runtime.hourly import at_each_hour
 from strandline.runtime.incarnation import started_ticks
 from strandline.runtime.long_lived import LongLived
 from strandline.runtime.lookups import Lookups
+from strandline.runtime.own_tasks import OwnTasks
 from strandline.runtime.patterns import Re2Patterns
 from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Core
@@ -124,7 +124,7 @@ class ReplicaNode:
         self.metrics_address = ""
         self._patterns = Re2Patterns()
         self._servers: list[grpc.aio.Server] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = OwnTasks(lambda error: self.driver.fail(error))
 
     async def start(self) -> None:
         """Recover, register, serve.
@@ -165,15 +165,15 @@ class ReplicaNode:
         # What the registration made of the mark is in the controller's store, whose loss would show from here on.
         if self.directory.is_unclean:
             self.directory.clear_unclean()
-        self._own(self.driver.tick_forever(self.settings.tick_ms))
-        self._own(self.session.beat_forever())
-        self._own(self.session.watch_forever())
-        self._own(self.producer_ids.keep_forever())
-        self._own(at_each_hour(self._tell_state))
+        self._tasks.own(self.driver.tick_forever(self.settings.tick_ms))
+        self._tasks.own(self.session.beat_forever())
+        self._tasks.own(self.session.watch_forever())
+        self._tasks.own(self.producer_ids.keep_forever())
+        self._tasks.own(at_each_hour(self._tell_state))
         await self.health.set_serving(True)
-        self._own(self.readiness.tell_forever())
-        self._own(self._seen.look_forever(self._core))
-        self._own(LongLived(self._count_roles).look_forever())
+        self._tasks.own(self.readiness.tell_forever())
+        self._tasks.own(self._seen.look_forever(self._core))
+        self._tasks.own(LongLived(self._count_roles).look_forever())
         _log.info("serving", node_id=self.settings.node_id, node_epoch=answer.node_epoch, **self._addresses())
 
     def _count_roles(self) -> int:
@@ -382,16 +382,6 @@ class ReplicaNode:
             addresses["health"] = target(self.health_endpoint)
         return {name: address for name, address in addresses.items() if address}
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a background task; its end by an exception is the process's end."""
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._ended)
-        self._tasks.append(task)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.driver.fail(error)
-
     def _stop(self, code: ExitCode, line: str) -> NoReturn:
         """A fail-stop: remember damage in the directory, then end the process."""
         if code is ExitCode.STORAGE_DAMAGED:
@@ -425,9 +415,7 @@ class ReplicaNode:
         return ExitCode.CLEAN if is_durable else ExitCode.STOP_TOOK_TOO_LONG
 
     async def _stop_asking(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self.groups.state_topic.close()
         await self.peers.close()
         await self.session.close()

@@ -1,0 +1,219 @@
+"""What a reign asks etcd and the active controller: each question is a task that ends in exactly one event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from strandline.controller import look_at_active
+from strandline.core import reign_effects as effects
+from strandline.core import reign_events as events
+from strandline.core.reign_events import Head, ReignEvent
+from strandline.etcd import client as etcd_client
+from strandline.etcd.errors import EtcdError, EtcdWentBack, NoSpace, Unanswered
+from strandline.metadata.documents import DamagedDocument
+from strandline.metadata.etcd import EtcdStore, StoreView
+from strandline.metadata.etcd_layout import Batch, Presence
+from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreWentBack
+from strandline.observe.reigns import ReignReports
+from strandline.runtime.clock import Clock
+from strandline.runtime.own_tasks import OwnTasks
+
+READ_S = etcd_client.READ_S + 0.25
+WRITE_S = etcd_client.WRITE_S + 0.25
+"""A little longer than one member may take: a member that hangs is passed over before the question ends."""
+_LOG_S = 30.0
+"""How long a take-over may read the log that its watch has not brought."""
+_ANNOUNCE_S = 1.0
+
+_log = structlog.get_logger("strandline.reign")
+
+
+class ReignQuestions:
+    """Asks for one controller. ``step`` takes the events."""
+
+    def __init__(
+        self,
+        store: EtcdStore,
+        presence: Presence,
+        reports: ReignReports,
+        tasks: OwnTasks,
+        *,
+        clock: Clock,
+        step: Callable[[ReignEvent], None],
+    ) -> None:
+        self.last_offset = 0
+        """Of the store's head, as it was read last."""
+        self.unanswered_s: float | None = None
+        """When the first of the readings began to fail that have failed since; None after an answer."""
+        self.on_head_read: Callable[[int, Head | None], None] = lambda _asked_ms, _head: None
+        """The store's head was read, by a read that began at that time."""
+        self._store = store
+        self._presence = presence
+        self._reports = reports
+        self._tasks = tasks
+        self._clock = clock
+        self._step = step
+        self._lease: int | None = None
+        self._naming: asyncio.Task[None] | None = None
+        self.performs: dict[type[Any], Callable[[Any], None]] = {
+            effects.GrantLease: self._grant,
+            effects.RenewLease: self._renew,
+            effects.RevokeLease: self._revoke,
+            effects.Campaign: self._campaign,
+            effects.ReadStore: self._read_store,
+            effects.ReadLog: self._read_log,
+            effects.ReadAlarm: self._read_alarm,
+            effects.TakeKey: self._take_key,
+            effects.LookAtActive: self._look_at_active,
+            effects.Resign: self._resign,
+        }
+
+    @property
+    def is_store_up(self) -> bool:
+        """Whether the last reading of the store had an answer."""
+        return self.unanswered_s is None
+
+    def append(self, effect: effects.Append, batch: Batch) -> None:
+        """Append ``batch``, which ``effect`` names by its head."""
+
+        async def work() -> ReignEvent:
+            done = await self._store.append(effect.token, effect.after, batch)
+            if isinstance(done, StoreView):
+                return events.AppendRefused(self._clock(), effect.question, *done)
+            return events.Appended(self._clock(), effect.question, done)
+
+        # A large transaction is several calls, each with its own deadline.
+        self._ask(effect.question, work, WRITE_S * (1 + sum(len(piece.parts) for piece in batch.pieces)))
+
+    def name_successor(self, token: int, controller_id: str) -> None:
+        """Write down which controller is to be next; a resignation waits for it."""
+        self._naming = self._tasks.own(self._put_successor(token, controller_id))
+
+    async def announce_forever(self) -> None:
+        """Keep this controller's address and position in the store, as long as its lease lives."""
+        while True:
+            if self._lease is not None:
+                try:
+                    await self._store.announce(self._present(), self._lease)
+                except EtcdError as error:
+                    _log.debug("not announced", reason=str(error))
+            await asyncio.sleep(_ANNOUNCE_S)
+
+    def _ask(self, question: int, work: Callable[[], Awaitable[ReignEvent]], within_s: float) -> None:
+        self._tasks.own(self._answer(question, work, within_s))
+
+    async def _answer(self, question: int, work: Callable[[], Awaitable[ReignEvent]], within_s: float) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                event = await work()
+        except (Unanswered, StoreAway, TimeoutError):
+            event = events.Unanswered(self._clock(), question)
+        except NoSpace:
+            event = events.NoSpace(self._clock(), question)
+        except (EtcdWentBack, StoreDamaged, StoreWentBack, DamagedDocument) as error:
+            self._step(events.StoreBroken(self._clock(), f"{error}; nothing is decided from it: run recover"))
+            event = events.Unanswered(self._clock(), question)
+        except (EtcdError, StoreFailed) as error:
+            _log.warning("etcd refused", reason=str(error))
+            event = events.Unanswered(self._clock(), question)
+        self._step(event)
+
+    def _grant(self, effect: effects.GrantLease) -> None:
+        async def work() -> ReignEvent:
+            self._lease = await self._store.grant(effect.ttl_ms)
+            return events.LeaseGranted(self._clock(), effect.question, self._lease)
+
+        self._ask(effect.question, work, WRITE_S)
+
+    def _renew(self, effect: effects.RenewLease) -> None:
+        async def work() -> ReignEvent:
+            if await self._store.renew(effect.lease_id):
+                return events.LeaseRenewed(self._clock(), effect.question)
+            self._lease = None
+            return events.LeaseLost(self._clock(), effect.question)
+
+        self._ask(effect.question, work, READ_S)
+
+    def _revoke(self, effect: effects.RevokeLease) -> None:
+        self._tasks.own(self._store.revoke(effect.lease_id))
+
+    def _campaign(self, effect: effects.Campaign) -> None:
+        async def work() -> ReignEvent:
+            won = await self._store.campaign(effect.lease_id, self._present())
+            if isinstance(won, int):
+                return events.CampaignWon(self._clock(), effect.question, won)
+            self._reports.key_taken(False)
+            if won.holder is None:
+                raise Unanswered("the key came and went")
+            return events.CampaignLost(self._clock(), effect.question, won.revision, won.holder)
+
+        self._ask(effect.question, work, WRITE_S)
+
+    def _read_store(self, effect: effects.ReadStore) -> None:
+        async def work() -> ReignEvent:
+            asked_ms = self._clock()
+            try:
+                view = await self._store.read()
+            except (EtcdError, asyncio.CancelledError):
+                # Cancelled: its time was over.
+                self.unanswered_s = self.unanswered_s or self._clock() / 1000
+                raise
+            self.unanswered_s = None
+            self.last_offset = view.head.offset if view.head is not None else 0
+            self.on_head_read(asked_ms, view.head)
+            return events.StoreRead(self._clock(), effect.question, view.revision, view.holder, view.head)
+
+        self._ask(effect.question, work, READ_S)
+
+    def _read_log(self, effect: effects.ReadLog) -> None:
+        async def work() -> ReignEvent:
+            head = await self._store.read_log(effect.head)
+            return events.LogRead(self._clock(), effect.question, head)
+
+        self._ask(effect.question, work, _LOG_S)
+
+    def _read_alarm(self, effect: effects.ReadAlarm) -> None:
+        async def work() -> ReignEvent:
+            return events.AlarmRead(self._clock(), effect.question, await self._store.has_alarm())
+
+        self._ask(effect.question, work, READ_S)
+
+    def _take_key(self, effect: effects.TakeKey) -> None:
+        async def work() -> ReignEvent:
+            revision, was_taken = await self._store.take_key(effect.token)
+            self._reports.key_taken(was_taken)
+            return events.KeyTaken(self._clock(), effect.question, revision, was_taken)
+
+        self._ask(effect.question, work, WRITE_S)
+
+    def _look_at_active(self, effect: effects.LookAtActive) -> None:
+        async def work() -> ReignEvent:
+            active = self._store.active
+            addresses = () if active is None else tuple(dict.fromkeys((active.client, active.internal)))
+            return events.Looked(self._clock(), effect.question, await look_at_active.look_at(addresses))
+
+        self._ask(effect.question, work, look_at_active.MOST_S + 0.1)
+
+    def _resign(self, effect: effects.Resign) -> None:
+        async def work() -> ReignEvent:
+            if self._naming is not None:
+                await asyncio.wait({self._naming})
+            await self._store.resign(effect.token, effect.lease_id)
+            return events.Resigned(self._clock(), effect.question)
+
+        self._lease = None
+        self._ask(effect.question, work, WRITE_S)
+
+    async def _put_successor(self, token: int, controller_id: str) -> None:
+        try:
+            await self._store.name_successor(token, controller_id)
+        except EtcdError as error:
+            _log.warning("the successor is not named", reason=str(error))
+
+    def _present(self) -> Presence:
+        applied = self._store.applied
+        return self._presence._replace(offset=applied.offset if applied is not None else 0)
