@@ -20,7 +20,8 @@ from strandline.sim.clock import Clock
 from strandline.sim.committed import Broken
 from strandline.sim.controller import undecidable
 from strandline.sim.network import CONTROLLER, Call, Stream
-from strandline.sim.reigning import Reign, ReignProcess
+from strandline.sim.one_reign import Reign
+from strandline.sim.reigning import ReignProcess
 from strandline.sim.store import LeasedStore
 
 if TYPE_CHECKING:
