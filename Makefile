@@ -2,7 +2,6 @@
 SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
-TESTS ?= tests
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
 
@@ -56,7 +55,7 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	  || { echo "run: make protos"; exit 1; }
 
 pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
-	@echo "==> pytest $(TESTS)";   $(BIN)/python -m pytest $(TESTS)
+	@echo "==> pytest $(TESTS)";   $(BIN)/python $(if $(TESTS),-m pytest $(TESTS),tests/lanes.py)
 
 chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
