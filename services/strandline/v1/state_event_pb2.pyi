@@ -70,9 +70,9 @@ class _StateEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateE
     STATE_EVENT_TYPE_STORE: _StateEventType.ValueType  # 19
     """The store of several controllers does not answer, answers again, is full, or went back in time."""
     STATE_EVENT_TYPE_GROUP_CHANGE: _StateEventType.ValueType  # 20
-    """A consumer group is in another state or epoch; topic and partition are its coordinator's."""
+    """A consumer group is in another state or epoch, or repeats its own; topic and partition are its coordinator's."""
     STATE_EVENT_TYPE_MEMBER_CHANGE: _StateEventType.ValueType  # 21
-    """A member of a consumer group has other partitions, another epoch, or left."""
+    """A member of a consumer group has other partitions, another epoch, or left, or repeats what it has."""
     STATE_EVENT_TYPE_GROUP_OFFSETS: _StateEventType.ValueType  # 22
     """What a consumer group has committed for one partition."""
     STATE_EVENT_TYPE_COORDINATOR_LOAD: _StateEventType.ValueType  # 23
@@ -122,9 +122,9 @@ STATE_EVENT_TYPE_CONTROLLER_REIGN: StateEventType.ValueType  # 18
 STATE_EVENT_TYPE_STORE: StateEventType.ValueType  # 19
 """The store of several controllers does not answer, answers again, is full, or went back in time."""
 STATE_EVENT_TYPE_GROUP_CHANGE: StateEventType.ValueType  # 20
-"""A consumer group is in another state or epoch; topic and partition are its coordinator's."""
+"""A consumer group is in another state or epoch, or repeats its own; topic and partition are its coordinator's."""
 STATE_EVENT_TYPE_MEMBER_CHANGE: StateEventType.ValueType  # 21
-"""A member of a consumer group has other partitions, another epoch, or left."""
+"""A member of a consumer group has other partitions, another epoch, or left, or repeats what it has."""
 STATE_EVENT_TYPE_GROUP_OFFSETS: StateEventType.ValueType  # 22
 """What a consumer group has committed for one partition."""
 STATE_EVENT_TYPE_COORDINATOR_LOAD: StateEventType.ValueType  # 23
@@ -421,7 +421,9 @@ class StateEvent(_message.Message):
     new_hw: _builtins.int
     """HW_ADVANCE: the HW after."""
     cause: _builtins.str
-    """HW_ADVANCE, ISR_CHANGE, NODE_SESSION, CONTROLLER_REIGN, STORE, GROUP_CHANGE: why."""
+    """HW_ADVANCE, ISR_CHANGE, NODE_SESSION, CONTROLLER_REIGN, STORE, GROUP_CHANGE: why; MEMBER_CHANGE: repeated, or
+    absent. A GROUP_CHANGE or MEMBER_CHANGE that is repeated says once an hour what has been so before.
+    """
     first_us: _builtins.int
     """HW_ADVANCE: time of the first advance that this event joins."""
     last_us: _builtins.int
