@@ -105,7 +105,8 @@ class _Groups:
             self.groups[name].committed[partition] = committed
         refused = {name: self.dice.randrange(3) for name in _ERRORS if self.dice.random() < 0.2}
         self.by(self.coordinator, "GROUP_OFFSETS", ("t", "T", partition), group_id=name, committed=committed,
-                commit_us=self.now, n_commits=self.dice.randrange(4), n_error=refused)  # fmt: skip
+                commit_us=self.now, n_commits=self.dice.randrange(4), n_error=refused,
+                coordinator_epoch=None if self.dice.random() < 0.05 else self.epoch)  # fmt: skip
 
     def member(self) -> None:
         name, member_id = self.dice.choice(["a", "b"]), self.dice.choice(["m-1", "m-2"])
@@ -143,6 +144,12 @@ class _Groups:
                 new_leader=self.coordinator, new_leader_epoch=self.epoch, reason="requested", election_type="isr",
                 meta_offset=self.pe)  # fmt: skip
         self.now += SECOND
+        stands = self.groups["a"].committed.get(0)
+        self.by(self.coordinator, "GROUP_OFFSETS", ("t", "T", 0), group_id="a", committed=stands, commit_us=self.now,
+                n_commits=0, n_error={}, coordinator_epoch=self.epoch)  # fmt: skip
+        self.now += SECOND
+        self.by(zombie, "GROUP_OFFSETS", ("t", "T", 0), group_id="a", committed=self.hw[0], commit_us=self.now,
+                n_commits=1, n_error={}, coordinator_epoch=old_epoch)  # fmt: skip
         self.by(zombie, "GROUP_CHANGE", self.own, leader_epoch=old_epoch, group_id="a", old_state="Stable",
                 new_state="Assigning", group_epoch=9, target_epoch=1, n_members=1, cause="join")  # fmt: skip
 

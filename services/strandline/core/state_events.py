@@ -367,6 +367,8 @@ class GroupOffsets(NamedTuple):
     commit_us: int | None
     n_commits: int
     n_error: Mapping[str, int]
+    coordinator_epoch: LeaderEpoch | None = None
+    """The leader epoch of the coordinator's partition, which is not the place."""
 
 
 @_in(TRANSITIONS)
