@@ -146,7 +146,7 @@ class Happenings:
         return tuple(self._groups)
 
 
-def cause_of_epoch(members_before: int, members_after: int) -> Cause:
+def _cause_of_epoch(members_before: int, members_after: int) -> Cause:
     """Why a group has a higher epoch, by the number of its members."""
     if members_after == members_before:
         return Cause.INTEREST
@@ -159,7 +159,7 @@ def _cause(before: _Before, after: _Before) -> Cause:
             return Cause.TARGET
         if after.epoch == before.epoch:
             return Cause.RECONCILED
-    return cause_of_epoch(before.n_members, after.n_members)
+    return _cause_of_epoch(before.n_members, after.n_members)
 
 
 def _member_change(group: Group, member_id: str, before: CurrentValue | None) -> MemberChange | None:
