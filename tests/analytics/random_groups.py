@@ -1,8 +1,9 @@
 """Seeded random histories of consumer groups, as rows of an export, with the faults that occur in practice.
 
 A cluster has two partitions that are consumed and one of a coordinator. Advances and looks are lost, leaders fall
-silent, coordinators change and their zombies go on, commits are forgotten or reset, members come, go and are fenced,
-events are lost or there twice, and node 1's clock is off by a time that was measured.
+silent, coordinators change and their zombies go on, coordinators repeat what their groups are, commits are forgotten or
+reset, members come, go and are fenced, events are lost or there twice, and node 1's clock is off by a time that was
+measured.
 """
 
 from __future__ import annotations
@@ -38,7 +39,17 @@ class _Groups:
         self.by(-1, "STATE_SNAPSHOT", self.own, partition_epoch=10, leader_epoch=0, new_leader=2, new_isr=[1, 2, 3],
                 replicas=[1, 2, 3], min_isr=2, meta_offset=2)  # fmt: skip
         self.by(-1, "CLOCK_SAMPLE", (None, None, None), subject_node_id=1, offset_us=SKEW_US, err_us=500, meta_offset=3)
-        steps = (self.look, self.look, self.advance, self.advance, self.commit, self.commit, self.member, self.state)
+        steps = (
+            self.look,
+            self.look,
+            self.advance,
+            self.advance,
+            self.commit,
+            self.commit,
+            self.member,
+            self.state,
+            self.repeat,
+        )
         while self.now < self.end:
             self.now += int(self.dice.expovariate(1 / 1.5) * SECOND) + self.dice.choice([0, 1])
             self.dice.choice(steps)()
@@ -94,12 +105,14 @@ class _Groups:
             self.groups[name].committed[partition] = committed
         refused = {name: self.dice.randrange(3) for name in _ERRORS if self.dice.random() < 0.2}
         self.by(self.coordinator, "GROUP_OFFSETS", ("t", "T", partition), group_id=name, committed=committed,
-                commit_us=self.now, n_commits=self.dice.randrange(4), n_error=refused)  # fmt: skip
+                commit_us=self.now, n_commits=self.dice.randrange(4), n_error=refused,
+                coordinator_epoch=None if self.dice.random() < 0.05 else self.epoch)  # fmt: skip
 
     def member(self) -> None:
         name, member_id = self.dice.choice(["a", "b"]), self.dice.choice(["m-1", "m-2"])
         phase = self.dice.choice(["joined", "assigned", "assigned", "assigned", "revoking", "fenced", "gone"])
         assigned = [f"T:{p}" for p in (0, 1) if self.dice.random() < 0.4] if phase in ("assigned", "revoking") else []
+        self.groups[name].members[member_id] = (phase, assigned)
         self.by(self.coordinator, "MEMBER_CHANGE", self.own, leader_epoch=self.epoch, group_id=name,
                 member_id=member_id, phase=phase, member_epoch=1, assigned=assigned, revoking=[])  # fmt: skip
 
@@ -111,6 +124,19 @@ class _Groups:
         self.by(self.coordinator, "GROUP_CHANGE", self.own, leader_epoch=self.epoch, group_id=name, old_state=old,
                 new_state=group.state, group_epoch=1, target_epoch=1, n_members=n_members, cause="join")  # fmt: skip
 
+    def repeat(self) -> None:
+        name = self.dice.choice(["a", "b"])
+        group = self.groups[name]
+        for member_id, (phase, assigned) in group.members.items():
+            if phase != "gone":
+                self.by(self.coordinator, "MEMBER_CHANGE", self.own, leader_epoch=self.epoch, group_id=name,
+                        member_id=member_id, phase=phase, member_epoch=1, assigned=assigned, revoking=[],
+                        cause="repeated")  # fmt: skip
+        n_members = 0 if group.state == "Empty" else 1
+        self.by(self.coordinator, "GROUP_CHANGE", self.own, leader_epoch=self.epoch, group_id=name,
+                old_state=group.state, new_state=group.state, group_epoch=1, target_epoch=1, n_members=n_members,
+                cause="repeated")  # fmt: skip
+
     def move_coordinator(self) -> None:
         zombie, old_epoch = self.coordinator, self.epoch
         self.coordinator, self.epoch, self.pe = 5 - zombie, old_epoch + 1, self.pe + 1
@@ -118,6 +144,12 @@ class _Groups:
                 new_leader=self.coordinator, new_leader_epoch=self.epoch, reason="requested", election_type="isr",
                 meta_offset=self.pe)  # fmt: skip
         self.now += SECOND
+        stands = self.groups["a"].committed.get(0)
+        self.by(self.coordinator, "GROUP_OFFSETS", ("t", "T", 0), group_id="a", committed=stands, commit_us=self.now,
+                n_commits=0, n_error={}, coordinator_epoch=self.epoch)  # fmt: skip
+        self.now += SECOND
+        self.by(zombie, "GROUP_OFFSETS", ("t", "T", 0), group_id="a", committed=self.hw[0], commit_us=self.now,
+                n_commits=1, n_error={}, coordinator_epoch=old_epoch)  # fmt: skip
         self.by(zombie, "GROUP_CHANGE", self.own, leader_epoch=old_epoch, group_id="a", old_state="Stable",
                 new_state="Assigning", group_epoch=9, target_epoch=1, n_members=1, cause="join")  # fmt: skip
 
@@ -126,3 +158,4 @@ class _Group:
     def __init__(self) -> None:
         self.state = "Empty"
         self.committed: dict[int, int] = {}
+        self.members: dict[str, tuple[str, list[str]]] = {}

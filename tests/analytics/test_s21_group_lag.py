@@ -63,3 +63,11 @@ def test_without_a_group_nothing_is_said(histories: Any) -> None:
     row = histories.row("s21", "lag")
 
     assert (row.group_id, row.mean_records, row.behind_us, row.coverage) == (None, None, None, 0.0)
+
+
+def test_what_a_deposed_coordinator_says_of_an_offset_is_not_believed(histories: Any) -> None:
+    """Its row is later than the one of the next coordinator, and in a lower epoch."""
+    row = histories.rows("s21", "deposed_commits")[0]
+
+    assert (row.group_id, row.mean_records, row.max_records) == ("orders", 2500 / 60, 100)
+    assert row.behind_us == 40 * S

@@ -49,3 +49,13 @@ def test_a_group_that_is_stable_at_once_did_not_rebalance(histories: Any) -> Non
     groups = {row.group_id for row in histories.rows("s23", "rebalances", grouping=Grouping.CLUSTER)}
 
     assert groups == {"late", "orders"}
+
+
+def test_what_is_repeated_begins_and_ends_no_rebalance(histories: Any) -> None:
+    """A group that a repetition shows in the middle of a rebalance is in one of unknown start; who is repeated has not
+    changed."""
+    calm, slow = histories.rows("s23", "repeated", end_ms=240_000)[:2]
+
+    assert (calm.group_id, calm.rebalances, calm.unfinished, calm.total_us) == ("calm", 1, 0, 20 * S)
+    assert (slow.group_id, slow.rebalances, slow.unfinished, slow.total_us) == ("slow", 1, 1, 21 * S)
+    assert (slow.max_us, slow.slowest_member, slow.waited_for) == (13 * S, "m-x", {"m-x": 1})

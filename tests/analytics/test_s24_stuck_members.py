@@ -37,3 +37,11 @@ def test_without_a_group_nothing_is_said(histories: Any) -> None:
     row = histories.row("s24", "lag")
 
     assert (row.group_id, row.episodes, row.total_us, row.coverage) == (None, None, None, 0.0)
+
+
+def test_a_member_whose_assignment_is_repeated_is_known_to_have_it(histories: Any) -> None:
+    """No change was read. It is stuck from the first repetition on, and the second one does not part the time."""
+    row = histories.rows("s24", "repeated", end_ms=240_000)[1]
+
+    assert (row.group_id, row.member_id, row.episodes, row.total_us) == ("calm", "m-a", 1, 178 * S)
+    assert (row.grew_records, row.lag_records) == (50, 60)

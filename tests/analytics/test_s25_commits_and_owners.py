@@ -38,3 +38,12 @@ def test_who_had_what_is_null_where_no_member_was_seen(histories: Any) -> None:
     row = histories.rows("s25", "group_lag")[1]
 
     assert (row.group_id, row.commits, row.unowned, row.unowned_us) == ("orders", 3, None, None)
+
+
+def test_an_owner_who_was_only_repeated_is_missed_when_it_is_gone(histories: Any) -> None:
+    """Who had the partition is known by a repetition alone: without an owner between that one and the next."""
+    rows = histories.rows("s25", "repeated", end_ms=240_000)
+    found = {(row.partition, row.group_id): (row.unowned, row.unowned_us) for row in rows if row.topic == "t"}
+
+    assert found[1, "calm"] == (1, 20 * S)
+    assert found[0, "calm"] == (0, 0)

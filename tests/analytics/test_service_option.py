@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from served_analytics import Served, serving
+from served_analytics import Served, envelope, serving, write_file
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
@@ -18,12 +18,26 @@ from strandline.rpc.channels import target
 
 pytestmark = pytest.mark.timeout(600)
 
+# A group with one member: it rebalances at 602 s and is stable at 610 s. Its offset is never reported.
+_OF_GROUP: list[tuple[int, str, dict[str, object]]] = [
+    (600, "GROUP_CHANGE", {"old_state": "Empty", "new_state": "Stable", "cause": "join"}),
+    (602, "MEMBER_CHANGE", {"member_id": "m-a", "phase": "revoking", "assigned": [], "revoking": ["T:0"]}),
+    (602, "GROUP_CHANGE", {"old_state": "Stable", "new_state": "Reconciling", "cause": "interest"}),
+    (610, "MEMBER_CHANGE", {"member_id": "m-a", "phase": "assigned", "assigned": ["T:1"], "revoking": []}),
+    (610, "GROUP_CHANGE", {"old_state": "Reconciling", "new_state": "Stable", "cause": "reconciled"}),
+]
+_OF_MEMBERS = {"group_id": "sailors", "group_epoch": 1, "target_epoch": 1, "n_members": 1}
 _WINDOW = ("--from", "2026-11-20T14:00:00Z", "--to", "2026-11-20T15:00:00Z")
 
 
 @pytest.fixture(scope="module")
 def served(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("option")
+    rows = [
+        envelope(seq, second, 7, node_id=2, topic="__group_state", topic_id="G", event_type=kind, **_OF_MEMBERS, **said)
+        for seq, (second, kind, said) in enumerate(_OF_GROUP, start=1)
+    ]
+    write_file(folder / "export", "transitions", rows)
     with serving(folder / "export", folder / "results", spark) as server:
         yield server
 
@@ -51,6 +65,9 @@ def _ask(*words: object) -> Result:
         ("explain", "-t", "tides", "-p", "0"),
         ("explain", "-t", "tides", "-p", "0", "-o", "json"),
         ("explain", "-t", "tides", "-p", "0", "--stall"),
+        ("explain", "--group", "sailors", "--at", "2026-11-20T14:10:04Z"),
+        ("explain", "--group", "sailors", "--at", "2026-11-20T14:10:04Z", "-o", "json"),
+        ("explain", "--group", "pilots", "--at", "2026-11-20T14:10:04Z"),
         ("coverage", *_WINDOW, "-o", "json"),
         ("coverage", *_WINDOW, "--require-coverage", "1"),
     ],

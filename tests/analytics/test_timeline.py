@@ -82,3 +82,18 @@ def test_events_that_are_not_understood_end_a_state_at_their_place(silver: Calla
     assert [event.event_type for event in found] == ["STATE_SNAPSHOT", "TIDE_NOTED", "TIDE_TURNED", "ISR_CHANGE"]
     held = [(state.t0 // S, state.t1 // S, state.known) for state in states(found, 60 * S)]
     assert held == [(0, 30, True), (30, 50, False), (50, 60, True)]
+
+
+@pytest.mark.timeout(300)
+def test_repetitions_are_shown_when_they_are_asked_for(silver: Callable[[str], Silver]) -> None:
+    """They report nothing new, and by the name of their type everything is shown."""
+    tables = silver("repeated.jsonl")
+
+    def causes(selection: Selection) -> list[str]:
+        return [row.cause for row in timeline(tables, selection).collect() if row.event_type == "GROUP_CHANGE"]
+
+    shown, asked = causes(Selection()), causes(Selection(types=("GROUP_CHANGE",)))
+
+    assert "repeated" not in shown
+    assert asked.count("repeated") == 4
+    assert [cause for cause in asked if cause != "repeated"] == shown

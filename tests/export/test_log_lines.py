@@ -83,3 +83,9 @@ def test_a_sample_is_no_line(kind: str) -> None:
 def test_an_isr_update_that_goes_well_is_reported_by_its_change_alone(phase: str) -> None:
     """Neither the proposal nor its confirmation is a second line."""
     assert _line("ALTER_PARTITION", {"phase": phase, "error_code": 0}) is None
+
+
+@pytest.mark.parametrize("kind", ["GROUP_CHANGE", "MEMBER_CHANGE"])
+def test_what_is_repeated_is_no_line(kind: str) -> None:
+    """Ten thousand calm groups are not logged once an hour."""
+    assert _line(kind, {"group_id": "g", "cause": "repeated"}) is None

@@ -1,4 +1,4 @@
-"""Groups are counted by looking at them: rebalances with their cause and length, loads of shards, states."""
+"""Groups are counted by what coordinators report: rebalances with their cause and length, loads; states are read."""
 
 from __future__ import annotations
 
@@ -7,41 +7,73 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, running_nodes
 from scraping import LOOPBACK, scraped
 from tests.core.groups.groups_alone import GroupsAlone, Topics
 
 from strandline.core.coordinator.internal_topics import GROUP_STATE
+from strandline.core.coordinator.reports import Reports
 from strandline.core.coordinator.shard import ShardState
+from strandline.core.effects import Effect, Emit
 from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.repetitions import HOUR_MS
+from strandline.core.groups.reporting import GroupReporting
+from strandline.core.state_events import CoordinatorLoad, GroupChange
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline.metrics.figures import Spread
-from strandline.metrics.group_figures import GroupLooks
+from strandline.metrics.group_figures import GroupCounts
 from strandline.rpc.channels import open_channel
+from strandline.runtime.patterns import Re2Patterns
 from strandline.v1 import group_service_pb2 as pb
 from strandline.v1 import group_service_pb2_grpc as pb_grpc
 
-LOOK_MS = 250
+STATE = TopicPartition("state", 0)
 
 
-class Looked:
-    """One shard that is looked at as a node looks at its own."""
+class Counted:
+    """Groups of one shard after another, whose reports are counted as a node counts its own."""
 
-    def __init__(self, groups: GroupsAlone, state: ShardState = ShardState.ACTIVE) -> None:
-        self.groups = groups
-        self.looks = GroupLooks()
-        self.shards: list[Any] = [shard_of(groups.machine, state)]
+    def __init__(self) -> None:
+        self.groups = GroupsAlone(Topics(foo=4))
+        self.counts = GroupCounts(lambda: self.groups.now_ms)
+        self.shards: list[Any] = []
 
-    def look(self, after_ms: int = LOOK_MS) -> None:
-        """Let time pass, then look."""
+    def serve(self, epoch: int = 1, *, load_ms: int = 0) -> None:
+        """A coordinator of this epoch reads the log so far, which takes so long, and serves."""
+        self.reports = Reports(STATE, LeaderEpoch(epoch))
+        machine = GroupMachine(Re2Patterns(), self.groups.settings, GroupReporting(self.reports, samples=False))
+        for record in self.groups.log:
+            machine.apply(record)
+        self.groups.machine = machine
+        machine.excuse(self.groups.context)
+        self.shards = [shard_of(machine, ShardState.ACTIVE, epoch)]
+        self.reports.add(CoordinatorLoad(100, len(self.groups.log), load_ms, LeaderEpoch(epoch)))
+        self.groups.tick()
+        self.count()
+
+    def count(self, after_ms: int = 0) -> None:
+        """Count what was reported; then time passes."""
+        out: list[Effect] = []
+        self.reports.leave(out)
+        for effect in out:
+            assert isinstance(effect, Emit)
+            if isinstance(effect.event, GroupChange):
+                self.counts.changed(effect.event)
+            elif isinstance(effect.event, CoordinatorLoad):
+                self.counts.loaded(effect.event)
         self.groups.now_ms += after_ms
-        self.looks.look(self.shards, self.groups.now_ms)
+
+    def settle(self, *member_ids: str) -> None:
+        """Members that do as they are asked."""
+        self.groups.settle(*member_ids)
+        self.count()
 
     def values(self) -> dict[str, float]:
         """The series by name and label; of a histogram its number and its sum."""
         found: dict[str, float] = {}
-        for family, value, labels in self.looks.figures(self.shards, self.groups.now_ms):
+        for family, value, labels in self.counts.figures(self.shards):
             name = "".join([family.name, *(f" {label}" for label in labels)])
             if isinstance(value, Spread):
                 found |= {f"{name} count": value.cumulative[-1], f"{name} sum": value.total}
@@ -51,105 +83,109 @@ class Looked:
 
 
 def shard_of(machine: GroupMachine, state: ShardState, epoch: int = 1) -> Any:
-    """As much of a shard as is looked at."""
-    leader = SimpleNamespace(
-        log=SimpleNamespace(tp=TopicPartition("state", 0)), image=SimpleNamespace(leader_epoch=LeaderEpoch(epoch))
-    )
+    """As much of a shard as is read."""
+    leader = SimpleNamespace(image=SimpleNamespace(leader_epoch=LeaderEpoch(epoch)))
     return SimpleNamespace(leader=leader, state=state, is_serving=state is ShardState.ACTIVE, machine=machine)
 
 
-def looked() -> Looked:
-    """A shard without groups, looked at once."""
-    seen = Looked(GroupsAlone(Topics(foo=4)))
-    seen.look()
-    return seen
+@pytest.fixture
+def seen() -> Counted:
+    """A shard without groups."""
+    counted = Counted()
+    counted.serve()
+    return counted
 
 
-def test_a_rebalance_is_counted_once_with_what_began_it() -> None:
-    """It lasts from the look that found the higher epoch to the one that found every member settled."""
-    seen = looked()
+def test_a_rebalance_is_counted_once_with_what_began_it(seen: Counted) -> None:
+    """It lasts from the change that unsettled the group to the one that settled it; a first member settles at once."""
     seen.groups.join("m1", "foo")
-    seen.groups.settle()
-    seen.look()
+    seen.settle()
     seen.groups.join("m2", "foo")
-    seen.look()
+    seen.count(after_ms=250)
     seen.groups.join("m3", "foo")
-    seen.look()
+    seen.count(after_ms=500)
     during = seen.values()
-    seen.groups.settle()
-    seen.look()
+    seen.settle()
     after = seen.values()
 
     assert during["group_rebalances_total join"] == after["group_rebalances_total join"] == 2
     assert during["groups assigning"] + during["groups reconciling"] == 1
-    assert during["group_oldest_rebalance_seconds"] == LOOK_MS / 1_000
+    assert during["group_oldest_rebalance_seconds"] == 0.75
     assert (after["groups stable"], after["group_members"], after["group_oldest_rebalance_seconds"]) == (1, 3, 0)
     assert after["group_rebalance_seconds count"] == 2
-    assert 2 * LOOK_MS / 1_000 <= after["group_rebalance_seconds sum"] < 1
+    assert 0.75 <= after["group_rebalance_seconds sum"] < 1
 
 
-def test_causes_are_told_apart() -> None:
+def test_causes_are_told_apart(seen: Counted) -> None:
     """A member that leaves, and a topic that grows, begin rebalances of their own."""
-    seen = looked()
     for member_id in ("m1", "m2"):
         seen.groups.join(member_id, "foo")
-    seen.groups.settle()
-    seen.look()
+    seen.settle()
     seen.groups.topics.put("foo", 6)
-    seen.groups.tick()
-    seen.look()
-    seen.groups.settle()
-    seen.look()
+    seen.settle()
     seen.groups.beat("m2", -1)
-    seen.look()
-    seen.groups.settle("m1")
-    seen.look()
+    seen.settle("m1")
     counted = {name: value for name, value in seen.values().items() if name.startswith("group_rebalances_total")}
 
     assert counted == {
-        "group_rebalances_total join": 1,
+        "group_rebalances_total join": 2,
         "group_rebalances_total interest": 1,
         "group_rebalances_total leave": 1,
     }
 
 
-def test_what_a_new_coordinator_loads_is_no_rebalance() -> None:
-    """Its load is timed, groups that were there are not counted, and one that rebalances is as old as its load."""
-    before = GroupsAlone(Topics(foo=4))
-    before.join("m1", "foo")
-    before.settle()
-    before.join("m2", "foo")
-    before.tick(1)
-    seen = Looked(before, ShardState.LOADING)
-    seen.look()
-    loading = seen.values()
-    seen.look(2_000)
-    seen.shards = [shard_of(before.machine, ShardState.ACTIVE)]
-    seen.look(1_000)
-    seen.look(5_000)
-    served = seen.values()
-
-    assert (loading["coordinator_shards loading"], loading["group_members"]) == (1, 0)
-    assert (served["coordinator_shards active"], served["coordinator_shards loading"]) == (1, 0)
-    assert (served["coordinator_load_seconds count"], served["coordinator_load_seconds sum"]) == (1, 3)
-    assert served["group_rebalances_total join"] == 0
-    assert served["group_oldest_rebalance_seconds"] == 5
-
-
-def test_a_shard_that_is_led_elsewhere_is_forgotten() -> None:
-    """Leading it again is another load; a rebalance that goes on elsewhere is nobody's here."""
-    seen = looked()
+def test_what_a_new_coordinator_loads_is_no_rebalance(seen: Counted) -> None:
+    """Its load is timed, groups that were there are not counted, and one that rebalances is as old as its first
+    report there."""
     seen.groups.join("m1", "foo")
-    seen.look()
-    assert seen.values()["group_rebalances_total join"] == 1
-    here, seen.shards = seen.shards, []
-    seen.look(60_000)
-    away = seen.values()
-    seen.shards = [shard_of(here[0].machine, ShardState.ACTIVE, epoch=2)]
-    seen.look()
+    seen.settle()
+    seen.groups.join("m2", "foo")
+    seen.count(after_ms=60_000)
+    seen.serve(epoch=2, load_ms=3_000)
+    seen.count(after_ms=5_000)
+    served = seen.values()
+    seen.settle()
 
+    assert (served["coordinator_load_seconds count"], served["coordinator_load_seconds sum"]) == (2, 3)
+    assert served["group_rebalances_total join"] == 2
+    assert served["group_oldest_rebalance_seconds"] == 5
+    assert 5 <= seen.values()["group_rebalance_seconds sum"] < 6
+
+
+def test_a_group_that_is_repeated_has_not_rebalanced(seen: Counted) -> None:
+    """What it is is said again each hour, stable or not."""
+    seen.groups.join("m1", "foo")
+    seen.settle()
+    before = seen.values()
+    seen.groups.now_ms += HOUR_MS
+    seen.groups.beat("m1")
+    seen.groups.tick()
+    seen.count()
+
+    assert seen.values() == before
+
+
+def test_a_shard_that_is_led_elsewhere_is_forgotten(seen: Counted) -> None:
+    """A rebalance that goes on elsewhere is nobody's here."""
+    for member_id in ("m1", "m2"):
+        seen.groups.join(member_id, "foo")
+    seen.count(after_ms=1_000)
+    here = seen.values()
+    seen.shards = []
+    away = seen.values()
+
+    assert here["group_oldest_rebalance_seconds"] == 1
     assert (away["group_oldest_rebalance_seconds"], away["group_members"], away["groups stable"]) == (0, 0, 0)
-    assert seen.values()["coordinator_load_seconds count"] == 2
+
+
+def test_a_shard_that_loads_is_shown_without_its_groups(seen: Counted) -> None:
+    """What it has read may not be all."""
+    seen.groups.join("m1", "foo")
+    seen.shards = [shard_of(seen.groups.machine, ShardState.LOADING)]
+    loading = seen.values()
+
+    assert (loading["coordinator_shards loading"], loading["coordinator_shards active"]) == (1, 0)
+    assert (loading["group_members"], loading["groups stable"]) == (0, 0)
 
 
 async def test_commits_are_counted_by_result(tmp_path: Path) -> None:

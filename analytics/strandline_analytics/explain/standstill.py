@@ -112,12 +112,14 @@ def _no_coordinator(known: GroupAt) -> tuple[list[str], list[str]]:
     span = Span(t0=min(term.t0 for term in same), t1=max(term.t1 for term in same))
     if now.leader is None:
         return [f"it had no coordinator: nobody led {known.coordinator}: {_by_then(span, at)}"], []
-    loads = [e for e in known.events if e.event_type == "COORDINATOR_LOAD" and e.leader_epoch == now.leader_epoch]
+    reported = [event for event in known.events if event.leader_epoch == now.leader_epoch]
+    if any(event.t_us <= at for event in reported):
+        # It loads before it reports anything else, perhaps long before the first event that was read.
+        return [], []
+    loads = [event.t_us for event in reported if event.event_type == "COORDINATOR_LOAD"]
     if not loads:
         return [], [f"when node {now.leader} began to answer as its coordinator in epoch {now.leader_epoch}"]
-    answers_us = min(load.t_us for load in loads)
-    if answers_us <= at:
-        return [], []
+    answers_us = min(loads)
     loading = Span(t0=span.t0, t1=answers_us)
     return [f"its coordinator, node {now.leader}, was still reading {known.coordinator}: {_by_then(loading, at)}"], []
 
@@ -161,13 +163,15 @@ def _how_far_behind(lags: Sequence[Span]) -> str:
 
 
 def _links(known: GroupAt) -> list[Link]:
-    """The events of the rebalance; without one, the last before the moment."""
+    """The events of the rebalance; without one, the last before the moment. Those that repeat what is known are left
+    out if there are others."""
     names = {"GROUP_CHANGE": "group", "MEMBER_CHANGE": "member", "COORDINATOR_LOAD": "load"}
     span = known.rebalance
     if span is None:
-        own = [event for event in known.events if event.t_us <= known.at_us][-3:]
+        own = [event for event in known.events if event.t_us <= known.at_us]
+        own = ([event for event in own if not event.is_repeated] or own)[-3:]
     else:
-        own = [event for event in known.events if span.t0 <= event.t_us <= span.t1]
+        own = [event for event in known.events if span.t0 <= event.t_us <= span.t1 and not event.is_repeated]
     return [link_of(names[event.event_type], event) for event in own]
 
 

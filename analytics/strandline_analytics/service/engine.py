@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from strandline.core.errors import Refused
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline_analytics.explain.ask import Asked, decision, stall
+from strandline_analytics.explain.ask_group import AskedGroup, standstill
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
 from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
@@ -149,6 +150,13 @@ class Engine:
         if of_stall:
             return explanations.of_stall(stall(silver, asked))
         return explanations.of_decision(decision(silver, asked))
+
+    @interruptible
+    def explain_group(self, job: Job, question: Question, asked: AskedGroup) -> pb.ExplainGroupResponse:
+        """Why a consumer group stood still, or which clusters have such a group."""
+        silver = self._silver(job, files_for(self.spark, question), samples=True)
+        job.check()
+        return explanations.of_group(standstill(silver, asked))
 
     @interruptible
     def report(self, job: Job, question: Question, steps: int) -> Report:

@@ -1,6 +1,6 @@
 """Explanations and their candidates as messages.
 
-Invariant: of exactly one fitting decision or stall there is an explanation, and no candidates.
+Invariant: of exactly one fitting decision, stall or group there is an explanation, and no candidates.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.v1 import analytics_service_pb2 as pb
-from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.link import Chain, Link
+from strandline_analytics.explain.standstill import Standstill
 from strandline_analytics.service import values
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
@@ -29,19 +30,36 @@ def of_stall(found: Chain | Sequence[Stall]) -> pb.ExplainResponse:
     return pb.ExplainResponse(stalls=[_stall(each) for each in found])
 
 
+def of_group(found: Standstill | Sequence[str]) -> pb.ExplainGroupResponse:
+    """The answer about a consumer group; of several clusters, which they are."""
+    if not isinstance(found, Standstill):
+        return pb.ExplainGroupResponse(cluster_ids=found)
+    standstill = pb.GroupStandstill(
+        cluster_id=found.cluster_id,
+        group_id=found.group_id,
+        at_us=found.at_us,
+        reasons=found.reasons,
+        links=map(_link, found.links),
+        missing=found.missing,
+        stalls=map(_explanation, found.stalls),
+    )
+    return pb.ExplainGroupResponse(standstill=standstill)
+
+
 def _explanation(chain: Chain) -> pb.Explanation:
     return pb.Explanation(
         topic=chain.topic or "",
         partition=chain.partition or 0,
         partition_epoch=chain.partition_epoch,
         reported=chain.reported,
-        links=[
-            pb.ExplainedLink(name=link.name, time_us=link.t_us, who=link.who, reported=link.reported, cause=link.cause)
-            for link in chain.links
-        ],
+        links=map(_link, chain.links),
         missing=chain.missing,
         cost=chain.cost,
     )
+
+
+def _link(link: Link) -> pb.ExplainedLink:
+    return pb.ExplainedLink(name=link.name, time_us=link.t_us, who=link.who, reported=link.reported, cause=link.cause)
 
 
 def _candidate(event: Event) -> pb.TimelineEvent:

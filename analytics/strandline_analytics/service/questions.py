@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from strandline.export.schema import EVENT_TYPES, SAMPLES
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
 from strandline_analytics.explain.ask import Asked
+from strandline_analytics.explain.ask_group import AskedGroup
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.report.gather import STEPS
 from strandline_analytics.scope import Grouping
@@ -33,6 +36,7 @@ _GROUPINGS = {
 }
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999, where a Timestamp ends too."""
+_MOMENT_REMEDY = "write RFC 3339, such as 2026-11-21T14:00:00Z"
 
 
 def query_of(request: pb.QueryRequest, inputs: tuple[str, ...]) -> Question:
@@ -123,6 +127,21 @@ def asked_of(request: pb.ExplainRequest) -> Asked:
     )
 
 
+def asked_group_of(request: pb.ExplainGroupRequest) -> AskedGroup:
+    """What an ExplainGroup asks.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    if not request.group_id:
+        raise refusals.wrong("group_id", "a consumer group has a name", "name it")
+    if not request.HasField("at"):
+        raise refusals.wrong("at", "a group stands still at a moment", _MOMENT_REMEDY)
+    return AskedGroup(
+        group_id=request.group_id, at_us=_moment_us(request.at, "at"), cluster_id=request.cluster_id or None
+    )
+
+
 def steps_of(request: pb.GetReportRequest) -> int:
     """Into how many steps a report's small charts are cut.
 
@@ -184,18 +203,24 @@ def window_of(asked: pb.TimeRange) -> tuple[int | None, int | None]:
         if not asked.HasField(name):
             ends.append(None)
             continue
-        reported = getattr(asked, name)
-        if not (0 <= reported.seconds <= _LAST_SECOND and 0 <= reported.nanos < 1_000_000_000):
-            raise refusals.wrong(
-                f"range.{name}", "it is a moment from 1970 to 9999", "write RFC 3339, such as 2026-11-21T14:00:00Z"
-            )
-        ends.append(reported.seconds * 1_000_000 + reported.nanos // 1_000)
+        ends.append(_moment_us(getattr(asked, name), f"range.{name}"))
     start_us, end_us = ends
     if start_us is not None and end_us is not None and end_us <= start_us:
         raise refusals.wrong(
             "range.end", "it is after range.start; a window without length has no rows", "exchange them"
         )
     return start_us, end_us
+
+
+def _moment_us(moment: Timestamp, field: str) -> int:
+    """Microseconds since 1970.
+
+    Raises:
+        Refused: it is no time.
+    """
+    if not (0 <= moment.seconds <= _LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
+        raise refusals.wrong(field, "it is a moment from 1970 to 9999", _MOMENT_REMEDY)
+    return moment.seconds * 1_000_000 + moment.nanos // 1_000
 
 
 def grouping_of(number: int) -> Grouping:

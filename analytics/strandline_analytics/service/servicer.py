@@ -105,6 +105,12 @@ class AnalyticsServicer:
             "explain", lambda job: self._engine.explain(job, question, asked, of_stall=request.stall)
         )
 
+    async def ExplainGroup(self, request: pb.ExplainGroupRequest, context: Context) -> pb.ExplainGroupResponse:
+        """Explains why a consumer group stood still."""
+        asked = questions.asked_group_of(request)
+        question = Question(inputs=self._settings.inputs, statistics=_ALL, cluster_id=asked.cluster_id)
+        return await self._wait_for("explain group", lambda job: self._engine.explain_group(job, question, asked))
+
     async def GetReport(self, request: pb.GetReportRequest, context: Context) -> None:
         """Sends the report of a window."""
         question, steps = questions.report_of(request, self._settings.inputs), questions.steps_of(request)

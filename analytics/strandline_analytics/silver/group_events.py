@@ -2,7 +2,8 @@
 
 A group's events stand in the order of coordinator epochs, which are the leader epochs of the coordinator's partition,
 and within one in that of its leader's numbers. What a coordinator reported at or after the end of its term is a
-zombie's: left out, as a leader's looks are.
+zombie's: left out, as a leader's looks are. Once an hour a coordinator says again what everything is (``is_repeated``):
+that is a state from then on, and no change.
 
 Invariant: nothing is known of a group before its first event that was read, nor beyond the last word of the controller
 about the partition of its coordinator.
@@ -13,6 +14,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from strandline.export.schema import REPEATED
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.places import PLACE, place
@@ -25,7 +27,7 @@ ORDER = ("leader_epoch", "incarnation", "seq")
 """How the events of a group are ordered."""
 
 _REPORTED = (
-    "event_type", "old_state", "new_state", "group_epoch", "n_members", "member_id", "phase", "assigned",
+    "event_type", "old_state", "new_state", "group_epoch", "n_members", "member_id", "phase", "assigned", "is_repeated",
 )  # fmt: skip
 
 
@@ -36,6 +38,7 @@ def group_events(silver: Silver) -> DataFrame:
 
 def _group_events(silver: Silver) -> DataFrame:
     rows = silver.of_type("GROUP_CHANGE", "MEMBER_CHANGE").where("partition IS NOT NULL")
+    rows = rows.withColumn("is_repeated", F.col("cause").eqNullSafe(REPEATED))
     rows = rows.select(*GROUP_KEY, "node_id", *ORDER, "ts_wall_us", *_REPORTED)
     rows = in_controller_time(rows, silver.clocks, "node_id", "ts_wall_us").drop("clock_err_us")
     ends = silver.terms.select(*PARTITION_KEY, "leader_epoch", "term_end")

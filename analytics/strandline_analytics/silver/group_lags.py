@@ -2,7 +2,8 @@
 
 A GROUP_OFFSETS row comes at most once a second per group and partition while offsets are committed, and once a minute
 for each that has an offset. What it says is believed until the next one, and at most three minutes, as a look is
-believed for three times the silence that it declared.
+believed for three times the silence that it declared. What a deposed coordinator says after the next one, which has a
+higher epoch, reported the same key is left out; rows of a version without the epoch stand by their time alone.
 
 Invariant: a lag is known only where both the committed offset and the HW are; neither is carried on beyond that.
 """
@@ -32,7 +33,7 @@ def commits(silver: Silver) -> DataFrame:
         rows = silver.written_samples("GROUP_OFFSETS").where("partition IS NOT NULL")
         rows = rows.select(
             "cluster_id", place(), "node_id", "incarnation", "seq", "ts_wall_us", "group_id", "committed", "n_commits",
-            "n_error",
+            "n_error", "coordinator_epoch",
         )  # fmt: skip
         rows = in_controller_time(rows, silver.clocks, "node_id", "ts_wall_us").repartition(PLACE)
         is_copy = F.coalesce(F.lead("seq").over(own) == F.col("seq"), F.lit(False))
@@ -74,9 +75,12 @@ def _group_lags(silver: Silver) -> DataFrame:
 
 def _held(silver: Silver) -> DataFrame:
     """What is committed, as intervals [t0, t1)."""
-    order = Window.partitionBy(*_PLACE_OF_GROUP).orderBy("t", "node_id", "incarnation", "seq")
+    epoch = F.col("coordinator_epoch")
+    order = Window.partitionBy(*_PLACE_OF_GROUP).orderBy("t", epoch.asc_nulls_first(), "node_id", "incarnation", "seq")
+    newest = F.max(epoch).over(order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    rows = commits(silver).withColumn("_newest", newest).where(epoch.isNull() | (epoch == F.col("_newest")))
     until = F.least(F.lead("t").over(order), F.col("t") + BELIEVED_US)
-    rows = commits(silver).select(*_PLACE_OF_GROUP, F.col("t").alias("t0"), until.alias("t1"), "committed")
+    rows = rows.select(*_PLACE_OF_GROUP, F.col("t").alias("t0"), until.alias("t1"), "committed")
     return rows.where("t1 > t0")
 
 

@@ -46,13 +46,12 @@ def _rebalances(silver: Silver) -> DataFrame:
     in_run = Window.partitionBy(*run).orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     rows = rows.withColumn("_over", F.sum(F.col("_settles").cast("int")).over(in_run))
     place = F.struct(*ORDER)
+    is_of_member = F.col("member_id").isNotNull() & ~F.col("is_repeated")
     found = rows.groupBy(*run).agg(
         F.min(F.when(F.col("_begins"), F.col("t"))).alias("t0"),
         F.bool_or(F.col("_begins") & ~moved).alias("is_start_seen"),
         F.min_by(F.struct(F.col("t"), moved.alias("is_seen")), F.when(F.col("_settles"), place)).alias("_end"),
-        F.max_by("member_id", F.when((F.col("_over") == 0) & F.col("member_id").isNotNull(), place)).alias(
-            "slowest_member"
-        ),
+        F.max_by("member_id", F.when((F.col("_over") == 0) & is_of_member, place)).alias("slowest_member"),
     )
     found = found.join(F.broadcast(heard_until(silver)), list(PARTITION_KEY), "left")
     following = F.lead("t0").over(Window.partitionBy(*GROUP_KEY).orderBy("_run"))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.export.schema import CONTROLLER_NODE_ID, PAYLOAD
+from strandline.export.schema import CONTROLLER_NODE_ID, PAYLOAD, REPEATED
 
 _PAYLOAD = tuple(column.name for column in PAYLOAD)
 
@@ -62,6 +62,11 @@ class Event:
             if self.fields.get(name):
                 return str(self.fields[name])
         return ""
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it says again what has been so before."""
+        return self.fields.get("cause") == REPEATED
 
     def get(self, name: str) -> Any:
         """A field's value, None if the event has none."""

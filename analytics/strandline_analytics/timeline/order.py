@@ -15,7 +15,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES
+from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES, REPEATED
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.control import CONTROL_TYPES
@@ -122,7 +122,7 @@ def _wanted(selection: Selection) -> Column:
         named = F.col("event_type").isin(*selection.types, *selection.sample_types)
         wanted = wanted & (named | ~F.col("event_type").isin(*EVENT_TYPES) if selection.unknown_types else named)
     else:
-        wanted = wanted & ~F.col("event_type").isin(*QUIET_TYPES)
+        wanted = wanted & ~F.col("event_type").isin(*QUIET_TYPES) & ~_column("cause").eqNullSafe(REPEATED)
     if selection.start_us is not None:
         wanted = wanted & (F.col("t") >= selection.start_us)
     if selection.end_us is not None:

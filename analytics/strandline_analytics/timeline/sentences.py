@@ -169,7 +169,7 @@ def _store(event: Event) -> str:
 
 def _group_change(event: Event) -> str:
     old, new = event.get("old_state"), event.get("new_state")
-    became = f"is {new}" if old == new else f"{old} -> {new}"
+    became = f"is {'still ' if event.is_repeated else ''}{new}" if old == new else f"{old} -> {new}"
     epochs = f"epoch {event.get('group_epoch')}"
     if event.get("target_epoch") != event.get("group_epoch"):
         epochs += f", target of epoch {event.get('target_epoch')}"
@@ -182,6 +182,9 @@ def _member_change(event: Event) -> str:
     if event.get("instance_id") is not None:
         who = f"{who} ({event.get('instance_id')})"
     phase = str(event.get("phase"))
+    if event.is_repeated and phase in ("assigned", "revoking"):
+        asked = f", is to give up {_count(event.get('revoking'))}" if phase == "revoking" else ""
+        return f"{who} still has {_count(event.get('assigned'))}{asked}"
     verb = {
         "joined": "joins",
         "assigned": "is assigned",

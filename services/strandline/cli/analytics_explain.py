@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.analytics_explain_group import LINKS, explain_group
+from strandline.cli.analytics_explained import chain_of
 from strandline.cli.analytics_options import (
     Cluster,
     From,
@@ -79,9 +80,9 @@ def explain(
     if group:
         _refuse_beside_group(
             {"--topic": topic, "--partition": partition, "--partition-epoch": epoch, "--stall": stall or None,
-             "--from": start, "--to": end, "--service": service}
+             "--from": start, "--to": end}
         )  # fmt: skip
-        explain_group(group, at, own, cluster, memory, form_of(output), lambda chain: _show(chain, output))
+        explain_group(group, at, own or service, cluster, memory, form_of(output), lambda chain: _show(chain, output))
         return
     if at is not None:
         raise typer.BadParameter("--at: a partition is asked about with --from and --to; --at belongs to --group")
@@ -119,8 +120,7 @@ def _refuse_beside_group(given: Mapping[str, object]) -> None:
     """
     for option, value in given.items():
         if value not in (None, ""):
-            rule = "a group is explained from --input" if option == "--service" else "a group is asked about with --at"
-            raise typer.BadParameter(f"{option}: {rule}; leave {option} out")
+            raise typer.BadParameter(f"{option}: a group is asked about with --at; leave {option} out")
 
 
 def _asked_of(
@@ -151,7 +151,6 @@ def _asked_of(
 
 
 def _tell_answer(answer: pb.ExplainResponse, output: Shown, stall: bool) -> None:
-    from strandline_analytics.explain.link import Chain, Link
     from strandline_analytics.timeline.stall import Stall
 
     if not answer.HasField("explanation"):
@@ -175,21 +174,7 @@ def _tell_answer(answer: pb.ExplainResponse, output: Shown, stall: bool) -> None
         else:
             _tell_decision(events_of(answer.decisions), output)
         return
-    found = answer.explanation
-    links = [
-        Link(name=link.name, t_us=link.time_us, who=link.who, reported=link.reported, cause=link.cause)
-        for link in found.links
-    ]
-    chain = Chain(
-        topic=found.topic,
-        partition=found.partition,
-        partition_epoch=found.partition_epoch if found.HasField("partition_epoch") else None,
-        reported=found.reported,
-        links=tuple(links),
-        missing=tuple(found.missing),
-        cost=tuple(found.cost),
-    )
-    _show(chain, output)
+    _show(chain_of(answer.explanation), output)
 
 
 def _tell_decision(found: Chain | list[Event], output: Shown) -> None:

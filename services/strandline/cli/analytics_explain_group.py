@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from strandline.cli.analytics_explained import standstill_of
 from strandline.cli.analytics_options import existing, moment_us, time_text
+from strandline.cli.analytics_remote import DEADLINE_S
+from strandline.cli.analytics_remote import ask as ask_service
 from strandline.cli.analytics_session import check_installed, spark_session
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
 
 if TYPE_CHECKING:
+    from strandline.v1 import analytics_service_pb2 as pb
     from strandline_analytics.explain.link import Chain
     from strandline_analytics.explain.standstill import Standstill
 
@@ -33,31 +37,53 @@ LINKS = [
 def explain_group(
     group_id: str,
     at: str | None,
-    own: list[str],
+    source: list[str] | str,
     cluster: str | None,
     memory: str,
     form: Format,
     show_chain: Callable[[Chain], None],
 ) -> None:
-    """Ask and show; ``show_chain`` shows the stall of a partition.
+    """Ask and show; ``source`` are inputs, or the address of a service; ``show_chain`` shows the stall of a partition.
 
     Raises:
         typer.BadParameter: no moment was named.
+        typer.Exit: not exactly one cluster has such a group, or the service did not answer.
     """
     at_us = moment_us(at, "--at")
     if at_us is None:
         raise typer.BadParameter("--group: name the moment with --at, for instance --at 2026-11-21T10:00:00Z")
+    if isinstance(source, str):
+        found = _served(source, group_id, at_us, cluster)
+    else:
+        found = _computed(source, group_id, at_us, cluster, memory)
+    if isinstance(found, list):
+        raise fail(CommandFailed(_not_one(group_id, found), EXIT_REFUSED))
+    _show(found, form, show_chain)
+
+
+def _computed(inputs: list[str], group_id: str, at_us: int, cluster: str | None, memory: str) -> Standstill | list[str]:
     check_installed()
     from strandline_analytics.explain.ask_group import AskedGroup, standstill
 
-    with spark_session(memory, inputs=own) as spark:
+    with spark_session(memory, inputs=inputs) as spark:
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(own), cluster_id=cluster)
-        found = standstill(silver, AskedGroup(group_id=group_id, at_us=at_us, cluster_id=cluster))
-        if isinstance(found, list):
-            raise fail(CommandFailed(_not_one(group_id, found), EXIT_REFUSED))
-        _show(found, form, show_chain)
+        silver = open_exports(spark, existing(inputs), cluster_id=cluster)
+        return standstill(silver, AskedGroup(group_id=group_id, at_us=at_us, cluster_id=cluster))
+
+
+def _served(service: str, group_id: str, at_us: int, cluster: str | None) -> Standstill | list[str]:
+    from strandline.v1 import analytics_service_pb2 as pb
+
+    request = pb.ExplainGroupRequest(group_id=group_id, cluster_id=cluster or "")
+    request.at.FromMicroseconds(at_us)
+
+    async def asked(stub: Any) -> pb.ExplainGroupResponse:
+        answer: pb.ExplainGroupResponse = await stub.ExplainGroup(request, timeout=DEADLINE_S)
+        return answer
+
+    answer = ask_service(service, asked)
+    return standstill_of(answer.standstill) if answer.HasField("standstill") else list(answer.cluster_ids)
 
 
 def _not_one(group_id: str, clusters: list[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from strandline.client import LATEST, Admin, DescribedGroup, TopicPartition
+from strandline.client.records_behind import records_behind
 
 Named = tuple[str, int]
 """Topic and partition."""
@@ -28,8 +29,7 @@ class SeenGroup:
 
     def lag(self, named: Named) -> int | None:
         """Records between the committed offset and the end; None without either."""
-        current, end = self.committed.get(named), self.ends.get(named)
-        return None if current is None or end is None else max(0, end - current)
+        return records_behind(self.committed.get(named), self.ends.get(named))
 
 
 async def see(admin: Admin, group_id: str, *, with_ages: bool = False) -> SeenGroup:

@@ -35,6 +35,7 @@ from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.client.positions import PositionFinder
 from strandline.client.rebalance_listener import RebalanceListener
+from strandline.client.records_behind import records_behind
 from strandline.client.serialization import DeserializationFailed, Incoming
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, report_stats
 from strandline.client.topic_partition import TopicPartition
@@ -804,7 +805,7 @@ def _stats_of(cursor: Cursor) -> PartitionStats:
         position=position,
         high_watermark=high_watermark,
         log_start_offset=cursor.log_start_offset,
-        lag=None if position is None or high_watermark is None else max(0, high_watermark - position),
+        lag=records_behind(position, high_watermark),
         buffered_bytes=cursor.buffered_bytes,
         is_paused=cursor.is_paused,
     )

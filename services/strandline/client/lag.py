@@ -14,6 +14,7 @@ from strandline.client.cursor import Cursor
 from strandline.client.metadata import Cluster
 from strandline.client.offsets import LATEST, OffsetFinder
 from strandline.client.record_times import RecordTimes, time_at
+from strandline.client.records_behind import records_behind
 from strandline.core.types import Offset, TopicPartition
 from strandline.v1 import partition_pb2
 
@@ -45,9 +46,9 @@ class LagMeter:
         ends = await self._finder.find_some(dict.fromkeys(placed, LATEST))
         behind = {}
         for tp, cursor in placed.items():
-            end = ends[tp].offset if tp in ends else None
-            if end is not None and cursor.position is not None:
-                behind[tp] = max(0, end - cursor.position)
+            records = records_behind(cursor.position, ends[tp].offset if tp in ends else None)
+            if records is not None:
+                behind[tp] = records
         times = await self._times({tp: placed[tp] for tp, records in behind.items() if records})
         now_ms = time.time() * 1000
         found: dict[TopicPartition, Lag] = {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.client import DescribedMember, TopicPartition
+from strandline.client.records_behind import records_behind
 from strandline.console.overview import PartitionRow
 from strandline.console.picture import HeldGroup, Picture
 from strandline.core.types import NodeId
@@ -133,7 +134,7 @@ def _partitions(held: HeldGroup, ends: Mapping[TopicPartition, PartitionRow]) ->
             partition=tp.partition,
             committed=offset,
             hw=hw,
-            lag=None if hw is None or offset is None else max(0, hw - offset),
+            lag=records_behind(offset, hw),
             readers=tuple(readers.get(tp, ())),
             is_revoking=tp in revoking,
             has_page=end is not None,

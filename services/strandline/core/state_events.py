@@ -22,6 +22,9 @@ TRANSITIONS = "transitions"
 SAMPLES = "samples"
 """The large dataset: sampled states. Dropped first when there is no room."""
 
+REPEATED = "repeated"
+"""The ``cause`` of a GroupChange or MemberChange that says again what has been so before."""
+
 Moment = NewType("Moment", int)
 """Milliseconds of the emitter's monotonic clock."""
 
@@ -325,7 +328,8 @@ class Store(NamedTuple):
 
 @_in(TRANSITIONS)
 class GroupChange(NamedTuple):
-    """A consumer group is in another state or epoch; the place is the partition of its coordinator (G33)."""
+    """A consumer group is in another state or epoch, or is as before (cause `REPEATED`); the place is the partition
+    of its coordinator (G33)."""
 
     group_id: str
     old_state: str
@@ -339,7 +343,8 @@ class GroupChange(NamedTuple):
 
 @_in(TRANSITIONS)
 class MemberChange(NamedTuple):
-    """A member of a consumer group has other partitions, another epoch, or left; before its group's change (G33)."""
+    """A member of a consumer group has other partitions, another epoch, or left, or is as before (cause `REPEATED`);
+    before its group's change (G33)."""
 
     group_id: str
     member_id: str
@@ -350,6 +355,7 @@ class MemberChange(NamedTuple):
     assigned: tuple[str, ...]
     revoking: tuple[str, ...]
     leader_epoch: LeaderEpoch
+    cause: str | None = None
 
 
 @_in(SAMPLES)
@@ -361,6 +367,8 @@ class GroupOffsets(NamedTuple):
     commit_us: int | None
     n_commits: int
     n_error: Mapping[str, int]
+    coordinator_epoch: LeaderEpoch | None = None
+    """The leader epoch of the coordinator's partition, which is not the place."""
 
 
 @_in(TRANSITIONS)

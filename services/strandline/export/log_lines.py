@@ -17,7 +17,7 @@ from strandline.export.counters import OutletStats
 from strandline.export.outlet import Lost
 from strandline.export.rows import Row
 from strandline.export.runs import Run
-from strandline.export.schema import NO_LEADER, TRANSITIONS
+from strandline.export.schema import NO_LEADER, REPEATED, TRANSITIONS
 
 Reported = Callable[["Line"], None]
 
@@ -112,6 +112,8 @@ def _words(kind: str, row: Row) -> tuple[str, bool] | None:
             return ("controller decides" if row["phase"] == "begin" else "controller decides no more"), False
         case "STORE":
             return f"store {str(row['phase']).replace('_', ' ')}", row["phase"] != "back"
+        case "GROUP_CHANGE" | "MEMBER_CHANGE" if row.get("cause") == REPEATED:
+            return None
         case "GROUP_CHANGE":
             is_same = row["old_state"] == row["new_state"]
             return ("group epoch rose" if is_same else f"group is {str(row['new_state']).lower()}"), False

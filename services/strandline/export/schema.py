@@ -16,6 +16,7 @@ Reading rules that the columns themselves cannot say:
 - In a row, a column that does not belong to its event type is null; a list that belongs to it is never null.
 - ``new_leader`` and ``old_leader`` are -1 where there is no leader.
 - A partition in ``assigned`` and ``revoking`` is its topic id, a colon, and its number.
+- A GROUP_CHANGE or MEMBER_CHANGE whose ``cause`` is ``repeated`` is no change: it says again what has been so before.
 - An ISR_CHANGE comes twice: from the controller (``meta_offset`` set, authoritative) and as an echo of the leader
   (``meta_offset`` null), which alone knows HW, LEO and the members' progress. ``partition_epoch`` joins them.
 """
@@ -27,6 +28,7 @@ from enum import Enum
 from typing import Any, NamedTuple, get_type_hints
 
 from strandline.core.state_events import EVENT_TYPES as CLASSES
+from strandline.core.state_events import REPEATED as REPEATED
 from strandline.core.state_events import SAMPLES as SAMPLES
 from strandline.core.state_events import TRANSITIONS as TRANSITIONS
 from strandline.core.state_events import Ext, Leader, Member, Moment, Number

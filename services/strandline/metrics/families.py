@@ -219,7 +219,8 @@ GROUP_REBALANCES = _counter(
 )
 GROUP_REBALANCE = _seconds(
     "group_rebalance_seconds",
-    "From a rise of a group's epoch until its members have what they are to have, sampled every 250 ms.",
+    "From a rise of a group's epoch until its members have what they are to have; a new coordinator counts from its "
+    "load.",
 )
 OLDEST_REBALANCE = _gauge(
     "group_oldest_rebalance_seconds",
@@ -234,7 +235,7 @@ OFFSET_COMMITS = _counter(
 )
 COORDINATOR_LOAD = _seconds(
     "coordinator_load_seconds",
-    "From the leadership of a partition of groups until requests are served, sampled every 250 ms.",
+    "From the leadership of a partition of groups until requests are served.",
     kafka="kafka.server:type=group-coordinator-metrics,name=partition-load-time-max",
 )
 COORDINATOR_SHARDS = _gauge(

@@ -1,95 +1,73 @@
-"""What a scrape shows of the groups that this node coordinates: what is there now, and what looks in between counted.
+"""What a scrape shows of the groups that this node coordinates: what is there now, and counts of what was reported.
 
-A look remembers each group's epoch; a rebalance lasts from a look that finds a higher one until a look that finds the
-group settled. So what begins and ends is late by one interval between looks at most.
+A rebalance lasts from the event with which a group is settled no more until the event with which it is again; one that
+settles with the same event lasts no time. One that the coordinator before this one began is not counted here, and is as
+old as its first report.
 
-Invariant: reads only, and no label has a group's name. A look costs a tenth of a microsecond for each group that is as
-it was.
+Invariant: no label has a group's name, and what is remembered are the groups that rebalance.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from strandline.core.coordinator.shard import Shard, ShardState
 from strandline.core.groups.group import Group, GroupState
-from strandline.core.groups.happenings import Cause, cause_of_epoch
+from strandline.core.groups.happenings import Cause
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.records import GroupValue
-from strandline.core.types import LeaderEpoch, TopicPartition
+from strandline.core.state_events import CoordinatorLoad, GroupChange
+from strandline.core.types import LeaderEpoch
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
+from strandline.runtime.clock import monotonic_ms
 
 REBALANCE_BOUNDS_S = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-_SETTLED = frozenset({GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD})
+_SETTLED = frozenset(map(str, (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)))
 _SHOWN = tuple(state for state in GroupState if state is not GroupState.DEAD)
+_BEGUN_BY = {Cause.JOIN: Cause.JOIN, Cause.LEAVE: Cause.LEAVE, Cause.FENCED: Cause.LEAVE}
+"""What a rebalance counts for; any other cause is that of an interest."""
+_RAISES_EPOCH = frozenset(map(str, (Cause.JOIN, Cause.LEAVE, Cause.FENCED, Cause.INTEREST)))
 
 
-class _SeenGroup(NamedTuple):
-    value: GroupValue | None
-    epoch: int
-    n_members: int
-    since_ms: int | None
-    """Since when it rebalances."""
-
-
-_NEW = _SeenGroup(None, 0, 0, None)
-
-
-@dataclass(slots=True)
-class _SeenShard:
+class _Rebalance(NamedTuple):
+    epoch: LeaderEpoch
+    """That of the coordinator that reported it."""
     since_ms: int
-    is_served: bool = False
-    groups: dict[str, _SeenGroup] = field(default_factory=dict)
 
 
-class GroupLooks:
-    """What one node's groups did since its process began."""
+class GroupCounts:
+    """What was reported of one node's groups since its process began; ``clock`` gives milliseconds."""
 
-    def __init__(self) -> None:
-        self._shards: dict[tuple[TopicPartition, LeaderEpoch], _SeenShard] = {}
+    def __init__(self, clock: Callable[[], int] = monotonic_ms) -> None:
+        self._clock = clock
+        self._open: dict[str, _Rebalance] = {}
         self._rebalances = Tally(f.GROUP_REBALANCES, Cause.JOIN, Cause.LEAVE, Cause.INTEREST)
         self._durations = Histogram(REBALANCE_BOUNDS_S)
         self._loads = Histogram()
 
-    def look(self, shards: Collection[Shard], now_ms: int) -> None:
-        """Look at every shard; one that is not led any more is forgotten."""
-        before, self._shards = self._shards, {}
-        for shard in shards:
-            key = (shard.leader.log.tp, shard.leader.image.leader_epoch)
-            seen = self._shards[key] = before.get(key) or _SeenShard(now_ms)
-            if shard.state is not ShardState.ACTIVE or not isinstance(shard.machine, GroupMachine):
-                continue
-            groups = shard.machine.groups
-            if seen.is_served:
-                self._compare(seen.groups, groups, now_ms)
-                continue
-            seen.is_served = True
-            self._loads.observe((now_ms - seen.since_ms) / 1_000)
-            # What rebalances here already was begun, and counted, at the coordinator before this one.
-            seen.groups = {name: _as_loaded(group, now_ms) for name, group in groups.items() if group.epoch}
+    def loaded(self, load: CoordinatorLoad) -> None:
+        """A coordinator serves."""
+        self._loads.observe(load.load_ms / 1_000)
 
-    def _compare(self, seen: dict[str, _SeenGroup], groups: dict[str, Group], now_ms: int) -> None:
-        for name, group in groups.items():
-            was = seen.get(name, _NEW)
-            if group.value is was.value and was.since_ms is None:
-                continue
-            since_ms = was.since_ms
-            if group.epoch > was.epoch and since_ms is None:
-                self._rebalances.add(cause_of_epoch(was.n_members, len(group.members)))
-                since_ms = now_ms
-            if since_ms is not None and group.state in _SETTLED:
-                self._durations.observe((now_ms - since_ms) / 1_000)
-                since_ms = None
-            seen[name] = _SeenGroup(group.value, group.epoch, len(group.members), since_ms)
-        if len(seen) > len(groups):
-            for name in seen.keys() - groups.keys():
-                del seen[name]
+    def changed(self, change: GroupChange) -> None:
+        """A group changed, or is said to be as it was."""
+        known = self._open.pop(change.group_id, None)
+        if known is not None and known.epoch != change.leader_epoch:
+            # It went on, and perhaps ended, at another coordinator.
+            known = None
+        now_ms = self._clock()
+        was_settled, is_settled = change.old_state in _SETTLED, change.new_state in _SETTLED
+        if was_settled and (not is_settled or _raises_epoch(change)):
+            self._rebalances.add(_BEGUN_BY.get(Cause(change.cause), Cause.INTEREST))
+            known = _Rebalance(change.leader_epoch, now_ms)
+        if not is_settled:
+            self._open[change.group_id] = known or _Rebalance(change.leader_epoch, now_ms)
+        elif known is not None and change.cause != Cause.REPEATED:
+            self._durations.observe((now_ms - known.since_ms) / 1_000)
 
-    def figures(self, shards: Collection[Shard], now_ms: int) -> Iterator[Figure]:
+    def figures(self, shards: Collection[Shard]) -> Iterator[Figure]:
         """The present values."""
         groups = [group for shard in shards if shard.is_serving for group in _groups_of(shard)]
         by_state = Counter(group.state for group in groups)
@@ -97,20 +75,29 @@ class GroupLooks:
         yield Figure(f.GROUP_MEMBERS, sum(len(group.members) for group in groups))
         yield from self._rebalances.figures()
         yield Figure(f.GROUP_REBALANCE, self._durations.spread())
-        yield Figure(f.OLDEST_REBALANCE, self._oldest_s(now_ms))
+        yield Figure(f.OLDEST_REBALANCE, self._oldest_s(shards))
         yield Figure(f.COORDINATOR_LOAD, self._loads.spread())
         of_shards = Counter(shard.state for shard in shards)
         yield from (Figure(f.COORDINATOR_SHARDS, of_shards[state], (state,)) for state in ShardState)
 
-    def _oldest_s(self, now_ms: int) -> float:
-        since = [one.since_ms for shard in self._shards.values() for one in shard.groups.values()]
-        return max((now_ms - since_ms for since_ms in since if since_ms is not None), default=0) / 1_000
+    def _oldest_s(self, shards: Collection[Shard]) -> float:
+        """Of those that go on here; the others are forgotten."""
+        self._open = {name: one for name, one in self._open.items() if any(_has(shard, name, one) for shard in shards)}
+        now_ms = self._clock()
+        return max((now_ms - one.since_ms for one in self._open.values()), default=0) / 1_000
+
+
+def _raises_epoch(change: GroupChange) -> bool:
+    return change.cause in _RAISES_EPOCH and change.new_state != GroupState.DEAD
+
+
+def _has(shard: Shard, group_id: str, rebalance: _Rebalance) -> bool:
+    return (
+        isinstance(shard.machine, GroupMachine)
+        and shard.leader.image.leader_epoch == rebalance.epoch
+        and group_id in shard.machine.groups
+    )
 
 
 def _groups_of(shard: Shard) -> Collection[Group]:
     return shard.machine.groups.values() if isinstance(shard.machine, GroupMachine) else ()
-
-
-def _as_loaded(group: Group, now_ms: int) -> _SeenGroup:
-    since_ms = None if group.state in _SETTLED else now_ms
-    return _SeenGroup(group.value, group.epoch, len(group.members), since_ms)

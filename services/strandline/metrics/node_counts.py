@@ -15,9 +15,10 @@ from typing import Any
 from strandline.core import effects as want
 from strandline.core.errors import Refusal
 from strandline.core.events import Event
-from strandline.core.state_events import AlterPartition, IsrChange, Truncation
+from strandline.core.state_events import AlterPartition, CoordinatorLoad, GroupChange, IsrChange, Truncation
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
+from strandline.metrics.group_figures import GroupCounts
 from strandline.runtime.calls import Calls, Room, Sink
 from strandline.runtime.log_performers import Perform
 
@@ -48,6 +49,7 @@ class NodeCounts:
     def __init__(self) -> None:
         self.calls = TimedCalls()
         self.fsync = Histogram()
+        self.groups = GroupCounts()
         self._produce = Histogram()
         self._fetch = {"replica": Histogram(), "consumer": Histogram()}
         self._shrinks = Tally(f.ISR_SHRINKS, *_CAUSES)
@@ -60,6 +62,8 @@ class NodeCounts:
             IsrChange: self._isr_changed,
             AlterPartition: self._proposal_ended,
             Truncation: self._log_cut,
+            GroupChange: self.groups.changed,
+            CoordinatorLoad: self.groups.loaded,
         }
 
     def around(self, table: Mapping[type[object], Perform]) -> dict[type[object], Perform]:

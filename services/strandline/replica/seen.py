@@ -19,7 +19,6 @@ from strandline.export.sink import EventSink
 from strandline.metrics import families as f
 from strandline.metrics.export_figures import export_figures
 from strandline.metrics.figures import Figure
-from strandline.metrics.group_figures import GroupLooks
 from strandline.metrics.http import HttpsContext
 from strandline.metrics.node_counts import NodeCounts
 from strandline.metrics.node_figures import node_figures, partition_figures
@@ -56,7 +55,6 @@ class Seen:
         self._settings = settings
         self._counts = NodeCounts() if settings.metrics_bind else None
         self._standing = StandingRecords()
-        self._group_looks = GroupLooks()
         self._port: MetricsPort | None = None
         self.refusals = Refusals()
 
@@ -119,7 +117,7 @@ class Seen:
         readers: Sequence[Callable[[], Iterable[Figure]]] = (
             lambda: node_figures(core, self._standing, monotonic_ms()),
             counts.figures,
-            lambda: self._group_looks.figures(core.coordinators.values(), monotonic_ms()),
+            lambda: counts.groups.figures(core.coordinators.values()),
             lambda: _process_figures(host, performers, readiness),
             lambda: _metadata_figures(feed),
             lambda: refusal_figures(self.refusals),
@@ -144,7 +142,6 @@ class Seen:
             tasks.create_task(self.refusals.tell_forever())
             while self._counts is not None:
                 self._standing.look([leader.log for leader in core.state.leaders.values()], monotonic_ms())
-                self._group_looks.look(core.coordinators.values(), monotonic_ms())
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def close(self) -> None:

@@ -131,6 +131,7 @@ TABLE: Mapping[str, Grants] = {
     _ANALYTICS + "GetRun": _clients(),
     _ANALYTICS + "GetCoverage": _clients(),
     _ANALYTICS + "Explain": _clients(),
+    _ANALYTICS + "ExplainGroup": _clients(),
     _ANALYTICS + "GetReport": _clients(),
     _ANALYTICS + "SubmitRun": _clients(),
     _ANALYTICS + "CancelRun": _clients(),

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from strandline.core.coordinator.records import Batch, DecodedRecord, EncodedBatch
+from strandline.core.coordinator.reports import Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits, ShardState
 from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.reporting import GroupReporting
 from strandline.sim.committed import Broken
 from strandline.sim.record_codec import IdentityCodec
 
@@ -64,7 +66,11 @@ class _NoPatterns:
 
 def make(codec: NumberedCodec) -> Coordinators:
     """What the nodes of a run coordinate."""
-    return Coordinators(codec=codec, machines={TOPIC: lambda _: GroupMachine(_NoPatterns())}, limits=LIMITS)
+    return Coordinators(codec=codec, machines={TOPIC: _groups}, limits=LIMITS)
+
+
+def _groups(reports: Reports) -> GroupMachine:
+    return GroupMachine(_NoPatterns(), observer=GroupReporting(reports))
 
 
 def check_coordinators(process: Process) -> None:

@@ -23,6 +23,7 @@ from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.records import MemberState
+from strandline.core.groups.reporting import GroupReporting
 from strandline.core.groups.settings import GroupSettings
 from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import TopicPartition
@@ -66,7 +67,7 @@ class Groups:
         self.draw = draw
         self.coordinators = Coordinators(
             codec=world.codec,
-            machines={GROUP_STATE: lambda _: WatchedGroups(self.settings)},
+            machines={GROUP_STATE: lambda reports: WatchedGroups(self.settings, GroupReporting(reports))},
             # Small, so that logs are swept and loads take several steps.
             limits=ShardLimits(
                 read_bytes=2_048, batch_bytes=1_024, sweep_step_bytes=2_048, sweep_above_bytes=8_192, max_waiting=500

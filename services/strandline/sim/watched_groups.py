@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.coordinator.records import Batch, Record
+from strandline.core.groups.happenings import GroupObserver
 from strandline.core.groups.invariants import GroupInvariants
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.settings import GroupSettings
@@ -16,8 +17,8 @@ class WatchedGroups(GroupMachine):
     """Decides as production does. A decision is known by the identity of its rows; what else is applied was written
     before: by a log that is loaded, or by a sweep."""
 
-    def __init__(self, settings: GroupSettings) -> None:
-        super().__init__(Re2Patterns(), settings)
+    def __init__(self, settings: GroupSettings, observer: GroupObserver) -> None:
+        super().__init__(Re2Patterns(), settings, observer)
         self._invariants = GroupInvariants()
         self._decided: dict[int, tuple[object | None, Batch]] = {}
 

@@ -1657,6 +1657,122 @@ class ExplainResponse(_message.Message):
 Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
 
 @_typing.final
+class ExplainGroupRequest(_message.Message):
+    """Asks why a consumer group stood still."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    """The consumer group."""
+    cluster_id: _builtins.str
+    """Only this cluster; empty: all."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """The moment."""
+
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        cluster_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cluster_id", b"cluster_id", "group_id", b"group_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainGroupRequest: _TypeAlias = ExplainGroupRequest  # noqa: Y015
+
+@_typing.final
+class GroupStandstill(_message.Message):
+    """What is known of a consumer group at a moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    AT_US_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    STALLS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster."""
+    group_id: _builtins.str
+    """The consumer group."""
+    at_us: _builtins.int
+    """The moment, us since 1970."""
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why it stood still, a sentence each, the one to begin with first; how far behind it was if nothing held it up."""
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExplainedLink]:
+        """Changes of the group and its members, in the order of time."""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What no event reports, a line each."""
+
+    @_builtins.property
+    def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Explanation]:
+        """Of the partitions in which nothing was left to read: why their high watermark stalled."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        at_us: _builtins.int = ...,
+        reasons: _abc.Iterable[_builtins.str] | None = ...,
+        links: _abc.Iterable[Global___ExplainedLink] | None = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+        stalls: _abc.Iterable[Global___Explanation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "cluster_id", b"cluster_id", "group_id", b"group_id", "links", b"links", "missing", b"missing", "reasons", b"reasons", "stalls", b"stalls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupStandstill: _TypeAlias = GroupStandstill  # noqa: Y015
+
+@_typing.final
+class ExplainGroupResponse(_message.Message):
+    """What is known of the group, or the clusters that have such a group where that is not exactly one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDSTILL_FIELD_NUMBER: _builtins.int
+    CLUSTER_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def standstill(self) -> Global___GroupStandstill:
+        """Of the one cluster that has such a group."""
+
+    @_builtins.property
+    def cluster_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the clusters that have one, if there are several; none: no event of such a group was exported."""
+
+    def __init__(
+        self,
+        *,
+        standstill: Global___GroupStandstill | None = ...,
+        cluster_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standstill", b"standstill"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ids", b"cluster_ids", "standstill", b"standstill"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainGroupResponse: _TypeAlias = ExplainGroupResponse  # noqa: Y015
+
+@_typing.final
 class GetReportRequest(_message.Message):
     """Asks for a report."""
 

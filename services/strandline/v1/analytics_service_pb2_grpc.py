@@ -80,6 +80,11 @@ class AnalyticsServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.ExplainGroup = channel.unary_unary(
+                '/strandline.v1.AnalyticsService/ExplainGroup',
+                request_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupResponse.FromString,
+                _registered_method=True)
         self.GetReport = channel.unary_stream(
                 '/strandline.v1.AnalyticsService/GetReport',
                 request_serializer=strandline_dot_v1_dot_analytics__service__pb2.GetReportRequest.SerializeToString,
@@ -154,6 +159,13 @@ class AnalyticsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainGroup(self, request, context):
+        """Explains why a consumer group stood still at a moment, or says how far behind it was.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetReport(self, request, context):
         """Renders the report of a window: what it found, then the page and its figures in pieces.
         """
@@ -208,6 +220,11 @@ def add_AnalyticsServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainResponse.SerializeToString,
+            ),
+            'ExplainGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainGroup,
+                    request_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupResponse.SerializeToString,
             ),
             'GetReport': grpc.unary_stream_rpc_method_handler(
                     servicer.GetReport,
@@ -459,6 +476,33 @@ class AnalyticsService(object):
             '/strandline.v1.AnalyticsService/Explain',
             strandline_dot_v1_dot_analytics__service__pb2.ExplainRequest.SerializeToString,
             strandline_dot_v1_dot_analytics__service__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.AnalyticsService/ExplainGroup',
+            strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupRequest.SerializeToString,
+            strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

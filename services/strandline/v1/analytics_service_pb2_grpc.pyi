@@ -60,6 +60,8 @@ class AnalyticsServiceStub:
     """Tells for which hours everything that was exported is there."""
     Explain: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainRequest, _analytics_service_pb2.ExplainResponse]
     """Explains one decision about a partition, or one stall of its high watermark, link by link."""
+    ExplainGroup: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainGroupRequest, _analytics_service_pb2.ExplainGroupResponse]
+    """Explains why a consumer group stood still at a moment, or says how far behind it was."""
     GetReport: _grpc.UnaryStreamMultiCallable[_analytics_service_pb2.GetReportRequest, _analytics_service_pb2.GetReportResponse]
     """Renders the report of a window: what it found, then the page and its figures in pieces."""
 
@@ -86,6 +88,8 @@ class AnalyticsServiceAsyncStub(AnalyticsServiceStub):
     """Tells for which hours everything that was exported is there."""
     Explain: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainRequest, _analytics_service_pb2.ExplainResponse]  # type: ignore[assignment]
     """Explains one decision about a partition, or one stall of its high watermark, link by link."""
+    ExplainGroup: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainGroupRequest, _analytics_service_pb2.ExplainGroupResponse]  # type: ignore[assignment]
+    """Explains why a consumer group stood still at a moment, or says how far behind it was."""
     GetReport: _aio.UnaryStreamMultiCallable[_analytics_service_pb2.GetReportRequest, _analytics_service_pb2.GetReportResponse]  # type: ignore[assignment]
     """Renders the report of a window: what it found, then the page and its figures in pieces."""
 
@@ -163,6 +167,14 @@ class AnalyticsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_analytics_service_pb2.ExplainResponse, _abc.Awaitable[_analytics_service_pb2.ExplainResponse]]:
         """Explains one decision about a partition, or one stall of its high watermark, link by link."""
+
+    @_abc_1.abstractmethod
+    def ExplainGroup(
+        self,
+        request: _analytics_service_pb2.ExplainGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_analytics_service_pb2.ExplainGroupResponse, _abc.Awaitable[_analytics_service_pb2.ExplainGroupResponse]]:
+        """Explains why a consumer group stood still at a moment, or says how far behind it was."""
 
     @_abc_1.abstractmethod
     def GetReport(

@@ -21,7 +21,7 @@ WITH changes AS (
 ), slow AS (
   SELECT $KEY, group_id, s.place, arg_max(m.member_id, m.place) AS slowest
   FROM spans s JOIN group_rows m USING ($KEY, group_id)
-  WHERE m.event_type = 'MEMBER_CHANGE' AND m.place > s.place
+  WHERE m.event_type = 'MEMBER_CHANGE' AND NOT m.is_repeated AND m.place > s.place
     AND m.place < coalesce(s.end_place, s.next_place, 9000000000)
   GROUP BY $KEY, group_id, s.place
 ), pieces AS (

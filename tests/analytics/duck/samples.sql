@@ -79,25 +79,33 @@ QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) =
 -- What groups have committed, each report once, in controller time.
 CREATE TABLE commits AS
 WITH rows AS (
-  SELECT cluster_id, topic_id, partition, node_id, incarnation, seq, ts_wall_us, group_id, committed, n_commits, n_error
+  SELECT cluster_id, topic_id, partition, node_id, incarnation, seq, ts_wall_us, group_id, committed, n_commits, n_error,
+    coordinator_epoch
   FROM raw_samples WHERE event_type = 'GROUP_OFFSETS' AND partition IS NOT NULL
   QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1
 ), timed AS (
   SELECT r.*, ts_wall_us - coalesce(c.offset_us, 0) AS own_us FROM rows r ASOF LEFT JOIN clocks c
     ON c.cluster_id = r.cluster_id AND c.clock_node = r.node_id AND r.ts_wall_us >= c.own_us
 )
-SELECT $KEY, topic, group_id, node_id, incarnation, seq, committed, n_commits, n_error,
+SELECT $KEY, topic, group_id, node_id, incarnation, seq, committed, n_commits, n_error, coordinator_epoch,
   max(own_us) OVER (PARTITION BY $KEY, group_id, node_id, incarnation ORDER BY seq) AS t
 FROM timed JOIN groups USING ($KEY);
 
 -- Where a group stands beside the HW: between two moments at which anything changed, what held at the first of them. A
--- report of a group is believed until the next one, and for three minutes; the HW as its leader's look is, and within a
+-- report of a group is believed until the next one, and for three minutes, if no later coordinator reported before; the HW as its leader's look is, and within a
 -- look it is what the leader's looks and advances have reached so far.
 CREATE TABLE lag_spans AS
-WITH reported AS (
-  SELECT $KEY, topic, group_id, committed, t AS t0, least(lead(t) OVER (PARTITION BY $KEY, group_id
-    ORDER BY t, node_id, incarnation, seq), t + 180000000) AS t1
+WITH ordered AS (
+  SELECT *, row_number() OVER (PARTITION BY $KEY, group_id
+    ORDER BY t, coordinator_epoch NULLS FIRST, node_id, incarnation, seq) AS place
   FROM commits
+), reported AS (
+  SELECT $KEY, topic, group_id, committed, t AS t0,
+    least(lead(t) OVER (PARTITION BY $KEY, group_id ORDER BY place), t + 180000000) AS t1
+  FROM ordered o WHERE NOT EXISTS (
+    SELECT 1 FROM ordered e WHERE e.cluster_id = o.cluster_id AND e.topic_id = o.topic_id
+      AND e.partition = o.partition AND e.group_id = o.group_id AND e.place < o.place
+      AND e.coordinator_epoch > o.coordinator_epoch)
 ), held AS (SELECT * FROM reported WHERE t1 > t0),
 rises AS (
   SELECT $KEY, leader_epoch, node_id, incarnation, t0 AS at_us, hw FROM own_looks

@@ -156,7 +156,7 @@ CREATE TABLE groups AS SELECT DISTINCT $KEY, topic FROM control_rows;
 CREATE TABLE group_rows AS
 WITH rows AS (
   SELECT cluster_id, topic_id, partition, event_type, node_id, leader_epoch, incarnation, seq, ts_wall_us, group_id,
-    old_state, new_state, n_members, member_id, assigned
+    old_state, new_state, n_members, member_id, assigned, cause IS NOT DISTINCT FROM 'repeated' AS is_repeated
   FROM transitions WHERE event_type IN ('GROUP_CHANGE', 'MEMBER_CHANGE') AND partition IS NOT NULL
 ), timed AS (
   SELECT r.*, ts_wall_us - coalesce(c.offset_us, 0) AS at_us FROM rows r ASOF LEFT JOIN clocks c

@@ -10,8 +10,8 @@ from reported_material import event
 from strandline_analytics.timeline.sentences import sentence
 
 
-def _group(**said: Any) -> str:
-    return sentence(event("GROUP_CHANGE", 0, plane="data", node=2, group_id="orders", cause="join", **said))
+def _group(cause: str = "join", **said: Any) -> str:
+    return sentence(event("GROUP_CHANGE", 0, plane="data", node=2, group_id="orders", cause=cause, **said))
 
 
 def _member(**said: Any) -> str:
@@ -26,6 +26,7 @@ def test_a_groups_change_has_both_states_and_its_epoch() -> None:
 
     assert _group(**moving) == "group orders Stable -> Assigning, epoch 8, target of epoch 7, 3 members"
     assert _group(**settled) == "group orders is Stable, epoch 8, 1 member"
+    assert _group("repeated", **settled) == "group orders is still Stable, epoch 8, 1 member"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,12 @@ def test_a_groups_change_has_both_states_and_its_epoch() -> None:
         ({"phase": "away"}, "is away for a while"),
         ({"phase": "fenced"}, "is fenced: it did not give up its partitions in time"),
         ({"phase": "gone"}, "is gone"),
+        ({"phase": "assigned", "cause": "repeated", "assigned": ["T:0"]}, "still has 1 partition"),
+        (
+            {"phase": "revoking", "cause": "repeated", "revoking": ["T:1"]},
+            "still has 0 partitions, is to give up 1 partition",
+        ),
+        ({"phase": "away", "cause": "repeated"}, "is away for a while"),
         ({"phase": "tide_turned"}, "tide_turned"),
     ],
 )

@@ -21,9 +21,9 @@ def _load(at_ms: float, leader_epoch: int) -> Event:
     )
 
 
-def _member(at_ms: float, member_id: str, phase: str) -> Event:
+def _member(at_ms: float, member_id: str, phase: str, **more: Any) -> Event:
     said = {"group_id": "g", "member_id": member_id, "phase": phase, "revoking": ["T:1"]}
-    return event("MEMBER_CHANGE", at_ms, plane="data", node=2, **said)
+    return event("MEMBER_CHANGE", at_ms, plane="data", node=2, **said, **more)
 
 
 def _span(t0_s: float, t1_s: float, **more: Any) -> Span:
@@ -132,3 +132,27 @@ def test_what_nothing_was_read_of_is_missing() -> None:
         "who its coordinator was: no event of the group was read",
         "its lag: no offset that it committed, or no HW, is known at that time",
     )
+
+
+def test_a_group_that_is_only_repeated_has_a_coordinator_that_answers() -> None:
+    """It loaded before anything that was read. A member that was asked for partitions before then is named."""
+    repeated = _member(4_000, "m-a", "revoking", cause="repeated", leader_epoch=0)
+    known = replace(CALM, events=[repeated], rebalance=_span(4, 20, is_start_seen=False, member_id="m-b"))
+
+    found = explain_group(known)
+
+    assert found.missing == ()
+    assert found.reasons == (
+        "it rebalanced: for at least 6.0 s by then; m-a had not given up what was asked back; m-b was waited for, "
+        "it changed last",
+    )
+
+
+def test_repetitions_are_links_where_there_is_nothing_else() -> None:
+    """A change is worth more than what says that it still holds."""
+    changed, repeated = _member(1_000, "m-a", "assigned"), _member(4_000, "m-a", "assigned", cause="repeated")
+
+    both, alone = (explain_group(replace(CALM, events=events)) for events in ([changed, repeated], [repeated]))
+
+    assert [link.t_us - BEGIN_US for link in both.links] == [1 * S]
+    assert [link.t_us - BEGIN_US for link in alone.links] == [4 * S]

@@ -105,7 +105,7 @@ class GroupsAlone:
     def commit_refused(self, group_id: str, tp: TopicPartition, error: str) -> None:
         self.commits.append((group_id, tp, error))
 
-    def ticked(self, groups: Mapping[str, Group], now_ms: int) -> None:
+    def ticked(self, groups: Mapping[str, Group], context: Context) -> None:
         assert groups is self.machine.groups
 
     @property

@@ -101,7 +101,7 @@ def test_commits_of_one_second_are_one_row(reported: Reported) -> None:
 
 
 def test_a_row_is_at_the_partition_that_is_consumed(reported: Reported) -> None:
-    """So that it meets that partition's HW."""
+    """So that it meets that partition's HW; the epoch is the coordinator's all the same."""
     reported.commit({1: 4})
     reported.tick()
 
@@ -110,6 +110,8 @@ def test_a_row_is_at_the_partition_that_is_consumed(reported: Reported) -> None:
     topic = reported.alone.topics.by_name("foo")
     assert topic is not None
     assert emit.tp == TopicPartition(topic.topic_id, 1)
+    assert isinstance(emit.event, GroupOffsets)
+    assert emit.event.coordinator_epoch == EPOCH
 
 
 def test_refused_commits_are_counted_by_error(reported: Reported) -> None:

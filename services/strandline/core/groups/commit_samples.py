@@ -100,6 +100,7 @@ class CommitSamples:
             commit_us=value.commit_ms * 1_000 if value else None,
             n_commits=counted.taken,
             n_error=counted.errors,
+            coordinator_epoch=self._reports.leader_epoch,
         )
         self._reports.add(event, tp)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from strandline.core import state_events
+from strandline.core.coordinator.machine import Context
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.records import CurrentValue, MemberState
 from strandline.core.types import TopicPartition
@@ -28,6 +30,8 @@ class Cause(StrEnum):
     """A target was computed."""
     RECONCILED = "reconciled"
     """Members came nearer to their targets."""
+    REPEATED = state_events.REPEATED
+    """Nothing is: what is known already is said again, for those who have not read it."""
 
 
 class Phase(StrEnum):
@@ -66,6 +70,8 @@ class MemberChange(NamedTuple):
     """None for a member that is gone."""
     assigned: tuple[TopicPartition, ...]
     revoking: tuple[TopicPartition, ...]
+    cause: Cause | None = None
+    """REPEATED where the row is as before; None: ``phase`` says why."""
 
 
 class GroupObserver(Protocol):
@@ -87,7 +93,7 @@ class GroupObserver(Protocol):
         """A commit for a partition was refused with the error of this name."""
         ...
 
-    def ticked(self, groups: Mapping[str, Group], now_ms: int) -> None:
+    def ticked(self, groups: Mapping[str, Group], context: Context) -> None:
         """Time passed; ``groups`` are all there are."""
         ...
 
@@ -140,7 +146,7 @@ class Happenings:
         return tuple(self._groups)
 
 
-def cause_of_epoch(members_before: int, members_after: int) -> Cause:
+def _cause_of_epoch(members_before: int, members_after: int) -> Cause:
     """Why a group has a higher epoch, by the number of its members."""
     if members_after == members_before:
         return Cause.INTEREST
@@ -153,13 +159,16 @@ def _cause(before: _Before, after: _Before) -> Cause:
             return Cause.TARGET
         if after.epoch == before.epoch:
             return Cause.RECONCILED
-    return cause_of_epoch(before.n_members, after.n_members)
+    return _cause_of_epoch(before.n_members, after.n_members)
 
 
 def _member_change(group: Group, member_id: str, before: CurrentValue | None) -> MemberChange | None:
+    return None if group.current.get(member_id) == before else member_now(group, member_id, before)
+
+
+def member_now(group: Group, member_id: str, before: CurrentValue | None) -> MemberChange:
+    """What a member has now, and what became of it since it had ``before``."""
     row = group.current.get(member_id)
-    if row == before:
-        return None
     said = group.members.get(member_id)
     return MemberChange(
         group.group_id,

@@ -164,7 +164,7 @@ class GroupMachine:
         """What has become due (`Machine.tick`): first who goes, then targets, for each group at most one decision."""
         self._show(context.now_ms)
         if self._observer is not None:
-            self._observer.ticked(self.groups, context.now_ms)
+            self._observer.ticked(self.groups, context)
         due: dict[str, Decision] = {}
         for group_id, member_ids in self._due_members(context).items():
             due[group_id] = self._members_out(self.groups[group_id], member_ids, context)

@@ -1,4 +1,5 @@
-"""Which state events a coordinator of groups reports: each change of a group and of a member, and commits in samples.
+"""Which state events a coordinator of groups reports: each change of a group and of a member, what they are once an
+hour, and commits in samples.
 
 Source of what a row carries: design rule G33.
 """
@@ -7,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from strandline.core.coordinator.machine import Context
 from strandline.core.coordinator.reports import Reports
 from strandline.core.groups.commit_samples import CommitSamples
 from strandline.core.groups.group import Group
 from strandline.core.groups.happenings import GroupChange, MemberChange
+from strandline.core.groups.repetitions import Repetitions
 from strandline.core.state_events import GroupChange as GroupChangeEvent
 from strandline.core.state_events import MemberChange as MemberChangeEvent
 from strandline.core.state_events import Number
@@ -18,11 +21,12 @@ from strandline.core.types import TopicPartition
 
 
 class GroupReporting:
-    """`GroupObserver` of one shard. Without ``samples`` changes are reported and no commits."""
+    """`GroupObserver` of one shard. Without ``samples`` groups and members are reported, and no commits."""
 
     def __init__(self, reports: Reports, *, samples: bool = True) -> None:
         self._reports = reports
         self._commits = CommitSamples(reports) if samples else None
+        self._repetitions = Repetitions()
 
     def group_changed(self, change: GroupChange, now_ms: int) -> None:
         """A group changed."""
@@ -50,6 +54,7 @@ class GroupReporting:
             assigned=_named(change.assigned),
             revoking=_named(change.revoking),
             leader_epoch=self._reports.leader_epoch,
+            cause=None if change.cause is None else str(change.cause),
         )
         self._reports.add(event)
 
@@ -63,10 +68,15 @@ class GroupReporting:
         if self._commits is not None:
             self._commits.refused((group_id, tp), error)
 
-    def ticked(self, groups: Mapping[str, Group], now_ms: int) -> None:
+    def ticked(self, groups: Mapping[str, Group], context: Context) -> None:
         """Time passed."""
+        for row in self._repetitions.due(groups, context.unix_ms):
+            if isinstance(row, GroupChange):
+                self.group_changed(row, context.now_ms)
+            else:
+                self.member_changed(row, context.now_ms)
         if self._commits is not None:
-            self._commits.ticked(groups, now_ms)
+            self._commits.ticked(groups, context.now_ms)
 
 
 def _named(partitions: Iterable[TopicPartition]) -> tuple[str, ...]:
