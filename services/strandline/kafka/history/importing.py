@@ -222,7 +222,7 @@ class Import:
             found = self._replay.apply(record)
             facts += found
             of_fact += [record] * len(found)
-        whys = causes_of(facts)
+        whys = causes_of(facts) if facts else {}
         for place, (fact, record) in enumerate(zip(facts, of_fact, strict=True)):
             self._report(fact, record, files)
             for told in events_of(fact, whys.get(place), record.offset, self._assumed.lag_time_max_ms):
