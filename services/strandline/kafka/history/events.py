@@ -42,6 +42,15 @@ NOT_RECORDED = ""
 """A cause that Kafka does not write down; its column stays null."""
 UNKNOWN_MIN_ISR = Number(-1)
 """A minimum that the log does not contain; its column is null."""
+UNKNOWN_OFFSET = -1
+"""An offset that no line says; its column is null."""
+NOT_KNOWN: tuple[tuple[str, object], ...] = (
+    ("cause", NOT_RECORDED),
+    ("reason", NOT_RECORDED),
+    ("min_isr", UNKNOWN_MIN_ISR),
+    ("from_leo", UNKNOWN_OFFSET),
+)
+"""Columns whose events have no other way to say that something is not known, and the values that say it."""
 _CREATED = "created"
 _NOT_TOLD = Why(None, CONTROLLER)
 

@@ -19,7 +19,7 @@ from strandline.export.encoding import ExportFormat, encoded, suffix_of
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.rows import Emitter, Row, Taken, to_row
 from strandline.export.schema import CONTROLLER_NODE_ID, SCHEMA_VERSION, TRANSITIONS
-from strandline.kafka.history.events import NOT_RECORDED, UNKNOWN_MIN_ISR, Told
+from strandline.kafka.history.events import NOT_KNOWN, Told
 
 ROWS_A_FILE = 20_000
 HEARTBEAT_US = 10_000_000
@@ -37,7 +37,9 @@ class EventFiles:
         cluster_id: str,
         topic_name: Callable[[str], str | None],
         kind: ExportFormat = ExportFormat.PARQUET,
+        node_id: int = CONTROLLER_NODE_ID,
     ) -> None:
+        self._node_id = node_id
         self._destination = destination
         self._cluster_id = cluster_id
         self._topic_name = topic_name
@@ -51,15 +53,15 @@ class EventFiles:
         self.files = 0
         self.rows = 0
 
-    def begin(self, controller_epoch: int, at_us: int) -> None:
-        """Begin the reign of a controller, and end the one before.
+    def begin(self, incarnation: int, at_us: int) -> None:
+        """Begin an incarnation of the emitter, such as the reign of a controller, and end the one before.
 
         Raises:
             OSError: the destination fails.
         """
         self.end(at_us=None)
-        self._emitter = Emitter(cluster_id=self._cluster_id, node_id=CONTROLLER_NODE_ID, incarnation=controller_epoch)
-        self._seq, self._mono_us, self._beat_us = self.last_seqs.get(controller_epoch, 0), at_us, at_us
+        self._emitter = Emitter(cluster_id=self._cluster_id, node_id=self._node_id, incarnation=incarnation)
+        self._seq, self._mono_us, self._beat_us = self.last_seqs.get(incarnation, 0), at_us, at_us
 
     def add(self, at_us: int, told: Told) -> None:
         """Take one event.
@@ -116,8 +118,9 @@ class EventFiles:
             if has_other_hour or len(self._rows) >= ROWS_A_FILE:
                 self._flush()
         self._mono_us = max(self._mono_us, at_us)
-        row = to_row(Taken(at_us, self._mono_us, event, tp, emitter.incarnation), self._seq, emitter, self._topic_name)
-        for name, not_known in (("cause", NOT_RECORDED), ("reason", NOT_RECORDED), ("min_isr", UNKNOWN_MIN_ISR)):
+        reign = emitter.incarnation if self._node_id == CONTROLLER_NODE_ID else None
+        row = to_row(Taken(at_us, self._mono_us, event, tp, reign), self._seq, emitter, self._topic_name)
+        for name, not_known in NOT_KNOWN:
             if row.get(name) == not_known:
                 del row[name]
         if topic is not None:
