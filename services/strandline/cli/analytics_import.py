@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
-from strandline.cli.moments import time_text
+from strandline.cli.moments import FORMS, read_moment_us, time_text
 
 if TYPE_CHECKING:
     from strandline.export.destination import Destination
     from strandline.kafka.history.broker_logs import BrokerLog
     from strandline.kafka.history.importing import Assumed, Import, Imported
     from strandline.kafka.history.log_files import Copy
+    from strandline.kafka.history.window import Window
 
 app = typer.Typer(help="Make an export of what another system left behind.", no_args_is_help=True)
 
@@ -72,6 +73,11 @@ def kafka(
             "--log-pattern", metavar="PATTERN", help="The log4j pattern of these logs, or json for an object a line."
         ),
     ] = _KAFKA_PATTERN,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help=f"Only events before: {FORMS}.")] = None,
     trust_tail: Annotated[
         bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
     ] = False,
@@ -88,11 +94,12 @@ def kafka(
     """
     assumed = _assumed(assume or [])
     folders = _folders(logs or [], "--logs")
+    window = _window(start, end)
     if not inspect and not out:
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
     with _failures_shown(out):
         read = _read_logs(folders, log_pattern)
-        copies, work = _opened(metadata_log, cluster_id, assumed, trust_tail, read)
+        copies, work = _opened(metadata_log, cluster_id, assumed, trust_tail, read, window)
         _tell_sources(copies, work)
         _tell_logs(read)
         if inspect:
@@ -103,18 +110,50 @@ def kafka(
         with _progress(work):
             done = work.write(destination)
         _tell(done, out)
+        if not done.rows:
+            typer.echo("strandline: note: no event lies in the window; see --inspect for what there is", err=True)
 
 
 def _opened(
-    directories: list[Path], cluster_id: str | None, assumed: Assumed, trust_tail: bool, logs: Sequence[BrokerLog]
+    directories: list[Path],
+    cluster_id: str | None,
+    assumed: Assumed,
+    trust_tail: bool,
+    logs: Sequence[BrokerLog],
+    window: Window,
 ) -> tuple[list[Copy], Import]:
     from strandline.kafka.history.importing import Import, cluster_of
     from strandline.kafka.history.log_files import open_copy
 
     copies = [open_copy(directory) for directory in directories]
     cluster = cluster_of(copies, cluster_id)
-    work = Import(copies, cluster, assumed=assumed, trust_tail=trust_tail, logs=logs, said=_progress_of_records)
+    work = Import(
+        copies,
+        cluster,
+        assumed=assumed,
+        trust_tail=trust_tail,
+        logs=logs,
+        window=window,
+        said=_progress_of_records,
+    )
     return copies, work
+
+
+def _window(start: str | None, end: str | None) -> Window:
+    """The part of the history that is asked for.
+
+    Raises:
+        typer.BadParameter: one of them is no moment, or the end is not behind the start.
+    """
+    from strandline.kafka.history.window import EVERYTHING, Window
+
+    window = Window(
+        EVERYTHING.start_us if start is None else read_moment_us(start, "--from"),
+        EVERYTHING.end_us if end is None else read_moment_us(end, "--to"),
+    )
+    if window.end_us <= window.start_us:
+        raise typer.BadParameter("--to: the end must be behind --from")
+    return window
 
 
 def _folders(pairs: Sequence[str], option: str) -> dict[int, Path]:
@@ -157,8 +196,8 @@ def _tell_logs(logs: Sequence[BrokerLog]) -> None:
         )
         for family, count in sorted(log.unknown.items()):
             typer.echo(
-                f"strandline: note: node {log.node_id}: {count} lines about a {family} have an unknown form, the "
-                f"first at {log.samples[family]}; they are left out",
+                f"strandline: note: node {log.node_id}: {count} lines of the family {family!r} have an unknown form, "
+                f"the first at {log.samples[family]}; they are left out",
                 err=True,
             )
 

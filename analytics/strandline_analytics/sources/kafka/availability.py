@@ -55,7 +55,8 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
 
 
 _NO_LOOKS = "no line says how far a log had come before its epoch ended"
-_DEBUG_ONLY = "a refusal is logged at DEBUG alone, and not every take-over has a line"
+_NOT_ALL_LOGGED = "proposals of returns and refusals are logged at DEBUG alone, and not every take-over has a line"
+_PROPOSALS = ("proposals", "committed", "refused", "timeout", "abandoned", "open", "max_stuck_us", "refused_by_code")
 
 WITH_LOGS: Mapping[str, Mapping[str, str]] = {
     "s07": dict.fromkeys(("tail_cut_records", "tail_cut_with_zombies_records", "committed_lost_records"), _NO_LOOKS),
@@ -63,7 +64,7 @@ WITH_LOGS: Mapping[str, Mapping[str, str]] = {
     "s11": {},
     "s12": dict.fromkeys(("catch_up_us", "admission_us"), "no line says when a leader proposed a replica"),
     "s13": {},
-    "s14": dict.fromkeys(("refused", "timeout", "abandoned", "open", "max_stuck_us", "refused_by_code"), _DEBUG_ONLY),
+    "s14": dict.fromkeys(_PROPOSALS, _NOT_ALL_LOGGED),
     "s19": dict.fromkeys(("detect_p50_us", "detect_max_us", "total_max_us"), "heartbeats are not logged"),
 }
 """The same where the brokers' logs were imported too, for the statistics to which they add something."""
@@ -74,11 +75,12 @@ KafkaClusters = Mapping[str, frozenset[str]]
 
 def why_unavailable(statistic: str, figure: str, levels: frozenset[str] = frozenset((METADATA_LOG,))) -> str | None:
     """Why a figure is not known from these levels; None where it is."""
-    reasons = _reasons(statistic, levels)
+    reasons = lacking(statistic, levels)
     return reasons.get(EVERYTHING, reasons.get(figure))
 
 
-def _reasons(statistic: str, levels: frozenset[str]) -> Mapping[str, str]:
+def lacking(statistic: str, levels: frozenset[str]) -> Mapping[str, str]:
+    """The figures that a statistic lacks at these levels, with the reason of each."""
     alone = UNAVAILABLE.get(statistic, _NOT_THOUGHT_OF)
     return WITH_LOGS.get(statistic, alone) if BROKER_LOGS in levels else alone
 
@@ -117,7 +119,7 @@ def sentences(statistics: Iterable[str], clusters: KafkaClusters) -> Iterator[st
 
 def _lacks(statistic: str, levels: frozenset[str], named: str) -> Iterator[str]:
     by_reason: dict[str, list[str]] = {}
-    for figure, reason in _reasons(statistic, levels).items():
+    for figure, reason in lacking(statistic, levels).items():
         by_reason.setdefault(reason, []).append(figure)
     for reason, figures in by_reason.items():
         what = "" if figures == [EVERYTHING] else f" {', '.join(figures)}"

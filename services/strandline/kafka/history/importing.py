@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.core.state_events import ControllerDecision, IsrChange, NodeSession
+from strandline.core.state_events import ClockSample, ControllerDecision, IsrChange, NodeSession
 from strandline.core.types import Offset
 from strandline.export.destination import Destination
 from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
@@ -30,6 +30,7 @@ from strandline.kafka.history.records import MetadataRecord
 from strandline.kafka.history.replay import Replay
 from strandline.kafka.history.silences import Silences
 from strandline.kafka.history.state import ClusterState
+from strandline.kafka.history.window import EVERYTHING, Window
 from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.history.writing import EventFiles
 
@@ -113,11 +114,15 @@ class Import:
         assumed: Assumed = Assumed(),
         trust_tail: bool = False,
         logs: Sequence[BrokerLog] = (),
+        window: Window = EVERYTHING,
         said: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._copies = copies
         self._assumed = assumed
         self._logs = logs
+        self._window = window
+        self._is_open = not window.has_start
+        self._clock_samples: dict[int, Told] = {}
         self._said = said
         self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail))
         self._state = ClusterState(min_isr_assumed=assumed.min_isr)
@@ -142,7 +147,7 @@ class Import:
         if self._assumed.min_isr is None:
             self._state.min_isr_assumed = learnt.settings.get(MIN_ISR)
         self._samples = deque(learnt.samples)
-        files = EventFiles(destination, result.cluster_id, self._state.topics.get)
+        files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window)
         passage = Passage(self._copies, result.proof)
         self._state.is_whole = passage.is_whole
         self._snapshots = deque(passage.checks())
@@ -223,7 +228,9 @@ class Import:
         result, at_us, incarnation = self.result, 0, None
         removals = by_place(learnt.skeleton.removals)
         story = BrokerStory(log.node_id, learnt.clocks[log.node_id], learnt.skeleton, removals)
-        files = EventFiles(destination, result.cluster_id, self._state.topics.get, node_id=log.node_id)
+        files = EventFiles(
+            destination, result.cluster_id, self._state.topics.get, node_id=log.node_id, window=self._window
+        )
         for placed in story.events(log.facts):
             at_us = placed.at_us
             if placed.incarnation != incarnation:
@@ -256,13 +263,28 @@ class Import:
             for told in self._states(record.offset - 1):
                 files.add(hour * _HOUR_US, told)
         self._hour = hour if self._hour is None else max(self._hour, hour)
-        while self._samples and self._samples[0][0] <= record.timestamp_ms * 1_000:
-            at_us, told = self._samples.popleft()
-            files.add(max(at_us, record.timestamp_ms * 1_000), told)
+        if not self._is_open and record.timestamp_ms * 1_000 >= self._window.start_us:
+            self._open(record, files)
+        self._add_samples(record.timestamp_ms * 1_000, files)
         passed_ms = self._silences.passed(record)
         if passed_ms is not None:
             self.result.silences += 1
             files.add(record.timestamp_ms * 1_000, self._silence(record, passed_ms))
+
+    def _open(self, record: MetadataRecord, files: EventFiles) -> None:
+        """The window begins: with what holds by then."""
+        self._is_open = True
+        start_us = self._window.start_us
+        for told in (*self._clock_samples.values(), *self._states(record.offset - 1)):
+            files.add(start_us, told)
+
+    def _add_samples(self, now_us: int, files: EventFiles) -> None:
+        """What was measured of clocks up to now."""
+        while self._samples and self._samples[0][0] <= now_us:
+            at_us, told = self._samples.popleft()
+            if isinstance(told.event, ClockSample):
+                self._clock_samples[told.event.subject_node_id] = told
+            files.add(max(at_us, now_us), told)
 
     def _silence(self, record: MetadataRecord, passed_ms: int) -> Told:
         said = f"no decision for {passed_ms} ms before offset {record.offset}"
@@ -297,6 +319,7 @@ class Import:
             "first_offset": proof.first_offset,
             "end_offset": Offset(proof.proved_end),
             "records": result.records,
+            "window_us": [self._window.start_us, self._window.end_us] if self._window != EVERYTHING else None,
             "unknown_records": dict(sorted(result.unknown.items())),
             "is_whole": self._state.is_whole,
             "metadata_version_level": result.metadata_version,
