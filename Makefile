@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TESTS ?= tests
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-kafka-history bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-kafka-history bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,9 @@ protos: .venv/.installed .venv/.protoc ## format the contract and generate servi
 
 protos-released: .venv/.installed ## after a release: keep its contract, which later ones must not break
 	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
+
+test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; minutes, needs Java and Maven
+	@$(BIN)/python -m pytest -s tests/kafka/live/faults.py
 
 test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -25,6 +25,7 @@ from strandline.core.state_events import (
     Number,
     StateEvent,
     Truncation,
+    decided_isr_change,
 )
 from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
 from strandline.kafka.history.broker_clocks import BrokerClock
@@ -308,24 +309,18 @@ def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> IsrChang
         old_isr, new_isr, elr = change.before.isr, after.isr, after.elr
         epochs = (after.leader_epoch, after.partition_epoch)
         cause, initiator = (NOT_RECORDED, LEADER) if why is None else (why.cause or NOT_RECORDED, why.initiator)
-    return IsrChange(
-        old_isr=old_isr,
-        new_isr=new_isr,
-        removed=tuple(_member(node, shrink) for node in old_isr if node not in new_isr),
-        added=tuple(Member(node) for node in new_isr if node not in old_isr),
-        cause=cause,
-        initiator=initiator,
-        hw=None if shrink is None or shrink.hw is None else Offset(shrink.hw),
-        leader_leo=None if shrink is None or shrink.leo is None else Offset(shrink.leo),
-        elr=elr,
-        leader_epoch=epochs[0],
-        partition_epoch=epochs[1],
+    told = decided_isr_change(old_isr, new_isr, elr, cause, initiator, *epochs, None)
+    if shrink is None:
+        return told
+    return told._replace(
+        removed=tuple(_member(one.replica_id, shrink) for one in told.removed),
+        hw=None if shrink.hw is None else Offset(shrink.hw),
+        leader_leo=None if shrink.leo is None else Offset(shrink.leo),
     )
 
 
-def _member(node: NodeId, shrink: ShrinkProposed | None) -> Member:
-    seen = () if shrink is None else shrink.removed
-    one = next((each for each in seen if each.replica_id == node), None)
+def _member(node: NodeId, shrink: ShrinkProposed) -> Member:
+    one = next((each for each in shrink.removed if each.replica_id == node), None)
     if one is None:
         return Member(node)
     return Member(
