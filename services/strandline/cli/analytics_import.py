@@ -37,13 +37,22 @@ def _only_a_group() -> None:
 @app.command()
 def kafka(
     metadata_log: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--metadata-log",
             metavar="DIR",
             help="A log.dir of a KRaft controller, or its folder __cluster_metadata-0; repeat it for each node.",
         ),
-    ],
+    ] = None,
+    dump_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--dump-log",
+            metavar="FILE",
+            help="What kafka-dump-log --cluster-metadata-decoder printed of one node's log, one file for each segment, "
+            "in order; it proves nothing to be committed, see --trust-tail.",
+        ),
+    ] = None,
     out: Annotated[
         str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
     ] = "",
@@ -99,7 +108,9 @@ def kafka(
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
     with _failures_shown(out):
         read = _read_logs(folders, log_pattern)
-        copies, work = _opened(metadata_log, cluster_id, assumed, trust_tail, read, window)
+        copies, work = _opened(
+            _copies(metadata_log or [], dump_log or []), cluster_id, assumed, trust_tail, read, window
+        )
         _tell_sources(copies, work)
         _tell_logs(read)
         if inspect:
@@ -114,8 +125,23 @@ def kafka(
             typer.echo("strandline: note: no event lies in the window; see --inspect for what there is", err=True)
 
 
+def _copies(directories: Sequence[Path], dumps: Sequence[Path]) -> list[Copy]:
+    """The logs that were named.
+
+    Raises:
+        typer.BadParameter: none was.
+    """
+    from strandline.kafka.history.dump_log import open_dump
+    from strandline.kafka.history.log_files import open_copy
+
+    if not directories and not dumps:
+        raise typer.BadParameter("--metadata-log: name the log.dir of a controller, or a text with --dump-log")
+    copies = [open_copy(directory) for directory in directories]
+    return [*copies, open_dump(list(dumps))] if dumps else copies
+
+
 def _opened(
-    directories: list[Path],
+    copies: list[Copy],
     cluster_id: str | None,
     assumed: Assumed,
     trust_tail: bool,
@@ -123,9 +149,7 @@ def _opened(
     window: Window,
 ) -> tuple[list[Copy], Import]:
     from strandline.kafka.history.importing import Import, cluster_of
-    from strandline.kafka.history.log_files import open_copy
 
-    copies = [open_copy(directory) for directory in directories]
     cluster = cluster_of(copies, cluster_id)
     work = Import(
         copies,

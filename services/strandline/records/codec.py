@@ -156,18 +156,6 @@ def decode_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES)
     return _parse(*opened) if opened else []
 
 
-def decode_control_batch(batch: Buffer) -> list[Record]:
-    """The records of exactly one control batch, CRC checked: what a log's own machinery wrote, for tools.
-
-    Raises:
-        Refused: as `decode_batch`; CORRUPT_MESSAGE, it is no control batch.
-    """
-    header = _checked(memoryview(batch))
-    if not header.attributes & CONTROL_BIT:
-        raise _corrupt(f"the batch at {header.base_offset} is no control batch")
-    return _parse(*_expanded(memoryview(batch), header, MAX_EXPANDED_BYTES))
-
-
 def decode_trusted_batch(header: BatchHeader, batch: Buffer) -> list[Record]:
     """The records of a batch, control or not, whose header was read and whose CRC was checked by the caller.
 

@@ -36,6 +36,8 @@ class FoundBatch(NamedTuple):
     header: BatchHeader
     content: bytes
     path: Path
+    records: tuple[MetadataRecord, ...] | None = None
+    """Where they were read from something else than these bytes."""
 
     @property
     def offset(self) -> int:
@@ -158,6 +160,8 @@ def read_records(batch: FoundBatch) -> list[MetadataRecord]:
     Raises:
         Unreadable: with the file's name.
     """
+    if batch.records is not None:
+        return list(batch.records)
     try:
         return records_of(batch.header, batch.content)
     except Unreadable as error:
