@@ -228,3 +228,13 @@ def test_the_brokers_logs_give_delays_latencies_and_young_epochs(spark: SparkSes
     assert (s14.proposals, s14.committed, s14.refused) == (None, None, None)
     assert 0 < s14.p50_us <= s14.max_us < 1_000_000
     assert {row.young_epoch for row in result(ALL["s09"], silver, whole).collect()} == {0}
+
+
+def test_an_export_says_where_it_came_from(spark: SparkSession, logged: Path) -> None:
+    """The words of a report name cluster, offsets, nodes, logs, release and the clocks that were measured."""
+    (words,) = open_exports(spark, [str(logged)]).kafka_sources
+    assert words == (
+        "metadata log of the Kafka cluster run-a, offsets 0 to 1658, from nodes 1, 3; logs of nodes 1, 2, 3; clock of "
+        "node 1 -11 to +29 ms; clock of node 2 -71 to +35 ms; clock of node 3 -38 to +30 ms; Kafka 4.3.1; "
+        "metadata.version level 30"
+    )

@@ -52,6 +52,8 @@ class Silver:
     """What is kept for the transitions, beside them (`events.distinct_events`)."""
     kafka_clusters: KafkaClusters = field(default_factory=dict, hash=False)
     """The clusters whose events were imported from Kafka's history, which lacks much, and from what."""
+    kafka_sources: tuple[str, ...] = ()
+    """What those exports say of where they came from."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _planned: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
     _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)

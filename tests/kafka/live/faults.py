@@ -31,8 +31,9 @@ from strandline.kafka.history.log_layout import layout_of
 PAUSED, KILLED, STOPPED = 1, 2, 3
 PAUSE_S = 7.0
 SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
+# Placed by hand, so that every node leads and each of the others loses a follower by its faults.
 TOPICS = [
-    NewTopic("orders", 3, 3),
+    NewTopic("orders", -1, -1, {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]}),
     NewTopic("loose", -1, -1, {0: [2, 1]}, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}),
     NewTopic("scratch", 1, 3),
 ]
@@ -140,8 +141,10 @@ async def do_it(cluster: KafkaCluster) -> None:
         cluster.stop(STOPPED)
         cluster.start(STOPPED)
         await client.wait_until_full("after the orderly stop")
-    for node in cluster.nodes:
-        cluster.stop(node)
+    cluster.stop(PAUSED)
+    cluster.stop(KILLED)
+    # Alone it has no quorum that would let it stop in order.
+    cluster.kill(STOPPED)
 
 
 def rows_of(out: Path, cluster_id: str) -> list[Row]:

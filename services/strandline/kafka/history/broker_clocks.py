@@ -55,8 +55,16 @@ class Span(NamedTuple):
         return (self.low_ms + self.high_ms) * 500
 
     @property
+    def least_ms(self) -> int:
+        """The smallest offset that is possible: a clock that need not be wrong is taken to be right.
+
+        Moments of several brokers are compared by it; the middle of a wide interval would tear apart what was one.
+        """
+        return max(self.low_ms, min(0, self.high_ms))
+
+    @property
     def err_us(self) -> int:
-        """Half of the width, rounded up."""
+        """Half of the width."""
         return (self.high_ms - self.low_ms) * 500
 
 
@@ -84,12 +92,12 @@ class BrokerClock:
     def shift_ms(self, own_ms: int) -> int:
         """By how much the broker's clock is ahead of the controller's at a time of its own."""
         found = [span for span in self.spans if span.from_written_ms - span.zone_ms <= own_ms] or self.spans[:1]
-        return found[-1].offset_us // 1_000 if found else 0
+        return found[-1].least_ms if found else 0
 
     def true_ms(self, written_ms: int) -> int:
         """By the controller's clock, as far as it was measured."""
         span = self.span_at(written_ms)
-        shift_ms = 0 if span is None else span.offset_us // 1_000
+        shift_ms = 0 if span is None else span.least_ms
         return self.own_ms(written_ms) - shift_ms
 
 

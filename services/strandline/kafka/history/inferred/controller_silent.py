@@ -19,8 +19,8 @@ def findings(scene: Scene) -> Iterator[Finding]:
             yield Finding(
                 RULE,
                 "the controller",
-                f"no decision was possible for {silence.to_ms - silence.from_ms:,} ms before it: the change had waited "
-                "for the quorum",
+                f"no decision was possible for {silence.to_ms - silence.from_ms:,} ms right before it: the change may "
+                "have waited for the quorum",
                 "the leader proposed it after the silence had ended",
                 evidence_of(waited, f"meta_offset {silence.meta_offset}"),
                 offsets_of(waited),
