@@ -16,7 +16,7 @@ import pytest
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
-from strandline.kafka.history.broker_clocks import BrokerClock
+from strandline.kafka.history.broker_clocks import BrokerClock, Span
 from strandline.kafka.history.broker_logs import BrokerLog, read_logs
 from strandline.kafka.history.importing import Import, Imported
 from strandline.kafka.history.log_files import open_copy
@@ -284,3 +284,10 @@ def test_the_metadata_log_says_the_same_with_logs_and_without(run_a_node: Any, r
         return [row if row["event_type"] != "NODE_SESSION" else row | {"cause": None} for row in own]
 
     assert of_controller(beside) == of_controller(alone)
+
+
+@pytest.mark.parametrize(("low_ms", "high_ms", "least_ms"), [(-4_244, 71, 0), (36, 90, 36), (-90, -36, -36)])
+def test_a_clock_that_need_not_be_wrong_is_taken_to_be_right(low_ms: int, high_ms: int, least_ms: int) -> None:
+    """Moments of several brokers are compared by the smallest offset of the interval, not by its middle."""
+    span = Span(0, 0, 0, low_ms, high_ms, 1)
+    assert (span.least_ms, BrokerClock([span], None).true_ms(1_000)) == (least_ms, 1_000 - least_ms)
