@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-kafka-history bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,9 @@ protos: .venv/.installed .venv/.protoc ## format the contract and generate servi
 protos-released: .venv/.installed ## after a release: keep its contract, which later ones must not break
 	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
 
+test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; minutes, needs Java and Maven
+	@$(BIN)/python -m pytest -s tests/kafka/live/faults.py
+
 test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/python tests/matrix/run.py
@@ -110,6 +113,9 @@ campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.m
 
 bench-sim: .venv/.installed ## measure the simulator: events per second of one core, every check on
 	@$(BIN)/python tests/bench/sim.py
+
+bench-kafka-history: .venv/.installed ## measure the import of a Kafka cluster's metadata log of a million records [FLAGS="--records 100000"]
+	@$(BIN)/python tests/bench/kafka_history.py $(FLAGS)
 
 bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))

@@ -6,8 +6,9 @@ import json
 import lzma
 import re
 import shutil
+import tarfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,22 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from strandline.export.destination import LocalDirectory
+from strandline.kafka.history.broker_logs import BrokerLog, read_logs
 from strandline.kafka.history.importing import Import, cluster_of
 from strandline.kafka.history.log_files import open_copy
+from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
-from strandline_analytics.sources.kafka.availability import EVERYTHING, UNAVAILABLE, sentences, why_unavailable
+from strandline_analytics.sources.kafka.availability import (
+    BROKER_LOGS,
+    EVERYTHING,
+    METADATA_LOG,
+    UNAVAILABLE,
+    WITH_LOGS,
+    sentences,
+    why_unavailable,
+)
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
@@ -34,7 +45,22 @@ SCOPE = Scope(start_us=START_MS * 1000, end_us=END_MS * 1000, grouping=Grouping.
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of run A, from two of three equal logs."""
-    root = tmp_path_factory.mktemp("run-a")
+    return exported(tmp_path_factory.mktemp("run-a"))
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the logs of all three brokers."""
+    root = tmp_path_factory.mktemp("run-a-logged")
+    logs = []
+    for node in (1, 2, 3):
+        with tarfile.open(RUN_A / "logs" / f"node{node}.tar.xz") as packed:
+            packed.extractall(root / f"logs{node}", filter="data")
+        logs.append(read_logs(node, root / f"logs{node}" / "logs", layout_of(DEFAULT_PATTERN)))
+    return exported(root, logs)
+
+
+def exported(root: Path, logs: Sequence[BrokerLog] = ()) -> Path:
     log = lzma.decompress((RUN_A / "00000000000000000000.log.xz").read_bytes())
     copies = []
     for node in (1, 3):
@@ -44,7 +70,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(RUN_A / f"{143 if node == 1 else 142:020}-0000000001.checkpoint", folder)
         (folder.parent / "meta.properties").write_text(f"node.id={node}\ncluster.id=run-a\n")
         copies.append(open_copy(folder.parent))
-    Import(copies, cluster_of(copies, None)).write(LocalDirectory(root / "export"))
+    Import(copies, cluster_of(copies, None), logs=logs).write(LocalDirectory(root / "export"))
     return root / "export"
 
 
@@ -160,7 +186,7 @@ def test_the_table_names_figures_that_exist() -> None:
     """Every figure of the table is one of its statistic."""
     wrong = [
         (stat, figure)
-        for stat, reasons in UNAVAILABLE.items()
+        for stat, reasons in (*UNAVAILABLE.items(), *WITH_LOGS.items())
         for figure in reasons
         if figure != EVERYTHING and figure not in {value.name for value in ALL[stat].values}
     ]
@@ -177,5 +203,38 @@ def test_the_table_names_figures_that_exist() -> None:
 )
 def test_the_reason_is_said(stat: str, said: list[Any]) -> None:
     """A statistic says what it lacks and why; one that lacks nothing says nothing."""
-    assert list(sentences([stat], ["run-a"])) == said
-    assert list(sentences([stat], [])) == []
+    assert list(sentences([stat], {"run-a": frozenset({METADATA_LOG})})) == said
+    assert list(sentences([stat], {})) == []
+
+
+def test_clusters_with_logs_and_without_are_told_apart() -> None:
+    """What the brokers' logs give is unavailable for the cluster alone that was imported without them."""
+    clusters = {"bare": frozenset({METADATA_LOG}), "logged": frozenset({METADATA_LOG, BROKER_LOGS})}
+    assert list(sentences(["s11"], clusters)) == [
+        "s11 activation_gap_us: unavailable for bare: no record says when a leader took up its epoch"
+    ]
+
+
+@pytest.mark.timeout(300)
+def test_the_brokers_logs_give_delays_latencies_and_young_epochs(spark: SparkSession, logged: Path) -> None:
+    """With logs S13 has the delay of nine removals, near the lag time of 4 s, S14 has latencies, and S9 its marks."""
+    silver = open_exports(spark, [str(logged)])
+    whole = Scope(start_us=START_MS * 1000, end_us=END_MS * 1000, grouping=Grouping.CLUSTER)
+    removed_by = {row.removed_by: row for row in result(ALL["s13"], silver, whole).collect()}
+    leaders = removed_by["leader"]
+    assert leaders.removals == 9
+    assert 4_000_000 < leaders.min_us <= leaders.max_us < 9_000_000
+    (s14,) = result(ALL["s14"], silver, whole).collect()
+    assert (s14.proposals, s14.committed, s14.refused) == (None, None, None)
+    assert 0 < s14.p50_us <= s14.max_us < 1_000_000
+    assert {row.young_epoch for row in result(ALL["s09"], silver, whole).collect()} == {0}
+
+
+def test_an_export_says_where_it_came_from(spark: SparkSession, logged: Path) -> None:
+    """The words of a report name cluster, offsets, nodes, logs, release and the clocks that were measured."""
+    (words,) = open_exports(spark, [str(logged)]).kafka_sources
+    assert words == (
+        "metadata log of the Kafka cluster run-a, offsets 0 to 1658, from nodes 1, 3; logs of nodes 1, 2, 3; clock of "
+        "node 1 -11 to +29 ms; clock of node 2 -71 to +35 ms; clock of node 3 -38 to +30 ms; Kafka 4.3.1; "
+        "metadata.version level 30"
+    )

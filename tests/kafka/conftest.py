@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,5 +36,18 @@ def run_a_node(tmp_path: Path, run_a_log: bytes) -> MakeNode:
         shutil.copy(snapshot, folder)
         (root / "meta.properties").write_text(f"#\nnode.id={node_id}\nversion=1\ncluster.id={CLUSTER}\n")
         return root
+
+    return make
+
+
+@pytest.fixture
+def run_a_logs(tmp_path: Path) -> MakeNode:
+    """Unpack the folder of logs of one node of run A, with its partitions' small files beside it."""
+
+    def make(node_id: int) -> Path:
+        root = tmp_path / f"logs-of-{node_id}"
+        with tarfile.open(RUN_A / "logs" / f"node{node_id}.tar.xz") as packed:
+            packed.extractall(root, filter="data")
+        return root / "logs"
 
     return make

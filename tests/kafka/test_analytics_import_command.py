@@ -108,3 +108,30 @@ def test_a_directory_without_a_log_is_refused(tmp_path: Path) -> None:
     ran = run(*logs(tmp_path), "--inspect")
     assert ran.exit_code == 1
     assert "holds no metadata log (00000000000000000000.log and the like)" in ran.stderr
+
+
+def test_logs_are_told_and_what_is_not_known_of_them(run_a_node: Any, run_a_logs: Any, tmp_path: Path) -> None:
+    """The command says what it read of each broker's logs, and names the first line of a family in an unknown form."""
+    folder = run_a_logs(3)
+    with (folder / "server.log").open("a") as file:
+        file.write("[2026-11-22 23:02:01,000] INFO [Partition a-0 broker=3] Expanding ISR from 1 to 1,2 (k)\n")
+    ran = run(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--out", tmp_path / "out")
+    assert ran.exit_code == 0
+    assert "logs of node 3: 3 files, 2,120 lines, 52 that matter" in ran.stdout
+    assert "node 3: 1 lines of the family 'expansion' have an unknown form, the first at server.log:" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--logs", "three=x"], "'three=x' must be a node and its folder, as n1=/var/log/kafka"),
+        (["--logs", "n1=x", "--logs", "1=y"], "node 1 is given twice"),
+        (["--log-pattern", "%p %m"], "must have %d once"),
+        (["--from", "2026-11-22T23:00:00Z", "--to", "2026-11-22T22:00:00Z"], "the end must be behind --from"),
+    ],
+)
+def test_wrong_words_about_logs_and_windows_are_named(run_a_node: Any, arguments: list[str], said: str) -> None:
+    """A folder without a node, a node given twice, a pattern without a date, a window without a length."""
+    ran = run(*logs(run_a_node(1)), "--out", "x", *arguments)
+    assert ran.exit_code == 2
+    assert said in " ".join(ran.stderr.replace("│", " ").split())

@@ -15,6 +15,7 @@ from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
 from strandline.kafka.history.importing import Import, Imported, cluster_of
 from strandline.kafka.history.log_files import open_copy
+from strandline.kafka.history.window import Window
 
 RUN_A = Path(__file__).parent / "run_a"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -270,3 +271,25 @@ def test_assumed_settings_fill_what_the_log_does_not_tell(run_a_node: Any, tmp_p
     assert told == [4000] * 7
     source = json.loads((tmp_path / "out" / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
     assert source["assumed"] == {"min.insync.replicas": None, "replica.lag.time.max.ms": 4000}
+
+
+def test_a_window_begins_with_every_state_and_ends_in_time(run_a_node: Any, tmp_path: Path) -> None:
+    """An import of the time of one fault has its events as the whole import does, states before and nothing behind."""
+    start_us, end_us = deed("SIGSTOP") * 1000, deed("kill -9") * 1000
+    roots = [run_a_node(1), run_a_node(2)]
+    import_of(roots, tmp_path / "whole")
+    import_of(roots, tmp_path / "part", window=Window(start_us, end_us))
+    part = rows_of(tmp_path / "part")
+    assert {row["ts_wall_us"] for row in part if row["ts_wall_us"] < start_us or row["ts_wall_us"] >= end_us} == set()
+    first = part[:7]
+    assert {(row["event_type"], row["ts_wall_us"]) for row in first} == {("STATE_SNAPSHOT", start_us)}
+    assert {(row["topic"], row["partition"]) for row in first} == {
+        (row["topic"], row["partition"]) for row in rows_of(tmp_path / "whole") if row["event_type"] == "LEADER_CHANGE"
+    }
+    wanted = ("ISR_CHANGE", "LEADER_CHANGE", "NODE_SESSION")
+    assert changes(between(part, 0, 1 << 50, "ISR_CHANGE")) == changes(
+        between(rows_of(tmp_path / "whole"), deed("SIGSTOP"), deed("kill -9"), "ISR_CHANGE")
+    )
+    assert [row["event_type"] for row in part if row["event_type"] in wanted] == ["ISR_CHANGE"] * 10
+    found = verify(LocalDirectory(tmp_path / "part"), CLUSTER)
+    assert [one.completeness for one in found.incarnations] == [Completeness.COMPLETE]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.records.batch import check_batch, split_batches, stamp
-from strandline.records.codec import BatchBuilder, NewRecord, Record, decode_batch, encode_batch
+from strandline.records.batch import check_batch, parse_header, split_batches, stamp
+from strandline.records.codec import BatchBuilder, NewRecord, Record, decode_batch, decode_trusted_batch, encode_batch
 from strandline.records.compression import Compression
 
 with warnings.catch_warnings():
@@ -157,6 +157,13 @@ def test_a_fetch_answer_is_split_into_batches_that_decode() -> None:
     records = [record for _, view in split_batches(payload) for record in decode_batch(view)]
 
     assert [record.offset for record in records] == [10, 11, 12, 13, 14, 15]
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_a_batch_that_was_checked_before_gives_the_same_records(codec: Compression) -> None:
+    """Without a check of the CRC the records are those of a decoding with it, for each codec."""
+    batch = encode_batch(GOLDEN * 50, compression=codec)
+    assert decode_trusted_batch(parse_header(batch), batch) == decode_batch(batch)
 
 
 def test_builder_stops_when_the_batch_is_full() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from strandline.export.schema import INFERRED
 from strandline_analytics.explain.cost import (
     cuts_after,
     had_leader,
@@ -24,6 +25,7 @@ from strandline_analytics.explain.cost import (
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.fences import NEAR_US, fence_before
+from strandline_analytics.timeline.inferred import inferences, long_text
 from strandline_analytics.timeline.sentences import sentence, writer
 from strandline_analytics.timeline.undecided import undecided
 
@@ -51,6 +53,7 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     first = decided[0]
     own = [event for event in events if event.key == first.key]
     links = [link_of("commit", event) for event in decided]
+    links += [link for event in decided for link in _inferred(event)]
     missing: list[str] = []
     for event in decided:
         found, lacked = _of_isr(event, own) if event.event_type == "ISR_CHANGE" else _of_leader(event, own, events)
@@ -140,6 +143,15 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
         missing.append("the start of the new epoch")
     links += [link_of("cut", cut) for cut in cuts_after(change, own)]
     return links, missing
+
+
+def _inferred(event: Event) -> list[Link]:
+    """What an import inferred of a decision, each on a line of its own."""
+    found = inferences(event)
+    return [
+        Link(name=INFERRED, t_us=event.t_us, who="import", reported=long_text(one, is_tie=len(found) > 1))
+        for one in found
+    ]
 
 
 def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> list[Link]:

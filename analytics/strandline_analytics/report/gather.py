@@ -102,7 +102,7 @@ def _gathered(
     has_groups = any(event.topic == GROUP_STATE for event in events)
     step_us = max(1, -(-(scope.end_us - scope.start_us) // (steps or 1)))
     material = Material(
-        inputs=inputs,
+        inputs=(*inputs, *silver.kafka_sources),
         input_hash=silver.input_hash,
         version=__version__,
         made_us=time.time_ns() // 1_000,
@@ -144,6 +144,7 @@ def as_of(silver: Silver, end_us: int) -> Silver:
         silver.input_hash,
         beside=offsets if as_rows else None,
         kafka_clusters=silver.kafka_clusters,
+        kafka_sources=silver.kafka_sources,
     )
 
 

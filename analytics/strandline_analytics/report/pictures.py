@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from strandline_analytics.silver.looks import HOLD_INTERVALS
 from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.sentences import sentence, writer
+from strandline_analytics.timeline.inferred import with_inferences
+from strandline_analytics.timeline.sentences import writer
 from strandline_analytics.timeline.states import Down, State, downs, states
 
 MARKED = frozenset({"ISR_CHANGE", "LEADER_CHANGE", "EPOCH_START", "TRUNCATION", "PARTITION_FAILED", "NODE_SESSION"})
@@ -273,7 +274,7 @@ def _markers(
     inside = [event for event in merged if t0 <= event.t_us < t1]
     return [
         Marker(
-            number, e.t_us, e.event_type, writer(e.node_id), sentence(e), e.cause.replace("_", " "), e.event_id
+            number, e.t_us, e.event_type, writer(e.node_id), with_inferences(e), e.cause.replace("_", " "), e.event_id
         )
         for number, e in enumerate(inside, 1)
     ]  # fmt: skip

@@ -39,9 +39,9 @@ from strandline_analytics.sources.trouble import NothingThere, explained
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 from strandline_analytics.timeline.event import events_from
+from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.order import timeline
 from strandline_analytics.timeline.selection import Selection
-from strandline_analytics.timeline.sentences import sentence
 
 KEPT_REPORTS = 8
 """Some hundred kilobytes each."""
@@ -138,7 +138,8 @@ class Engine:
         scope_of(self.spark, question, files)
         rows = self._collect(job, timeline(self._silver(job, files, samples=samples), selection))
         events = [
-            values.timeline_event(row, sentence(event)) for row, event in zip(rows, events_from(rows), strict=True)
+            values.timeline_event(row, with_inferences(event))
+            for row, event in zip(rows, events_from(rows), strict=True)
         ]
         return pages.Answer(input_hash(files), events)
 

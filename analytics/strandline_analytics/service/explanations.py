@@ -12,7 +12,7 @@ from strandline_analytics.explain.link import Chain, Link
 from strandline_analytics.explain.standstill import Standstill
 from strandline_analytics.service import values
 from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.sentences import sentence
+from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.stall import Stall
 
 
@@ -80,7 +80,7 @@ def _candidate(event: Event) -> pb.TimelineEvent:
         "ordinal": event.ordinal,
         "anchor_epoch": None,
     }
-    return values.timeline_event(row | dict(event.fields), sentence(event))
+    return values.timeline_event(row | dict(event.fields), with_inferences(event))
 
 
 def _stall(stall: Stall) -> pb.HwStall:

@@ -20,6 +20,7 @@ from strandline_analytics.silver.control import control_rows, control_states, la
 from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
+from strandline_analytics.sources.kafka.availability import KafkaClusters
 
 _Planned = TypeVar("_Planned")
 
@@ -49,8 +50,10 @@ class Silver:
     """
     beside: DataFrame | None = None
     """What is kept for the transitions, beside them (`events.distinct_events`)."""
-    kafka_clusters: frozenset[str] = frozenset()
-    """The clusters whose events were imported from Kafka's metadata log, which lacks much of what ours have."""
+    kafka_clusters: KafkaClusters = field(default_factory=dict, hash=False)
+    """The clusters whose events were imported from Kafka's history, which lacks much, and from what."""
+    kafka_sources: tuple[str, ...] = ()
+    """What those exports say of where they came from."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _planned: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
     _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -30,6 +30,7 @@ from strandline_analytics.sources.catalog import ExportedFile, find_exports, inp
 from strandline_analytics.sources.doubles import apart_and_doubled
 from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
 from strandline_analytics.sources.kafka.availability import kafka_clusters
+from strandline_analytics.sources.kafka.source_words import source_words
 
 TRANSITIONS_BEFORE_H = 24
 """Hours of transitions read before the window; what began earlier is reported as begun at the first snapshot."""
@@ -102,7 +103,8 @@ def read_exports(
         return _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
 
     (kept_events, beside), kept_samples = side_by_side(spark, events, sampled)
-    return Silver(kept_events, kept_samples, input_hash(files), end_us, fit, beside, kafka_clusters(files))
+    clusters, words = kafka_clusters(files), source_words(files)
+    return Silver(kept_events, kept_samples, input_hash(files), end_us, fit, beside, clusters, words)
 
 
 def _events(

@@ -35,7 +35,8 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
             _at_least("lost").alias("committed_lost_records"),
         )
     )
-    cut = F.greatest(F.lit(0), F.col("from_leo") - F.col("to_leo"))
+    # Logs of another system do not always say from where was cut.
+    cut = F.when(F.col("from_leo").isNotNull(), F.greatest(F.lit(0), F.col("from_leo") - F.col("to_leo")))
     cuts = silver.of_type("TRUNCATION").select(
         *PARTITION_KEY, "topic", "node_id", "committed_cut", F.col("ts_wall_us").alias("t"), cut.alias("cut")
     )
@@ -45,7 +46,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         .groupBy(*by)
         .agg(
             F.count("*").alias("truncations"),
-            F.sum("cut").alias("truncated_records"),
+            _at_least("cut").alias("truncated_records"),
             F.max("cut").alias("truncated_max_records"),
             F.count_if(F.col("committed_cut").isNull()).alias("own_hw_unknown"),
             _at_least("committed_cut").alias("committed_cut_records"),

@@ -34,6 +34,8 @@ class Event:
     ordinal: int = 0
     plane: str = "data"
     fields: Mapping[str, Any] = field(default_factory=dict)
+    ext: Mapping[str, str] = field(default_factory=dict)
+    """What has no column of its own."""
 
     @property
     def event_id(self) -> str:
@@ -97,4 +99,5 @@ def _event(row: Mapping[str, Any]) -> Event:
         ordinal=row["ordinal"],
         plane=row["plane"],
         fields={name: row[name] for name in _PAYLOAD if row.get(name) is not None},
+        ext=dict(row.get("ext") or {}),
     )

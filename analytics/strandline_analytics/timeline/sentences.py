@@ -65,12 +65,19 @@ def _epoch_start(event: Event) -> str:
 
 
 def _truncation(event: Event) -> str:
+    if event.get("from_leo") is None:
+        # Logs of another system do not always say where a log ended.
+        return f"log cut to {_n(event.get('to_leo'))}" + _below_hw(event)
     cut = event.get("from_leo") - event.get("to_leo")
     reported = f"log cut from {_n(event.get('from_leo'))} to {_n(event.get('to_leo'))} ({_n(cut)} records)"
+    return reported + _below_hw(event)
+
+
+def _below_hw(event: Event) -> str:
     committed = event.get("committed_cut")
     if committed is None:
-        return reported + ", own HW not known"
-    return reported + (f", {_n(committed)} of them below its HW" if committed else ", none below its HW")
+        return ", own HW not known"
+    return f", {_n(committed)} of them below its HW" if committed else ", none below its HW"
 
 
 def _alter_partition(event: Event) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Answer = tuple["Statistic", list[dict[str, Any]]]
 
+UNAVAILABLE = "unavailable"
+"""In rows for programs: the figures that were not recorded, with the reason of each."""
 _TIMES = ("window_start", "window_end")
 _ONLY_WIDE = ("stat", "topic_id", "input_manifest_hash", "code_version")
 _FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
@@ -31,7 +33,7 @@ def show_answers(answers: Sequence[Answer], form: Shown) -> None:
         return
     for number, (statistic, rows) in enumerate(answers):
         typer.echo(("\n" if number else "") + f"{statistic.id} {statistic.name}: {statistic.title}")
-        names = list(rows[0]) if rows else []
+        names = [name for name in rows[0] if name != UNAVAILABLE] if rows else []
         if form is Shown.TABLE:
             names = [name for name in names if _is_of_use(name, rows)]
         numbers = {name for row in rows for name, value in row.items() if isinstance(value, int | float)} - {*_TIMES}

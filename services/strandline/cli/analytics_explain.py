@@ -215,6 +215,8 @@ def _list(rows: list[dict[str, object]], columns: list[Column], output: Shown, *
 
 
 def _show(found: Chain, output: Shown) -> None:
+    from strandline.export.schema import INFERRED
+
     links = [asdict(link) | {"time": time_text(link.t_us)} for link in found.links]
     if form_of(output) is not Format.TABLE:
         lists = {"links": links, "missing": list(found.missing), "cost": list(found.cost)}
@@ -222,7 +224,10 @@ def _show(found: Chain, output: Shown) -> None:
         return
     epoch = "" if found.partition_epoch is None else f", partition epoch {found.partition_epoch}"
     typer.echo(f"{found.topic}-{found.partition}{epoch}: {found.reported}")
-    show(links, LINKS, Format.TABLE)
+    show([link for link in links if link["name"] != INFERRED], LINKS, Format.TABLE)
+    for link in found.links:
+        if link.name == INFERRED:
+            typer.echo(link.reported)
     for cost in found.cost:
         typer.echo(f"cost: {cost}")
     for missing in found.missing:

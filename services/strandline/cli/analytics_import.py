@@ -6,7 +6,7 @@ Invariant: sources are read only, and an export is written where nothing is yet.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
-from strandline.cli.moments import time_text
+from strandline.cli.moments import FORMS, read_moment_us, time_text
 
 if TYPE_CHECKING:
     from strandline.export.destination import Destination
+    from strandline.kafka.history.broker_logs import BrokerLog
     from strandline.kafka.history.importing import Assumed, Import, Imported
     from strandline.kafka.history.log_files import Copy
+    from strandline.kafka.history.window import Window
 
 app = typer.Typer(help="Make an export of what another system left behind.", no_args_is_help=True)
 
+_KAFKA_PATTERN = "[%d] %p %m (%c)%n"
 _MIN_ISR, _LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 
 
@@ -34,13 +37,22 @@ def _only_a_group() -> None:
 @app.command()
 def kafka(
     metadata_log: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--metadata-log",
             metavar="DIR",
             help="A log.dir of a KRaft controller, or its folder __cluster_metadata-0; repeat it for each node.",
         ),
-    ],
+    ] = None,
+    dump_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--dump-log",
+            metavar="FILE",
+            help="What kafka-dump-log --cluster-metadata-decoder printed of one node's log, one file for each segment, "
+            "in order; it proves nothing to be committed, see --trust-tail.",
+        ),
+    ] = None,
     out: Annotated[
         str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
     ] = "",
@@ -55,6 +67,26 @@ def kafka(
             help=f"What the log does not contain: {_MIN_ISR} of the brokers' files, {_LAG_TIME}. Repeatable.",
         ),
     ] = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logs",
+            metavar="n1=DIR",
+            help="The folder of node 1's server.log, state-change.log and controller.log, rotated and .gz ones too, or "
+            "one file of them; repeat it for each node.",
+        ),
+    ] = None,
+    log_pattern: Annotated[
+        str,
+        typer.Option(
+            "--log-pattern", metavar="PATTERN", help="The log4j pattern of these logs, or json for an object a line."
+        ),
+    ] = _KAFKA_PATTERN,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help=f"Only events before: {FORMS}.")] = None,
     trust_tail: Annotated[
         bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
     ] = False,
@@ -66,14 +98,21 @@ def kafka(
 
     Partitions, leaders, ISRs, registrations and fences, min.insync.replicas: every committed change since the first
     offset that is kept, with its cause where the log shows it. Give the logs of most controllers: what only one of them
-    holds, and no snapshot contains, may not be committed, and is left out. Then: strandline analytics report -i EXPORT
+    holds, and no snapshot contains, may not be committed, and is left out. The brokers' logs (--logs) add positions,
+    cuts, times of members, clocks, and inferred causes. Then: strandline analytics report -i EXPORT
     """
     assumed = _assumed(assume or [])
+    folders = _folders(logs or [], "--logs")
+    window = _window(start, end)
     if not inspect and not out:
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
     with _failures_shown(out):
-        copies, work = _opened(metadata_log, cluster_id, assumed, trust_tail)
+        read = _read_logs(folders, log_pattern)
+        copies, work = _opened(
+            _copies(metadata_log or [], dump_log or []), cluster_id, assumed, trust_tail, read, window
+        )
         _tell_sources(copies, work)
+        _tell_logs(read)
         if inspect:
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
@@ -82,17 +121,109 @@ def kafka(
         with _progress(work):
             done = work.write(destination)
         _tell(done, out)
+        if not done.rows:
+            typer.echo("strandline: note: no event lies in the window; see --inspect for what there is", err=True)
+
+
+def _copies(directories: Sequence[Path], dumps: Sequence[Path]) -> list[Copy]:
+    """The logs that were named.
+
+    Raises:
+        typer.BadParameter: none was.
+    """
+    from strandline.kafka.history.dump_log import open_dump
+    from strandline.kafka.history.log_files import open_copy
+
+    if not directories and not dumps:
+        raise typer.BadParameter("--metadata-log: name the log.dir of a controller, or a text with --dump-log")
+    copies = [open_copy(directory) for directory in directories]
+    return [*copies, open_dump(list(dumps))] if dumps else copies
 
 
 def _opened(
-    directories: list[Path], cluster_id: str | None, assumed: Assumed, trust_tail: bool
+    copies: list[Copy],
+    cluster_id: str | None,
+    assumed: Assumed,
+    trust_tail: bool,
+    logs: Sequence[BrokerLog],
+    window: Window,
 ) -> tuple[list[Copy], Import]:
     from strandline.kafka.history.importing import Import, cluster_of
-    from strandline.kafka.history.log_files import open_copy
 
-    copies = [open_copy(directory) for directory in directories]
     cluster = cluster_of(copies, cluster_id)
-    return copies, Import(copies, cluster, assumed=assumed, trust_tail=trust_tail, said=_progress_of_records)
+    work = Import(
+        copies,
+        cluster,
+        assumed=assumed,
+        trust_tail=trust_tail,
+        logs=logs,
+        window=window,
+        said=_progress_of_records,
+    )
+    return copies, work
+
+
+def _window(start: str | None, end: str | None) -> Window:
+    """The part of the history that is asked for.
+
+    Raises:
+        typer.BadParameter: one of them is no moment, or the end is not behind the start.
+    """
+    from strandline.kafka.history.window import EVERYTHING, Window
+
+    window = Window(
+        EVERYTHING.start_us if start is None else read_moment_us(start, "--from"),
+        EVERYTHING.end_us if end is None else read_moment_us(end, "--to"),
+    )
+    if window.end_us <= window.start_us:
+        raise typer.BadParameter("--to: the end must be behind --from")
+    return window
+
+
+def _folders(pairs: Sequence[str], option: str) -> dict[int, Path]:
+    """What was given as ``n1=DIR``, by node.
+
+    Raises:
+        typer.BadParameter: it is no such pair, or a node is named twice.
+    """
+    found: dict[int, Path] = {}
+    for pair in pairs:
+        node, _, folder = pair.partition("=")
+        number = node.removeprefix("n")
+        if not (number.isascii() and number.isdigit() and len(number) < 10 and folder):
+            raise typer.BadParameter(f"{option}: {pair!r} must be a node and its folder, as n1=/var/log/kafka")
+        if int(number) in found:
+            raise typer.BadParameter(f"{option}: node {number} is given twice; put its files into one folder")
+        found[int(number)] = Path(folder)
+    return found
+
+
+def _read_logs(folders: dict[int, Path], pattern: str) -> list[BrokerLog]:
+    from strandline.kafka.history.broker_logs import read_logs
+    from strandline.kafka.history.log_layout import layout_of
+    from strandline.kafka.history.wire import Unreadable
+
+    try:
+        layout = layout_of(pattern)
+    except Unreadable as error:
+        raise typer.BadParameter(f"--log-pattern: {error}") from error
+    try:
+        return [read_logs(node, folder, layout) for node, folder in sorted(folders.items())]
+    except Unreadable as error:
+        raise CommandFailed(f"--logs: {error}", EXIT_REFUSED) from error
+
+
+def _tell_logs(logs: Sequence[BrokerLog]) -> None:
+    for log in logs:
+        typer.echo(
+            f"logs of node {log.node_id}: {log.files} files, {log.lines:,} lines, {len(log.facts):,} that matter"
+        )
+        for family, count in sorted(log.unknown.items()):
+            typer.echo(
+                f"strandline: note: node {log.node_id}: {count} lines of the family {family!r} have an unknown form, "
+                f"the first at {log.samples[family]}; they are left out",
+                err=True,
+            )
 
 
 def _assumed(pairs: list[str]) -> Assumed:
@@ -177,6 +308,10 @@ def _tell(done: Imported, out: str) -> None:
     if done.unknown:
         several = "; ".join(f"{count} of {name}" for name, count in sorted(done.unknown.items()))
         typer.echo(f"strandline: note: left out, and counted as gaps of the export: {several}", err=True)
+    for form, count in sorted(done.left_out.items()):
+        typer.echo(
+            f"strandline: note: {count} lines ({form}) are of no change that the metadata log holds; left out", err=True
+        )
     if done.dropped_of_transaction:
         lost = done.dropped_of_transaction
         typer.echo(f"strandline: note: {lost} records of transactions without an end are left out", err=True)

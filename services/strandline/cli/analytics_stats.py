@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.analytics_answers import Answer, show_answers, show_list, who
+from strandline.cli.analytics_answers import UNAVAILABLE, Answer, show_answers, show_list, who
 from strandline.cli.analytics_coverage import check_coverage, reported, require_hours
 from strandline.cli.analytics_options import (
+    EXIT_INCOMPLETE,
     EXIT_THRESHOLD,
     Cluster,
     From,
@@ -29,10 +30,12 @@ from strandline.cli.analytics_options import (
 )
 from strandline.cli.analytics_remote import MaybeInputs, Service, answers_of, coverage_of, hours_of, one_source
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+from strandline.cli.failures import CommandFailed, fail
 
 if TYPE_CHECKING:
     from strandline_analytics.jobs.ask import Question
     from strandline_analytics.jobs.thresholds import Threshold
+    from strandline_analytics.sources.kafka.availability import KafkaClusters
     from strandline_analytics.stats.definition import Statistic
 
 _FILTERED = "s10"
@@ -70,6 +73,12 @@ def stats(
     where: Where = None,
     fail_on: FailOn = None,
     require_coverage: RequireCoverage = None,
+    require_available: Annotated[
+        bool,
+        typer.Option(
+            "--require-available", help="Exit with 4 if an export of Kafka's history lacks a figure asked for."
+        ),
+    ] = False,
     output: ShownAs = Shown.TABLE,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
@@ -90,6 +99,8 @@ def stats(
         show_list(list(ALL.values()), output)
         return
     own = one_source(inputs, service)
+    if service and require_available:
+        raise typer.BadParameter("--require-available: what is available is asked of the export itself; use --input")
     from strandline_analytics.jobs.ask import Question
 
     start_us, end_us = window_us(start, end)
@@ -110,7 +121,7 @@ def stats(
         for one, rows in (
             _from_service(service, question, require_coverage)
             if service
-            else _computed(question, require_coverage, memory)
+            else _computed(question, require_coverage, memory, require_available=require_available)
         )
     ]
     show_answers(answers, output)
@@ -145,7 +156,9 @@ def _from_service(service: str, question: Question, coverage: float | None) -> l
     return list(zip(question.statistics, rows, strict=True))
 
 
-def _computed(question: Question, coverage: float | None, memory: str) -> list[Answer]:
+def _computed(
+    question: Question, coverage: float | None, memory: str, *, require_available: bool = False
+) -> list[Answer]:
     from strandline_analytics.jobs.ask import answers, files_for
     from strandline_analytics.sources.inspection import notices
     from strandline_analytics.sources.kafka.availability import kafka_clusters, sentences
@@ -153,11 +166,28 @@ def _computed(question: Question, coverage: float | None, memory: str) -> list[A
     with spark_session(memory, inputs=question.inputs) as spark:
         missing: list[str] = []
         files = files_for(spark, question, missing.append)
-        unavailable = sentences((one.id for one in question.statistics), kafka_clusters(files))
+        clusters = kafka_clusters(files)
+        unavailable = list(sentences((one.id for one in question.statistics), clusters))
         reported([*missing, *notices(files), *unavailable])
+        if unavailable and require_available:
+            raise fail(
+                CommandFailed("--require-available: figures that were asked for are not recorded", EXIT_INCOMPLETE)
+            )
         if coverage is not None:
             check_coverage(spark, question, coverage)
-        return list(answers(spark, question, files, reported))
+        return [
+            (one, [_with_reasons(one, row, clusters) for row in rows])
+            for one, rows in answers(spark, question, files, reported)
+        ]
+
+
+def _with_reasons(statistic: Statistic, row: dict[str, Any], clusters: KafkaClusters) -> dict[str, Any]:
+    """A row of a cluster whose export lacks figures says which, and why; they are null."""
+    from strandline_analytics.sources.kafka.availability import lacking
+
+    levels = clusters.get(row["cluster_id"])
+    reasons = {} if levels is None else dict(lacking(statistic.id, levels))
+    return row | {UNAVAILABLE: reasons} if reasons else row
 
 
 def _conditions(texts: Sequence[str], statistics: Sequence[Statistic], option: str) -> list[Threshold]:

@@ -152,7 +152,8 @@ def _computed(inputs: Sequence[str], selection: Selection, memory: str) -> list[
 
 def event_row(event: Event) -> dict[str, Any]:
     """An event as a row of output; programs get its fields as well."""
-    from strandline_analytics.timeline.sentences import sentence, writer
+    from strandline_analytics.timeline.inferred import with_inferences
+    from strandline_analytics.timeline.sentences import writer
 
     where = "" if event.partition is None else f"{event.topic}-{event.partition}"
     return {
@@ -161,7 +162,7 @@ def event_row(event: Event) -> dict[str, Any]:
         "partition_epoch": event.partition_epoch,
         "leader_epoch": event.leader_epoch,
         "writer": writer(event.node_id),
-        "sentence": sentence(event),
+        "sentence": with_inferences(event),
         "cause": event.cause,
         "event_type": event.event_type,
         "event_id": event.event_id,

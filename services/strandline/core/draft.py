@@ -31,7 +31,7 @@ from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, T
 from strandline.core.reign_history import ReignRecord, begun, present
 from strandline.core.replica_reports import ReplicaReports
 from strandline.core.snapshots import partition_snapshot
-from strandline.core.state_events import IsrChange, LeaderChange, Member, Stamped
+from strandline.core.state_events import LeaderChange, Stamped, decided_isr_change
 from strandline.core.step_parts import LeftOver, StepRoom
 from strandline.core.truncation import rule_for
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
@@ -307,19 +307,15 @@ class Draft:
             # Neither a shrink nor an expansion: where the partition begins.
             yield partition_snapshot(after, meta_offset=meta_offset)
         elif after.isr != before.isr or after.elr != before.elr:
-            isr_change = IsrChange(
-                old_isr=before.isr,
-                new_isr=after.isr,
-                removed=tuple(Member(n) for n in before.isr if n not in after.isr),
-                added=tuple(Member(n) for n in after.isr if n not in before.isr),
-                cause=reason.cause,
-                initiator=reason.initiator,
-                hw=None,
-                leader_leo=None,
-                elr=after.elr,
-                leader_epoch=after.leader_epoch,
-                partition_epoch=after.partition_epoch,
-                meta_offset=meta_offset,
+            isr_change = decided_isr_change(
+                before.isr,
+                after.isr,
+                after.elr,
+                reason.cause,
+                reason.initiator,
+                after.leader_epoch,
+                after.partition_epoch,
+                meta_offset,
             )
             yield Emit(after.tp, isr_change)
         if before is None or after.leader_epoch != before.leader_epoch:

@@ -410,6 +410,34 @@ StateEvent = (
 Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange
 """Events of one step of the controller, which get the metadata offset of the step's transaction, if there is one."""
 
+
+def decided_isr_change(
+    old_isr: tuple[NodeId, ...],
+    new_isr: tuple[NodeId, ...],
+    elr: tuple[NodeId, ...],
+    cause: str | None,
+    initiator: str,
+    leader_epoch: LeaderEpoch,
+    partition_epoch: PartitionEpoch,
+    meta_offset: int | None,
+) -> IsrChange:
+    """A change of the ISR as whoever decided it knows it: who left and who came, and no position."""
+    return IsrChange(
+        old_isr=old_isr,
+        new_isr=new_isr,
+        removed=tuple(Member(node) for node in old_isr if node not in new_isr),
+        added=tuple(Member(node) for node in new_isr if node not in old_isr),
+        cause=cause,
+        initiator=initiator,
+        hw=None,
+        leader_leo=None,
+        elr=elr,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition_epoch,
+        meta_offset=meta_offset,
+    )
+
+
 DATASET_OF: Mapping[type[Any], str] = {event_type.kind: event_type.dataset for event_type in EVENT_TYPES.values()}
 """The dataset of each class."""
 

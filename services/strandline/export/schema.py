@@ -170,6 +170,8 @@ def _event_types() -> Iterator[tuple[str, EventType]]:
 EVENT_TYPES: dict[str, EventType] = dict(_event_types())
 """Every type of event of this version."""
 
+INFERRED = "inferred"
+"""Key in ``ext`` of a JSON array of causes that nobody recorded; see docs/KAFKA.md."""
 SORT_ORDER = ("topic_id", "partition", "leader_epoch", "seq")
 """How the rows of a file are sorted, nulls first, so that the statistics of row groups prune."""
 

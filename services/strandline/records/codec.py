@@ -37,6 +37,7 @@ _LENGTH_AT = 8
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _NO_LIMIT_BYTES = 1 << 31
+_new = tuple.__new__
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -155,15 +156,12 @@ def decode_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES)
     return _parse(*opened) if opened else []
 
 
-def decode_control_batch(batch: Buffer) -> list[Record]:
-    """The records of exactly one control batch, CRC checked: what a log's own machinery wrote, for tools.
+def decode_trusted_batch(header: BatchHeader, batch: Buffer) -> list[Record]:
+    """The records of a batch, control or not, whose header was read and whose CRC was checked by the caller.
 
     Raises:
-        Refused: as `decode_batch`; CORRUPT_MESSAGE, it is no control batch.
+        Refused: as `decode_batch`, but for the CRC.
     """
-    header = _checked(memoryview(batch))
-    if not header.attributes & CONTROL_BIT:
-        raise _corrupt(f"the batch at {header.base_offset} is no control batch")
     return _parse(*_expanded(memoryview(batch), header, MAX_EXPANDED_BYTES))
 
 
@@ -222,13 +220,14 @@ def _expanded(view: memoryview, header: BatchHeader, max_expanded_bytes: int) ->
 
 def _parse(plain: Buffer, header: BatchHeader) -> list[Record]:
     with _as_refusal():
+        # `Offset` and the class's own `__new__` would each cost as much as the record.
         rows = [
-            Record(Offset(row.offset), row.timestamp if row.timestamp >= 0 else None, row.key, row.value, row.headers)
+            _new(Record, (row.offset, at if (at := row.timestamp) >= 0 else None, row.key, row.value, row.headers))
             for row in DefaultRecordBatch(plain)
         ]
-    for expected, row in enumerate(rows, header.base_offset):
-        if row.offset != expected:
-            raise _misplaced(row.offset, expected, header)
+    for expected, record in enumerate(rows, header.base_offset):
+        if record.offset != expected:
+            raise _misplaced(record.offset, expected, header)
     return rows
 
 

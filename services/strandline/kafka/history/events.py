@@ -14,11 +14,11 @@ from strandline.core.state_events import (
     ControllerDecision,
     IsrChange,
     LeaderChange,
-    Member,
     NodeSession,
     Number,
     StateEvent,
     StateSnapshot,
+    decided_isr_change,
 )
 from strandline.core.types import NodeId, TopicPartition
 from strandline.kafka.history.causes import CONTROLLER, Why
@@ -42,6 +42,15 @@ NOT_RECORDED = ""
 """A cause that Kafka does not write down; its column stays null."""
 UNKNOWN_MIN_ISR = Number(-1)
 """A minimum that the log does not contain; its column is null."""
+UNKNOWN_OFFSET = -1
+"""An offset that no line says; its column is null."""
+NOT_KNOWN: tuple[tuple[str, object], ...] = (
+    ("cause", NOT_RECORDED),
+    ("reason", NOT_RECORDED),
+    ("min_isr", UNKNOWN_MIN_ISR),
+    ("from_leo", UNKNOWN_OFFSET),
+)
+"""Columns whose events have no other way to say that something is not known, and the values that say it."""
 _CREATED = "created"
 _NOT_TOLD = Why(None, CONTROLLER)
 
@@ -161,20 +170,8 @@ def _changed(fact: Changed, why: Why, meta_offset: int) -> Iterator[Told]:
 
 
 def _isr_change(before: Partition, after: Partition, why: Why, meta_offset: int) -> IsrChange:
-    return IsrChange(
-        old_isr=before.isr,
-        new_isr=after.isr,
-        removed=tuple(Member(node) for node in before.isr if node not in after.isr),
-        added=tuple(Member(node) for node in after.isr if node not in before.isr),
-        cause=why.cause,
-        initiator=why.initiator,
-        hw=None,
-        leader_leo=None,
-        elr=after.elr,
-        leader_epoch=after.leader_epoch,
-        partition_epoch=after.partition_epoch,
-        meta_offset=meta_offset,
-    )
+    epochs = (after.leader_epoch, after.partition_epoch)
+    return decided_isr_change(before.isr, after.isr, after.elr, why.cause, why.initiator, *epochs, meta_offset)
 
 
 def _leader_change(fact: Changed, why: Why, meta_offset: int) -> LeaderChange:

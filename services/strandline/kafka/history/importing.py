@@ -11,29 +11,33 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
-from strandline.core.state_events import ControllerDecision
+from strandline.core.state_events import ClockSample, ControllerDecision, IsrChange, NodeSession
 from strandline.core.types import Offset
 from strandline.export.destination import Destination
 from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
+from strandline.export.schema import INFERRED
+from strandline.kafka.history.broker_events import BrokerStory, by_place
+from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.events import Told, events_of, snapshot
 from strandline.kafka.history.facts import Fact, RegistrationRepeated, Unknown
-from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, read_records, snapshot_records
-from strandline.kafka.history.merging import Merge, Proof, prove
+from strandline.kafka.history.learning import MIN_ISR, Learnt, learn
+from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, snapshot_records
+from strandline.kafka.history.merging import Proof, prove
+from strandline.kafka.history.passage import Passage, Taken
 from strandline.kafka.history.records import MetadataRecord
 from strandline.kafka.history.replay import Replay
+from strandline.kafka.history.silences import Silences
 from strandline.kafka.history.state import ClusterState
+from strandline.kafka.history.window import EVERYTHING, Window
 from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.history.writing import EventFiles
 
+SESSION_TIMED_OUT = "session_timeout"
+"""The cause of a fence that the controller's own log names."""
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOUR_US = 3_600_000_000
-_IDLE_MS = 500
-"""How often an idle controller writes a NoOp, unless it was told otherwise; measured, where that is less often."""
-_PERIODS_OF_SILENCE = 3
-_MEASURED, _ENOUGH = 101, 10
 _DIFFERENCES_SHOWN = 3
 
 
@@ -63,6 +67,11 @@ class Imported:
     rows: int = 0
     files: int = 0
     last_seqs: dict[int, int] = field(default_factory=dict)
+    learnt: Learnt | None = None
+    log_rows: dict[int, int] = field(default_factory=dict)
+    """Events of each broker's logs."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Lines that no decision of the metadata log could be found for, by form."""
 
     @property
     def records(self) -> int:
@@ -104,21 +113,27 @@ class Import:
         *,
         assumed: Assumed = Assumed(),
         trust_tail: bool = False,
+        logs: Sequence[BrokerLog] = (),
+        window: Window = EVERYTHING,
         said: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._copies = copies
         self._assumed = assumed
+        self._logs = logs
+        self._window = window
+        self._is_open = not window.has_start
+        self._clock_samples: dict[int, Told] = {}
         self._said = said
         self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail))
         self._state = ClusterState(min_isr_assumed=assumed.min_isr)
         self._replay = Replay(self._state)
-        self._held: list[MetadataRecord] | None = None
-        self._intervals: deque[int] = deque(maxlen=_MEASURED)
+        self._silences = Silences()
         self._hour: int | None = None
         self._seen = 0
         self._epoch: int | None = None
         self._last: MetadataRecord | None = None
         self._snapshots: deque[Snapshot] = deque()
+        self._samples: deque[tuple[int, Told]] = deque()
 
     def write(self, destination: Destination) -> Imported:
         """Write the export of everything that is proved.
@@ -128,48 +143,28 @@ class Import:
             OSError: the destination fails.
         """
         result = self.result
-        files = EventFiles(destination, result.cluster_id, self._state.topics.get)
-        start = self._start()
-        self._snapshots = deque(self._checks(start))
-        began = start is None
-        for batch, _ in Merge(self._copies).batches():
-            if batch.header.next_offset > result.proof.proved_end:
-                break
-            if start is not None and batch.offset < start.end_offset:
-                continue
-            if not began and start is not None:
+        result.learnt = learnt = learn(self._copies, result.proof, self._logs, self._assumed.lag_time_max_ms)
+        if self._assumed.min_isr is None:
+            self._state.min_isr_assumed = learnt.settings.get(MIN_ISR)
+        self._samples = deque(learnt.samples)
+        files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window)
+        passage = Passage(self._copies, result.proof)
+        self._state.is_whole = passage.is_whole
+        self._snapshots = deque(passage.checks())
+        began = passage.start is None
+        for taken in passage.batches():
+            if not began and passage.start is not None:
                 began = True
-                self._from_snapshot(start, files, batch)
-            self._take(batch, files)
-        if self._held is not None:
-            result.dropped_of_transaction = len(self._held)
-        if not began and start is not None:
-            raise Unreadable(f"{start.path}: no committed record follows the snapshot; there is nothing to import")
+                self._from_snapshot(passage.start, files, taken.batch)
+            self._take(taken, files)
+        result.dropped_of_transaction = passage.dropped
         files.end(at_us=None if self._last is None else self._last.timestamp_ms * 1_000)
         result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
+        for log in self._logs:
+            self._write_broker(log, learnt, destination)
         result.metadata_version = self._state.features.get("metadata.version")
         destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", self._source().encode())
         return result
-
-    def _start(self) -> Snapshot | None:
-        """The snapshot to begin from; None where the log begins at 0, or its beginning is in none."""
-        first = self.result.proof.first_offset
-        if first == 0:
-            return None
-        end = self.result.proof.proved_end
-        whole = [s for copy in self._copies for s in copy.snapshots if first <= s.end_offset < end]
-        if not whole:
-            self._state.is_whole = False
-            return None
-        return min(whole, key=lambda each: each.end_offset)
-
-    def _checks(self, start: Snapshot | None) -> list[Snapshot]:
-        """The snapshots that the replayed state must equal, by the offsets at which they end."""
-        if not self._state.is_whole:
-            return []
-        begin = 0 if start is None else start.end_offset
-        found = (s for copy in self._copies for s in copy.snapshots)
-        return sorted((s for s in found if s.end_offset > begin), key=lambda each: each.end_offset)
 
     def _from_snapshot(self, start: Snapshot, files: EventFiles, first: FoundBatch) -> None:
         at_ms = self._replay.load(snapshot_records(start))
@@ -180,25 +175,11 @@ class Import:
         for told in self._states(start.end_offset - 1):
             files.add(at_us, told)
 
-    def _take(self, batch: FoundBatch, files: EventFiles) -> None:
-        """One batch: its records, unless they are held back until their transaction ends."""
-        ready: list[MetadataRecord] = []
-        for record in read_records(batch):
+    def _take(self, taken: Taken, files: EventFiles) -> None:
+        for record in taken.read:
             self._count(record)
-            if record.kind == "BeginTransaction":
-                self._held = []
-            elif record.kind == "AbortTransaction":
-                self.result.dropped_of_transaction += len(self._held or ())
-                self._held = None
-            elif record.kind == "EndTransaction":
-                ready += self._held or ()
-                self._held = None
-            elif self._held is not None:
-                self._held.append(record)
-            else:
-                ready.append(record)
-        self._perform(batch, ready, files)
-        self._check(batch.header.next_offset)
+        self._perform(taken.batch, taken.ready, files)
+        self._check(taken.batch.header.next_offset)
 
     def _count(self, record: MetadataRecord) -> None:
         result = self.result
@@ -222,12 +203,45 @@ class Import:
             found = self._replay.apply(record)
             facts += found
             of_fact += [record] * len(found)
-        whys = causes_of(facts)
+        whys = causes_of(facts) if facts else {}
         for place, (fact, record) in enumerate(zip(facts, of_fact, strict=True)):
             self._report(fact, record, files)
             for told in events_of(fact, whys.get(place), record.offset, self._assumed.lag_time_max_ms):
-                files.add(record.timestamp_ms * 1_000, told)
+                files.add(record.timestamp_ms * 1_000, self._with_more(told, record))
         files.beat(records[-1].timestamp_ms * 1_000)
+
+    def _with_more(self, told: Told, record: MetadataRecord) -> Told:
+        """What other sources add to an event of the log: the cause of a fence, and what is inferred."""
+        learnt, event = self.result.learnt, told.event
+        if learnt is None:
+            return told
+        if isinstance(event, NodeSession) and event.phase == "fence":
+            has_timed_out = learnt.has_timed_out(event.subject_node_id, record.timestamp_ms)
+            return told._replace(event=event._replace(cause=SESSION_TIMED_OUT)) if has_timed_out else told
+        is_subject = isinstance(event, IsrChange) or (isinstance(event, NodeSession) and event.phase == "register")
+        if is_subject and (inferred := learnt.inferred.get(record.offset)) is not None:
+            return told._replace(ext={**told.ext, INFERRED: inferred})
+        return told
+
+    def _write_broker(self, log: BrokerLog, learnt: Learnt, destination: Destination) -> None:
+        """The events of one broker's logs, incarnation by incarnation."""
+        result, at_us, incarnation = self.result, 0, None
+        removals = by_place(learnt.skeleton.removals)
+        story = BrokerStory(log.node_id, learnt.clocks[log.node_id], learnt.skeleton, removals)
+        files = EventFiles(
+            destination, result.cluster_id, self._state.topics.get, node_id=log.node_id, window=self._window
+        )
+        for placed in story.events(log.facts):
+            at_us = placed.at_us
+            if placed.incarnation != incarnation:
+                incarnation = placed.incarnation
+                files.begin(incarnation, at_us)
+            files.add(at_us, placed.told)
+            files.beat(at_us)
+        files.end(at_us)
+        result.rows, result.files = result.rows + files.rows, result.files + files.files
+        result.log_rows[log.node_id] = files.rows
+        result.left_out += story.left_out
 
     def _begin(self, files: EventFiles, controller_epoch: int, at_us: int) -> None:
         if self._epoch != controller_epoch:
@@ -243,26 +257,34 @@ class Import:
 
     def _pulse(self, record: MetadataRecord, files: EventFiles) -> None:
         """What passes with time: an hour begins, or nothing was decided for long."""
-        last, self._last = self._last, record
+        self._last = record
         hour = hour_of(record.timestamp_ms * 1_000)
         if self._hour is not None and hour > self._hour:
             for told in self._states(record.offset - 1):
                 files.add(hour * _HOUR_US, told)
         self._hour = hour if self._hour is None else max(self._hour, hour)
-        if last is None:
-            return
-        passed_ms = record.timestamp_ms - last.timestamp_ms
-        if self._is_silence(passed_ms):
+        if not self._is_open and record.timestamp_ms * 1_000 >= self._window.start_us:
+            self._open(record, files)
+        self._add_samples(record.timestamp_ms * 1_000, files)
+        passed_ms = self._silences.passed(record)
+        if passed_ms is not None:
             self.result.silences += 1
             files.add(record.timestamp_ms * 1_000, self._silence(record, passed_ms))
-        elif record.kind == last.kind == "NoOp":
-            self._intervals.append(passed_ms)
 
-    def _is_silence(self, passed_ms: int) -> bool:
-        # The median is looked for only where it decides, which is seldom.
-        if passed_ms <= _PERIODS_OF_SILENCE * _IDLE_MS or len(self._intervals) < _ENOUGH:
-            return False
-        return passed_ms > _PERIODS_OF_SILENCE * median(self._intervals)
+    def _open(self, record: MetadataRecord, files: EventFiles) -> None:
+        """The window begins: with what holds by then."""
+        self._is_open = True
+        start_us = self._window.start_us
+        for told in (*self._clock_samples.values(), *self._states(record.offset - 1)):
+            files.add(start_us, told)
+
+    def _add_samples(self, now_us: int, files: EventFiles) -> None:
+        """What was measured of clocks up to now."""
+        while self._samples and self._samples[0][0] <= now_us:
+            at_us, told = self._samples.popleft()
+            if isinstance(told.event, ClockSample):
+                self._clock_samples[told.event.subject_node_id] = told
+            files.add(max(at_us, now_us), told)
 
     def _silence(self, record: MetadataRecord, passed_ms: int) -> Told:
         said = f"no decision for {passed_ms} ms before offset {record.offset}"
@@ -291,19 +313,38 @@ class Import:
         result, proof = self.result, self.result.proof
         said = {
             "source": "kafka",
-            "levels": ["metadata-log"],
+            "levels": ["metadata-log", *(["broker-logs"] if self._logs else [])],
             "cluster_id": result.cluster_id,
             "nodes": sorted(copy.node_id for copy in self._copies if copy.node_id is not None),
             "first_offset": proof.first_offset,
             "end_offset": Offset(proof.proved_end),
             "records": result.records,
+            "window_us": [self._window.start_us, self._window.end_us] if self._window != EVERYTHING else None,
             "unknown_records": dict(sorted(result.unknown.items())),
             "is_whole": self._state.is_whole,
             "metadata_version_level": result.metadata_version,
             "last_seqs": {str(epoch): seq for epoch, seq in sorted(result.last_seqs.items())},
+            "kafka_versions": [] if result.learnt is None else list(result.learnt.versions),
+            "logs": {str(log.node_id): self._of_log(log) for log in self._logs},
             "assumed": {
                 "min.insync.replicas": self._assumed.min_isr,
                 "replica.lag.time.max.ms": self._assumed.lag_time_max_ms,
             },
         }
         return json.dumps(said, indent=2) + "\n"
+
+    def _of_log(self, log: BrokerLog) -> dict[str, object]:
+        """What an export says of one broker's logs: how far they reach, and what its clock was measured by."""
+        result = self.result
+        clock = None if result.learnt is None else result.learnt.clocks[log.node_id]
+        spans = () if clock is None else clock.spans
+        return {
+            "first": log.facts[0].at_ms if log.facts else None,
+            "last": log.facts[-1].at_ms if log.facts else None,
+            "events": result.log_rows.get(log.node_id, 0),
+            "unknown_lines": dict(sorted(log.unknown.items())),
+            "clock": [
+                {"from_ms": one.from_ms, "zone_ms": one.zone_ms, "offset_ms": [one.low_ms, one.high_ms]}
+                for one in spans
+            ],
+        }

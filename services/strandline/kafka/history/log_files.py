@@ -25,6 +25,7 @@ FOLDER = "__cluster_metadata-0"
 MAX_BATCH_BYTES = 64 << 20
 """Kafka's controllers write at most 8 MiB; a larger length is damage, and is not allocated."""
 
+_BUFFER_BYTES = 1 << 20
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -35,6 +36,8 @@ class FoundBatch(NamedTuple):
     header: BatchHeader
     content: bytes
     path: Path
+    records: tuple[MetadataRecord, ...] | None = None
+    """Where they were read from something else than these bytes."""
 
     @property
     def offset(self) -> int:
@@ -90,7 +93,7 @@ class Copy:
 
     def _checked(self, path: Path, *, is_last: bool) -> Iterator[FoundBatch]:
         self.tail_bytes = 0
-        with path.open("rb") as file:
+        with path.open("rb", buffering=_BUFFER_BYTES) as file:
             size = path.stat().st_size
             position = 0
             while (batch := _next_batch(file, path, position, size)) is not None:
@@ -157,6 +160,8 @@ def read_records(batch: FoundBatch) -> list[MetadataRecord]:
     Raises:
         Unreadable: with the file's name.
     """
+    if batch.records is not None:
+        return list(batch.records)
     try:
         return records_of(batch.header, batch.content)
     except Unreadable as error:
@@ -164,8 +169,7 @@ def read_records(batch: FoundBatch) -> list[MetadataRecord]:
 
 
 def _next_batch(file: BinaryIO, path: Path, position: int, size: int) -> FoundBatch | None:
-    """The batch at a position; None where a file ends that was being written."""
-    file.seek(position)
+    """The batch at a position, up to which the file was read; None where a file ends that was being written."""
     prefix = file.read(HEADER_BYTES)
     if len(prefix) < HEADER_BYTES:
         return None
@@ -173,31 +177,39 @@ def _next_batch(file: BinaryIO, path: Path, position: int, size: int) -> FoundBa
         header = parse_header(prefix)
     except Refused as error:  # pragma: no cover - the length was checked
         raise Unreadable(f"{path}: {error}") from error
-    where = f"{path}: position {position}, offset {header.base_offset}"
     if header.size_bytes == LENGTH_PREFIX_BYTES and not any(prefix):
-        _check_zeros(file, where)
+        _check_zeros(file, path, position)
         return None
     if not HEADER_BYTES <= header.size_bytes <= MAX_BATCH_BYTES:
-        raise Unreadable(f"{where}: a batch of {header.size_bytes} bytes is declared; the file is damaged there")
+        said = f"a batch of {header.size_bytes} bytes is declared; the file is damaged there"
+        raise _damaged(path, position, header, said)
     if header.magic != MAGIC:
-        raise Unreadable(f"{where}: magic {header.magic} must be {MAGIC}; the file is damaged there")
+        raise _damaged(path, position, header, f"magic {header.magic} must be {MAGIC}; the file is damaged there")
     if header.size_bytes > size - position:
         return None
     content = prefix + file.read(header.size_bytes - HEADER_BYTES)
     if len(content) < header.size_bytes:
         return None
     if not crc_matches(memoryview(content), header.crc):
-        raise Unreadable(f"{where}: the CRC of the batch is wrong; the file is damaged there, give another node's copy")
+        said = "the CRC of the batch is wrong; the file is damaged there, give another node's copy"
+        raise _damaged(path, position, header, said)
     if not is_dense(header) or header.leader_epoch is None or header.base_offset < 0:
-        raise Unreadable(f"{where}: the batch has no epoch, or its counts do not agree; this is no metadata log")
+        said = "the batch has no epoch, or its counts do not agree; this is no metadata log"
+        raise _damaged(path, position, header, said)
     return FoundBatch(header, content, path)
 
 
-def _check_zeros(file: BinaryIO, where: str) -> None:
+def _damaged(path: Path, position: int, header: BatchHeader, said: str) -> Unreadable:
+    return Unreadable(f"{path}: position {position}, offset {header.base_offset}: {said}")
+
+
+def _check_zeros(file: BinaryIO, path: Path, position: int) -> None:
     """A preallocated segment ends in zeros."""
     while content := file.read(1 << 20):
         if any(content):
-            raise Unreadable(f"{where}: zeros, and something behind them; the file is damaged there")
+            raise Unreadable(
+                f"{path}: position {position}, offset 0: zeros, and something behind them; the file is damaged there"
+            )
 
 
 def _properties(path: Path) -> dict[str, str]:

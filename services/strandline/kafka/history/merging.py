@@ -52,6 +52,14 @@ class Merge:
         heads = [(copy, row, batch) for copy, row in rows if (batch := next(row, None)) is not None]
         expected = min((batch.offset for _, _, batch in heads), default=0)
         while heads:
+            if len(heads) == 1 and heads[0][2].offset == expected:
+                # The copies of a row of one end here, and `Copy.batches` has checked that nothing is missing.
+                ((copy, row, batch),) = heads
+                holders = frozenset[int]() if copy.node_id is None else frozenset((copy.node_id,))
+                yield Agreed(batch, holders)
+                for batch in row:
+                    yield Agreed(batch, holders)
+                return
             here = [each for each in heads if each[2].offset == expected]
             if not here:
                 raise self._gap(expected, heads)

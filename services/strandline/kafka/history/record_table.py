@@ -21,6 +21,7 @@ from strandline.kafka.history.wire import (
     Field,
     Type,
     array,
+    ids,
     record,
 )
 
@@ -40,8 +41,8 @@ class RecordKind(NamedTuple):
     fields: tuple[Field, ...] | None
 
 
-_IDS = array(INT32)
-_MAYBE_IDS = array(INT32, nullable=True)
+_IDS = ids()
+_MAYBE_IDS = ids(nullable=True)
 _UUIDS = array(UUID_TEXT)
 _MAYBE_UUIDS = array(UUID_TEXT, nullable=True)
 _ENDPOINTS = array(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from strandline.core.errors import Refused
 from strandline.core.types import BatchHeader
 from strandline.kafka.history.record_table import CONTROL_RECORDS, RECORDS, RecordKind
-from strandline.kafka.history.wire import Cursor, Message, Unreadable, read_message
+from strandline.kafka.history.wire import Cursor, Layout, Message, Unreadable, layout_of, read_message
 from strandline.records.batch import CONTROL_BIT
-from strandline.records.codec import Record, decode_batch, decode_control_batch
+from strandline.records.codec import Record, decode_trusted_batch
 
 _FRAME_VERSION = 1
 _CONTROL_KEY = struct.Struct(">hh")
 _NOTHING: Message = {}
+_NO_OP = 20
+_IDLE = bytes((_FRAME_VERSION, _NO_OP, 0, 0))
+"""The controller's idle record, which is nearly all of the log of a quiet cluster."""
 _YEAR_10000_MS = 253_402_300_800_000
+_LAYOUTS: dict[str, tuple[Layout, ...]] = {
+    kind.name: tuple(layout_of(kind.fields, version) for version in range(kind.newest + 1))
+    for kind in (*RECORDS.values(), *CONTROL_RECORDS.values())
+    if kind.fields is not None
+}
+"""By kind and version."""
 
 
 class MetadataRecord(NamedTuple):
@@ -33,29 +41,30 @@ class MetadataRecord(NamedTuple):
 
 
 def records_of(header: BatchHeader, content: bytes) -> list[MetadataRecord]:
-    """The records of one batch.
+    """The records of one batch whose CRC was checked.
 
     Raises:
         Unreadable: it holds something else; the sentence names the offset.
     """
     is_control = bool(header.attributes & CONTROL_BIT)
     try:
-        found = decode_control_batch(content) if is_control else decode_batch(content)
+        found = decode_trusted_batch(header, content)
     except Refused as error:
         raise Unreadable(f"the batch at offset {header.base_offset} cannot be read: {error}") from error
-    return list(_decoded(header, found, is_control))
-
-
-def _decoded(header: BatchHeader, found: list[Record], is_control: bool) -> Iterator[MetadataRecord]:
     epoch = header.stamped_epoch
-    for one in found:
-        at_ms = -1 if one.timestamp_ms is None else one.timestamp_ms
-        try:
-            check_moment(at_ms)
-            number, version, kind, fields = _control(one) if is_control else decode_value(one.value or b"")
-        except Unreadable as error:
-            raise Unreadable(f"the record at offset {one.offset} cannot be read: {error}") from error
-        yield MetadataRecord(one.offset, at_ms, epoch, kind, fields, number, version)
+    return [_decoded(one, epoch, is_control) for one in found]
+
+
+def _decoded(one: Record, epoch: int, is_control: bool) -> MetadataRecord:
+    at_ms = -1 if one.timestamp_ms is None else one.timestamp_ms
+    try:
+        check_moment(at_ms)
+        if one.value == _IDLE and not is_control:
+            return MetadataRecord(one.offset, at_ms, epoch, "NoOp", _NOTHING, _NO_OP, 0)
+        number, version, kind, fields = _control(one) if is_control else decode_value(one.value or b"")
+    except Unreadable as error:
+        raise Unreadable(f"the record at offset {one.offset} cannot be read: {error}") from error
+    return MetadataRecord(one.offset, at_ms, epoch, kind, fields, number, version)
 
 
 def check_moment(at_ms: int) -> None:
@@ -105,7 +114,7 @@ def _named(kind: RecordKind | None, cursor: Cursor, version: int) -> tuple[str |
     if not 0 <= version <= kind.newest:
         return None, _NOTHING
     try:
-        fields = read_message(kind.fields, cursor, version)
+        fields = read_message(_LAYOUTS[kind.name][version], cursor, version)
     except Unreadable as error:
         raise Unreadable(f"{kind.name} version {version}: {error}") from error
     if cursor.left:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class Partition(NamedTuple):
     """One partition. Lists of members are sets, but for the replicas."""
 
     tp: TopicPartition

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
 MOST_TAGGED_FIELDS = 64
 """No message of Kafka has a sixth of this."""
 _VARINT_BYTES = 5
+_KEPT_UUIDS = 1 << 14
 
 Message = dict[str, Any]
 
@@ -23,12 +25,12 @@ class Unreadable(Exception):
 
 
 class Cursor:
-    """A place in bytes, which moves as they are read."""
+    """A place in bytes, which moves as they are read, up to ``end``."""
 
     __slots__ = ("at", "data", "end")
 
-    def __init__(self, data: bytes | memoryview) -> None:
-        self.data = memoryview(data)
+    def __init__(self, data: bytes) -> None:
+        self.data = data
         self.at = 0
         self.end = len(data)
 
@@ -37,17 +39,31 @@ class Cursor:
         """How many bytes were not read yet."""
         return self.end - self.at
 
-    def take(self, size: int) -> memoryview:
+    def take(self, size: int) -> bytes:
         """The next bytes.
 
         Raises:
             Unreadable: there are not so many.
         """
-        if size > self.end - self.at:
-            raise Unreadable(f"a field of {size} bytes is declared where {self.left} bytes are left")
         begin = self.at
-        self.at = begin + size
-        return self.data[begin : self.at]
+        end = begin + size
+        if end > self.end:
+            raise self._short(size)
+        self.at = end
+        return self.data[begin:end]
+
+    def unpack(self, packed: struct.Struct) -> tuple[Any, ...]:
+        """The next bytes as values of a fixed size.
+
+        Raises:
+            Unreadable: there are not so many.
+        """
+        begin = self.at
+        end = begin + packed.size
+        if end > self.end:
+            raise self._short(packed.size)
+        self.at = end
+        return packed.unpack_from(self.data, begin)
 
     def uvarint(self) -> int:
         """An unsigned number of seven bits a byte, at most 32 bits.
@@ -55,9 +71,17 @@ class Cursor:
         Raises:
             Unreadable: the bytes end within it, or it is too long.
         """
+        at = self.at
+        if at < self.end and (first := self.data[at]) < 0x80:
+            # Nearly every number of a metadata log is one byte.
+            self.at = at + 1
+            return first
+        return self._long_uvarint()
+
+    def _long_uvarint(self) -> int:
         value = 0
         for shift in range(0, 7 * _VARINT_BYTES, 7):
-            if self.at == self.end:
+            if self.at >= self.end:
                 raise Unreadable("the bytes end within a number")
             byte = self.data[self.at]
             self.at += 1
@@ -65,6 +89,9 @@ class Cursor:
             if byte < 0x80:
                 return value
         raise Unreadable(f"a number is longer than {_VARINT_BYTES} bytes")
+
+    def _short(self, size: int) -> Unreadable:
+        return Unreadable(f"a field of {size} bytes is declared where {self.left} bytes are left")
 
 
 class Type(NamedTuple):
@@ -84,12 +111,34 @@ class Field(NamedTuple):
     default: Any = None
 
 
+class Layout(NamedTuple):
+    """The fields that one version of a message has."""
+
+    plain: tuple[tuple[str, Callable[[Cursor, int], Any]], ...]
+    """In their order: name, and how it is read."""
+    tagged: dict[int, Field]
+    """By tag."""
+    defaults: Message
+    """Of the tagged ones."""
+
+
+def layout_of(fields: tuple[Field, ...], version: int) -> Layout:
+    """What a version has of a message's fields."""
+    there = [field for field in fields if field.since <= version]
+    tagged = {field.tag: field for field in there if field.tag is not None}
+    return Layout(
+        tuple((field.name, field.type.read) for field in there if field.tag is None),
+        tagged,
+        {field.name: field.default for field in tagged.values()},
+    )
+
+
 def _number(form: str) -> Type:
     packed = struct.Struct(form)
 
     def read(cursor: Cursor, version: int) -> int:
-        (value,) = packed.unpack(cursor.take(packed.size))
-        return int(value)
+        value: int = cursor.unpack(packed)[0]
+        return value
 
     return Type(read, packed.size)
 
@@ -98,8 +147,14 @@ def _bool(cursor: Cursor, version: int) -> bool:
     return cursor.take(1)[0] != 0
 
 
+@lru_cache(maxsize=_KEPT_UUIDS)
+def _uuid_text(content: bytes) -> str:
+    return str(UUID(bytes=content))
+
+
 def _uuid(cursor: Cursor, version: int) -> str:
-    return str(UUID(bytes=bytes(cursor.take(16))))
+    # The ids of topics come again and again.
+    return _uuid_text(cursor.take(16))
 
 
 def _string(cursor: Cursor, version: int) -> str:
@@ -129,6 +184,7 @@ NULLABLE_STRING = Type(_nullable_string, 1)
 
 def array(element: Type, *, nullable: bool = False) -> Type:
     """Any number of elements, as a tuple."""
+    read_one, least = element
 
     def read(cursor: Cursor, version: int) -> tuple[Any, ...] | None:
         count = cursor.uvarint() - 1
@@ -136,9 +192,29 @@ def array(element: Type, *, nullable: bool = False) -> Type:
             if nullable:
                 return None
             raise Unreadable("an array is null that must not be")
-        if count * element.least > cursor.left:
+        if count * least > cursor.left:
             raise Unreadable(f"an array of {count} elements is declared where {cursor.left} bytes are left")
-        return tuple(element.read(cursor, version) for _ in range(count))
+        return tuple([read_one(cursor, version) for _ in range(count)])
+
+    return Type(read, 1)
+
+
+def ids(*, nullable: bool = False) -> Type:
+    """Any number of ids of brokers, as a tuple: as `array` of `INT32`, in one step."""
+    size = INT32.least
+
+    def read(cursor: Cursor, version: int) -> tuple[int, ...] | None:
+        count = cursor.uvarint() - 1
+        if count < 0:
+            if nullable:
+                return None
+            raise Unreadable("an array is null that must not be")
+        begin = cursor.at
+        end = begin + count * size
+        if end > cursor.end:
+            raise Unreadable(f"an array of {count} elements is declared where {cursor.left} bytes are left")
+        cursor.at = end
+        return struct.unpack_from(f">{count}i", cursor.data, begin)
 
     return Type(read, 1)
 
@@ -146,39 +222,51 @@ def array(element: Type, *, nullable: bool = False) -> Type:
 def record(*fields: Field) -> Type:
     """A structure within a message."""
     least = 1 + sum(field.type.least for field in fields if field.tag is None and field.since == 0)
-    return Type(lambda cursor, version: read_message(fields, cursor, version), least)
+    known: dict[int, Layout] = {}
+
+    def read(cursor: Cursor, version: int) -> Message:
+        layout = known.get(version)
+        if layout is None:
+            layout = known[version] = layout_of(fields, version)
+        return read_message(layout, cursor, version)
+
+    return Type(read, least)
 
 
-def read_message(fields: tuple[Field, ...], cursor: Cursor, version: int) -> Message:
+def read_message(layout: Layout, cursor: Cursor, version: int) -> Message:
     """The fields that a version has; those that it lacks are absent.
 
     Raises:
         Unreadable: the bytes are no such message.
     """
-    message: Message = {}
-    tagged: dict[int, Field] = {}
-    for field in fields:
-        if field.since > version:
-            continue
-        if field.tag is None:
-            message[field.name] = field.type.read(cursor, version)
-        else:
-            tagged[field.tag] = field
-            message[field.name] = field.default
-    _read_tagged(tagged, message, cursor, version)
+    message = layout.defaults.copy()
+    for name, read in layout.plain:
+        message[name] = read(cursor, version)
+    count = cursor.uvarint()
+    if count:
+        _read_tagged(layout.tagged, message, cursor, version, count)
     return message
 
 
-def _read_tagged(tagged: dict[int, Field], message: Message, cursor: Cursor, version: int) -> None:
-    count = cursor.uvarint()
+def _read_tagged(tagged: dict[int, Field], message: Message, cursor: Cursor, version: int, count: int) -> None:
     if count > MOST_TAGGED_FIELDS:
         raise Unreadable(f"{count} tagged fields are declared, at most {MOST_TAGGED_FIELDS} are read")
+    whole = cursor.end
     for _ in range(count):
-        tag = cursor.uvarint()
-        content = cursor.take(cursor.uvarint())
-        if (field := tagged.get(tag)) is None:
-            continue
-        own = Cursor(content)
-        message[field.name] = field.type.read(own, version)
-        if own.left:
-            raise Unreadable(f"tagged field {field.name} has {own.left} bytes more than its value")
+        field = tagged.get(cursor.uvarint())
+        size = cursor.uvarint()
+        if field is None:
+            cursor.take(size)
+        else:
+            _read_within(field, message, cursor, version, cursor.at + size)
+            cursor.end = whole
+
+
+def _read_within(field: Field, message: Message, cursor: Cursor, version: int, end: int) -> None:
+    """One tagged field, which ends where its own length says."""
+    if end > cursor.end:
+        raise Unreadable(f"a field of {end - cursor.at} bytes is declared where {cursor.left} bytes are left")
+    cursor.end = end
+    message[field.name] = field.type.read(cursor, version)
+    if cursor.at != end:
+        raise Unreadable(f"tagged field {field.name} has {cursor.left} bytes more than its value")

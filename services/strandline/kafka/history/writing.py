@@ -19,7 +19,8 @@ from strandline.export.encoding import ExportFormat, encoded, suffix_of
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.rows import Emitter, Row, Taken, to_row
 from strandline.export.schema import CONTROLLER_NODE_ID, SCHEMA_VERSION, TRANSITIONS
-from strandline.kafka.history.events import NOT_RECORDED, UNKNOWN_MIN_ISR, Told
+from strandline.kafka.history.events import NOT_KNOWN, Told
+from strandline.kafka.history.window import EVERYTHING, Window
 
 ROWS_A_FILE = 20_000
 HEARTBEAT_US = 10_000_000
@@ -37,7 +38,11 @@ class EventFiles:
         cluster_id: str,
         topic_name: Callable[[str], str | None],
         kind: ExportFormat = ExportFormat.PARQUET,
+        node_id: int = CONTROLLER_NODE_ID,
+        window: Window = EVERYTHING,
     ) -> None:
+        self._node_id = node_id
+        self._window = window
         self._destination = destination
         self._cluster_id = cluster_id
         self._topic_name = topic_name
@@ -47,19 +52,21 @@ class EventFiles:
         self._seq = 0
         self._mono_us = 0
         self._beat_us = 0
+        self._begin_us = 0
         self.last_seqs: dict[int, int] = {}
         self.files = 0
         self.rows = 0
 
-    def begin(self, controller_epoch: int, at_us: int) -> None:
-        """Begin the reign of a controller, and end the one before.
+    def begin(self, incarnation: int, at_us: int) -> None:
+        """Begin an incarnation of the emitter, such as the reign of a controller, and end the one before.
 
         Raises:
             OSError: the destination fails.
         """
         self.end(at_us=None)
-        self._emitter = Emitter(cluster_id=self._cluster_id, node_id=CONTROLLER_NODE_ID, incarnation=controller_epoch)
-        self._seq, self._mono_us, self._beat_us = self.last_seqs.get(controller_epoch, 0), at_us, at_us
+        self._emitter = Emitter(cluster_id=self._cluster_id, node_id=self._node_id, incarnation=incarnation)
+        self._seq, self._mono_us, self._beat_us = self.last_seqs.get(incarnation, 0), at_us, at_us
+        self._begin_us = at_us
 
     def add(self, at_us: int, told: Told) -> None:
         """Take one event.
@@ -67,6 +74,8 @@ class EventFiles:
         Raises:
             OSError: the destination fails.
         """
+        if not self._window.holds(at_us):
+            return
         self._seq += 1
         self._put(at_us, told.event, told.tp, told.ext, told.topic)
 
@@ -76,6 +85,8 @@ class EventFiles:
         Raises:
             OSError: the destination fails.
         """
+        if not self._window.holds(at_us):
+            return
         self._seq += 2
         lost = self._seq - 1
         self._put(at_us, ExportGap(lost, lost, {name: 1}), None, {}, None)
@@ -86,7 +97,7 @@ class EventFiles:
         Raises:
             OSError: the destination fails.
         """
-        if at_us - self._beat_us >= HEARTBEAT_US:
+        if self._window.holds(at_us) and at_us - self._beat_us >= HEARTBEAT_US:
             self._beat(at_us, is_final=False)
 
     def end(self, at_us: int | None) -> None:
@@ -96,9 +107,11 @@ class EventFiles:
             OSError: the destination fails.
         """
         if self._emitter is not None:
-            self._beat(self._mono_us if at_us is None else at_us, is_final=True)
+            last_us = min(self._mono_us if at_us is None else at_us, self._window.end_us - 1)
+            if self._window.holds(last_us) and self._begin_us < self._window.end_us:
+                self._beat(last_us, is_final=True)
+                self.last_seqs[self._emitter.incarnation] = self._seq
             self._flush()
-            self.last_seqs[self._emitter.incarnation] = self._seq
             self._emitter = None
 
     def _beat(self, at_us: int, *, is_final: bool) -> None:
@@ -116,8 +129,9 @@ class EventFiles:
             if has_other_hour or len(self._rows) >= ROWS_A_FILE:
                 self._flush()
         self._mono_us = max(self._mono_us, at_us)
-        row = to_row(Taken(at_us, self._mono_us, event, tp, emitter.incarnation), self._seq, emitter, self._topic_name)
-        for name, not_known in (("cause", NOT_RECORDED), ("reason", NOT_RECORDED), ("min_isr", UNKNOWN_MIN_ISR)):
+        reign = emitter.incarnation if self._node_id == CONTROLLER_NODE_ID else None
+        row = to_row(Taken(at_us, self._mono_us, event, tp, reign), self._seq, emitter, self._topic_name)
+        for name, not_known in NOT_KNOWN:
             if row.get(name) == not_known:
                 del row[name]
         if topic is not None:

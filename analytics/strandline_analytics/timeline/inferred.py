@@ -1,0 +1,70 @@
+"""Causes that nobody recorded, as an import left them beside an event: always labelled, never where a cause stands.
+
+Imports no Spark.
+
+Invariant: what is shown begins with the word "Inferred", and says what would contradict it; rules that explain the same
+equally well are shown together, as a tie.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from strandline.export.schema import INFERRED
+from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.sentences import sentence
+
+
+class Inference(NamedTuple):
+    """One cause that a rule found."""
+
+    rule: str
+    subject: str
+    says: str
+    contradiction: str
+    evidence: tuple[str, ...]
+    strength: int
+    """How many changes it explains."""
+
+
+def inferences(event: Event) -> tuple[Inference, ...]:
+    """What was inferred about an event; none where nothing was, or where it cannot be read."""
+    try:
+        said = json.loads(event.ext.get(INFERRED, "[]"))
+        return tuple(
+            Inference(
+                str(one["rule"]),
+                str(one["subject"]),
+                str(one["says"]),
+                str(one["contradiction"]),
+                tuple(map(str, one["evidence"])),
+                int(one["strength"]),
+            )
+            for one in said
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()
+
+
+def with_inferences(event: Event) -> str:
+    """The event's sentence, and behind it what was inferred."""
+    found = inferences(event)
+    return sentence(event) + (f". {short_text(found)}" if found else "")
+
+
+def short_text(found: Sequence[Inference]) -> str:
+    """``Inferred: ...`` for one; a tie names all."""
+    if len(found) == 1:
+        return f"Inferred: {found[0].says}"
+    return "Inferred, a tie: " + "; or ".join(one.says for one in found)
+
+
+def long_text(one: Inference, *, is_tie: bool) -> str:
+    """One line for an explanation: what, what would contradict it, and the evidence."""
+    label = "Inferred, one of a tie" if is_tie else "Inferred"
+    return (
+        f"{label}: {one.says} [{one.rule}]. Against it would speak: {one.contradiction}. "
+        f"Evidence: {', '.join(one.evidence)}"
+    )

@@ -1,0 +1,152 @@
+"""What is learnt before anything is written: brokers' logs joined to the metadata log, clocks, and inferred causes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.core.state_events import ClockSample
+from strandline.core.types import NodeId
+from strandline.kafka.history.broker_clocks import BrokerClock, clock_of
+from strandline.kafka.history.broker_events import LAG_TIME, PROPOSED_WITHIN_MS
+from strandline.kafka.history.broker_logs import BrokerLog
+from strandline.kafka.history.events import Told
+from strandline.kafka.history.inferred.evidence import Scene, Seen
+from strandline.kafka.history.inferred.judging import inferred
+from strandline.kafka.history.line_facts import (
+    FollowerStarted,
+    IsrUpdated,
+    KafkaVersion,
+    LeaderStarted,
+    SessionTimedOut,
+    Setting,
+    ShrinkProposed,
+)
+from strandline.kafka.history.log_files import Copy
+from strandline.kafka.history.merging import Proof
+from strandline.kafka.history.skeleton import Removal, Skeleton, Wanted, skeleton_of
+
+MIN_ISR, SESSION_TIMEOUT, HEARTBEAT = "min.insync.replicas", "broker.session.timeout.ms", "broker.heartbeat.interval.ms"
+_TIMED_OUT_WITHIN_MS = 5_000
+"""The line of a fence and its record are one step of the same process."""
+
+_Asked = tuple[int, str, int, frozenset[int]]
+"""What a line proposes: broker, topic, partition, ISR."""
+
+
+class _Proposal(NamedTuple):
+    """The line by which a broker proposed a change, and where it stands."""
+
+    at_ms: int
+    """As written."""
+    fact: ShrinkProposed
+    place: str
+
+
+@dataclass(slots=True)
+class Learnt:
+    """What an import knows beside the metadata log."""
+
+    skeleton: Skeleton
+    logs: Sequence[BrokerLog] = ()
+    clocks: dict[int, BrokerClock] = field(default_factory=dict)
+    inferred: dict[int, str] = field(default_factory=dict)
+    """``ext.inferred`` by the offset of what it is about."""
+    settings: dict[str, int] = field(default_factory=dict)
+    """Of the brokers, where all that report one agree."""
+    versions: tuple[str, ...] = ()
+    timed_out: dict[int, list[int]] = field(default_factory=dict)
+    """When the active controller found a broker's session over, ms, by broker."""
+    samples: list[tuple[int, Told]] = field(default_factory=list)
+    """What was measured of clocks: from when on, us, in order."""
+
+    def has_timed_out(self, broker_id: int, at_ms: int) -> bool:
+        """Whether the controller's log says that a fence was for the session's sake."""
+        return any(abs(at_ms - each) <= _TIMED_OUT_WITHIN_MS for each in self.timed_out.get(broker_id, ()))
+
+
+def learn(copies: Sequence[Copy], proof: Proof, logs: Sequence[BrokerLog], lag_time_ms: int | None) -> Learnt:
+    """Pass through the logs once.
+
+    Args:
+        lag_time_ms: replica.lag.time.max.ms, if somebody gave it; else the brokers' logs may.
+
+    Raises:
+        Unreadable: a log cannot be read.
+    """
+    skeleton = skeleton_of(copies, proof, frozenset(_wanted(logs)))
+    found = Learnt(skeleton, logs, {log.node_id: clock_of(log.facts, skeleton) for log in logs})
+    found.settings = _settings(logs)
+    facts = [one.fact for log in logs for one in log.facts]
+    found.versions = tuple(sorted({fact.version for fact in facts if isinstance(fact, KafkaVersion)}))
+    for log in logs:
+        for one in log.facts:
+            if isinstance(one.fact, SessionTimedOut):
+                # The line is of the process whose clock the records are of, so only the zone is taken off.
+                found.timed_out.setdefault(one.fact.subject, []).append(found.clocks[log.node_id].own_ms(one.at_ms))
+    found.samples = sorted(_samples(found.clocks), key=lambda sample: sample[0])
+    found.inferred = inferred(_scene(found, lag_time_ms))
+    return found
+
+
+def _wanted(logs: Iterable[BrokerLog]) -> Iterator[Wanted]:
+    for log in logs:
+        for _, fact, _ in log.facts:
+            if isinstance(fact, IsrUpdated | LeaderStarted | FollowerStarted):
+                yield fact.topic, fact.partition, fact.partition_epoch
+
+
+def _settings(logs: Iterable[BrokerLog]) -> dict[str, int]:
+    values: dict[str, set[int]] = {}
+    for log in logs:
+        for _, fact, _ in log.facts:
+            if isinstance(fact, Setting):
+                values.setdefault(fact.name, set()).add(fact.value)
+    return {name: value for name, (value, *others) in values.items() if not others}
+
+
+def _samples(clocks: dict[int, BrokerClock]) -> Iterator[tuple[int, Told]]:
+    for node_id, clock in sorted(clocks.items()):
+        for span in clock.spans:
+            yield span.from_ms * 1_000, Told(None, ClockSample(NodeId(node_id), span.offset_us, span.err_us))
+
+
+def _scene(found: Learnt, lag_time_ms: int | None) -> Scene:
+    skeleton, settings = found.skeleton, found.settings
+    proposals: dict[_Asked, list[_Proposal]] = {}
+    for log in found.logs:
+        for at_ms, fact, place in log.facts:
+            if isinstance(fact, ShrinkProposed):
+                asked = (log.node_id, fact.topic, fact.partition, frozenset(fact.new_isr))
+                proposals.setdefault(asked, []).append(_Proposal(at_ms, fact, place))
+    defaults = Scene(removals=())
+    return Scene(
+        removals=[_seen(found.clocks, proposals, removal) for removal in skeleton.removals],
+        returns=skeleton.returns,
+        fences=skeleton.fences,
+        shutdowns=skeleton.shutdowns,
+        registrations=skeleton.registrations,
+        silences=skeleton.silences,
+        lag_time_ms=settings.get(LAG_TIME) if lag_time_ms is None else lag_time_ms,
+        session_timeout_ms=settings.get(SESSION_TIMEOUT, defaults.session_timeout_ms),
+        heartbeat_ms=settings.get(HEARTBEAT, defaults.heartbeat_ms),
+    )
+
+
+def _seen(clocks: dict[int, BrokerClock], proposals: dict[_Asked, list[_Proposal]], removal: Removal) -> Seen:
+    """A removal with the line that proposed it: of its leader, for the same ISR, shortly before it."""
+    several = proposals.get((removal.leader, removal.topic, removal.tp.partition, frozenset(removal.new_isr)), ())
+    clock = clocks.get(removal.leader)
+    near = [
+        one
+        for one in several
+        if clock is not None and abs(clock.true_ms(one.at_ms) - removal.at_ms) <= PROPOSED_WITHIN_MS
+    ]
+    if clock is None or not near:
+        return Seen(removal, None, None)
+    asked = min(near, key=lambda one: abs(clock.true_ms(one.at_ms) - removal.at_ms))
+    moments = (one.last_caught_up_ms for one in asked.fact.removed if one.replica_id == removal.replica)
+    own_ms = next(moments, None)
+    caught_up_ms = None if own_ms is None else own_ms - clock.shift_ms(own_ms)
+    return Seen(removal, caught_up_ms, f"node {removal.leader} {asked.place}")

@@ -1,0 +1,218 @@
+"""What the metadata log says that other sources are placed by, and that causes are inferred from.
+
+Made by a passage of its own, before anything is written: what explains a change often stands behind it.
+
+Invariant: of the decisions, only those that somebody asked for are kept, so that a long log needs little memory; the
+rest grows with removals, returns and sessions, of which a decision has one or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
+from strandline.kafka.history.causes import LEADER, Why, causes_of
+from strandline.kafka.history.facts import Changed, Created, Deleted, Fact, Fenced, Registered, ShutdownBegan
+from strandline.kafka.history.log_files import Copy, snapshot_records
+from strandline.kafka.history.merging import Proof
+from strandline.kafka.history.passage import Passage
+from strandline.kafka.history.records import MetadataRecord
+from strandline.kafka.history.replay import Replay
+from strandline.kafka.history.silences import Silences
+from strandline.kafka.history.state import ClusterState, Partition
+from strandline.kafka.history.wire import Unreadable
+
+Wanted = tuple[str, int, int]
+"""A decision as a broker's log names it: topic, partition, partition epoch."""
+_FOREVER_MS = 1 << 62
+
+
+class Decision(NamedTuple):
+    """A committed change of a partition, or its creation."""
+
+    at_ms: int
+    controller_epoch: int
+    meta_offset: int
+    before: Partition | None
+    after: Partition
+    why: Why | None
+
+
+class Removal(NamedTuple):
+    """A replica that a leader had removed from an ISR."""
+
+    at_ms: int
+    meta_offset: int
+    topic: str
+    tp: TopicPartition
+    partition_epoch: PartitionEpoch
+    replica: NodeId
+    leader: NodeId
+    leader_since_ms: int | None
+    """When the leader's epoch was decided; None if that was before the log begins."""
+    old_isr: tuple[NodeId, ...]
+    """Which says whom else the leader had to fetch from it."""
+    new_isr: tuple[NodeId, ...]
+    elr: tuple[NodeId, ...]
+    leader_epoch: LeaderEpoch
+
+
+class Return(NamedTuple):
+    """A replica that came back into an ISR."""
+
+    at_ms: int
+    tp: TopicPartition
+    replica: NodeId
+
+
+class Moment(NamedTuple):
+    """Something that happened to a broker."""
+
+    at_ms: int
+    meta_offset: int
+    node: NodeId
+
+
+class Registration(NamedTuple):
+    """A process of a broker, known by its broker epoch from then on."""
+
+    at_ms: int
+    meta_offset: int
+    node: NodeId
+    broker_epoch: int
+    is_fast_restart: bool
+
+
+class Silence(NamedTuple):
+    """Nothing was decided in between."""
+
+    from_ms: int
+    to_ms: int
+    meta_offset: int
+
+
+class TopicLife(NamedTuple):
+    """From when to when a name meant a topic."""
+
+    topic_id: str
+    from_ms: int
+    to_ms: int
+
+
+@dataclass(slots=True)
+class Skeleton:
+    """What was learnt; all times by the clock of the controller that was active."""
+
+    decisions: dict[Wanted, list[Decision]] = field(default_factory=dict)
+    topics: dict[str, list[TopicLife]] = field(default_factory=dict)
+    removals: list[Removal] = field(default_factory=list)
+    returns: list[Return] = field(default_factory=list)
+    fences: list[Moment] = field(default_factory=list)
+    shutdowns: list[Moment] = field(default_factory=list)
+    registrations: list[Registration] = field(default_factory=list)
+    silences: list[Silence] = field(default_factory=list)
+
+
+def skeleton_of(copies: Sequence[Copy], proof: Proof, wanted: Collection[Wanted]) -> Skeleton:
+    """Pass through the committed part of the logs once.
+
+    Args:
+        wanted: the decisions to keep.
+
+    Raises:
+        Unreadable: the logs cannot be read.
+    """
+    return _Learner(ClusterState(), wanted).learn(Passage(copies, proof))
+
+
+class _Learner:
+    def __init__(self, state: ClusterState, wanted: Collection[Wanted]) -> None:
+        self._state = state
+        self._wanted = wanted
+        self._replay = Replay(state)
+        self._silences = Silences()
+        self._led_since: dict[TopicPartition, int] = {}
+        self._found = Skeleton()
+
+    def learn(self, passage: Passage) -> Skeleton:
+        self._state.is_whole = passage.is_whole
+        if passage.start is not None:
+            self._replay.load(snapshot_records(passage.start))
+            for topic_id, name in self._state.topics.items():
+                self._found.topics.setdefault(name, []).append(TopicLife(topic_id, 0, _FOREVER_MS))
+        for batch, _, ready in passage.batches():
+            try:
+                self._take(ready)
+            except Unreadable as error:
+                raise Unreadable(f"{batch.path}: {error}") from error
+        return self._found
+
+    def _take(self, records: list[MetadataRecord]) -> None:
+        facts: list[Fact] = []
+        of_fact: list[MetadataRecord] = []
+        for record in records:
+            passed_ms = self._silences.passed(record)
+            if passed_ms is not None:
+                at_ms = record.timestamp_ms
+                self._found.silences.append(Silence(at_ms - passed_ms, at_ms, record.offset))
+            found = self._replay.apply(record)
+            facts += found
+            of_fact += [record] * len(found)
+        if facts:
+            whys = causes_of(facts)
+            for place, (fact, record) in enumerate(zip(facts, of_fact, strict=True)):
+                self._keep(fact, whys.get(place), record)
+
+    def _keep(self, fact: Fact, why: Why | None, record: MetadataRecord) -> None:
+        found, at_ms, offset = self._found, record.timestamp_ms, record.offset
+        match fact:
+            case Changed():
+                self._changed(fact, why, record)
+            case Created(partition):
+                name = self._state.topics.get(partition.tp.topic_id, "")
+                self._led_since[partition.tp] = at_ms
+                lives = found.topics.setdefault(name, [])
+                if not any(life.topic_id == partition.tp.topic_id for life in lives):
+                    lives.append(TopicLife(partition.tp.topic_id, at_ms, _FOREVER_MS))
+                self._decide(name, Decision(at_ms, record.controller_epoch, offset, None, partition, None))
+            case Deleted(partition, _, name):
+                self._end(name or "", partition.tp.topic_id, at_ms)
+                self._led_since.pop(partition.tp, None)
+            case Fenced(broker_id):
+                found.fences.append(Moment(at_ms, offset, broker_id))
+            case ShutdownBegan(broker_id):
+                found.shutdowns.append(Moment(at_ms, offset, broker_id))
+            case Registered(broker_id, _, _, is_fast_restart):
+                epoch = self._state.brokers[broker_id].broker_epoch
+                found.registrations.append(Registration(at_ms, offset, broker_id, epoch, is_fast_restart))
+            case _:
+                return
+
+    def _changed(self, fact: Changed, why: Why | None, record: MetadataRecord) -> None:
+        before, after, at_ms = fact.before, fact.after, record.timestamp_ms
+        name = self._state.topics.get(after.tp.topic_id, "")
+        self._decide(name, Decision(at_ms, record.controller_epoch, record.offset, before, after, why))
+        if fact.names_leader:
+            self._led_since[after.tp] = at_ms
+        gone = [node for node in before.isr if node not in after.isr]
+        if why is not None and why.initiator == LEADER and why.cause == "lag" and before.leader is not None:
+            since = self._led_since.get(after.tp)
+            found = [
+                (at_ms, record.offset, name, after.tp, after.partition_epoch, node, before.leader, since)
+                for node in gone
+            ]
+            state = (before.isr, after.isr, after.elr, after.leader_epoch)
+            self._found.removals += [Removal(*one, *state) for one in found]
+        came = (node for node in after.isr if node not in before.isr)
+        self._found.returns += [Return(at_ms, after.tp, node) for node in came]
+
+    def _end(self, name: str, topic_id: str, at_ms: int) -> None:
+        lives = self._found.topics.get(name, [])
+        self._found.topics[name] = [one._replace(to_ms=at_ms) if one.topic_id == topic_id else one for one in lives]
+
+    def _decide(self, name: str, decision: Decision) -> None:
+        key = (name, decision.after.tp.partition, decision.after.partition_epoch)
+        if key in self._wanted:
+            self._found.decisions.setdefault(key, []).append(decision)

@@ -1,0 +1,64 @@
+"""What a record of a Kafka cluster's metadata log costs to import, in counts that no busy machine changes."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from kafka_history_log import write_log
+
+from strandline.export.destination import LocalDirectory
+from strandline.kafka.history import writing
+from strandline.kafka.history.importing import Import
+from strandline.kafka.history.log_files import open_copy
+
+FEW, MANY = 1_000, 3_000
+PARTITIONS = 100
+MOST_CALLS_A_RECORD = 80
+"""Python functions that one record runs through, rows of events included."""
+
+
+def imported(folder: Path, records: int) -> None:
+    Import([open_copy(folder / str(records) / "node1")], "c").write(LocalDirectory(folder / f"out{records}"))
+
+
+def calls_of(folder: Path, records: int) -> int:
+    write_log(folder / str(records), records, PARTITIONS)
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        imported(folder, records)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_a_record_costs_few_calls_and_not_more_in_a_longer_log(tmp_path: Path) -> None:
+    """Each of the last 1,000 records costs at most 80 calls, and not more than one of 1,000 before."""
+    calls_of(tmp_path / "first", 10)
+    few, more, many = (calls_of(tmp_path, records) for records in (FEW, 2 * FEW, MANY))
+    assert (many - more) / FEW <= MOST_CALLS_A_RECORD
+    assert many - more <= 1.05 * (more - few)
+
+
+def test_a_longer_log_needs_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times the records are imported within 1.3 times the memory."""
+    monkeypatch.setattr(writing, "ROWS_A_FILE", 100)
+    peaks = []
+    for records in (FEW, MANY):
+        write_log(tmp_path / str(records), records, PARTITIONS)
+        tracemalloc.start()
+        imported(tmp_path, records)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] <= 1.3 * peaks[0]

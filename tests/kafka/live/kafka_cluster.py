@@ -1,0 +1,201 @@
+"""Apache Kafka from Maven: combined KRaft nodes on loopback that are paused, killed, stopped and started again.
+
+Their logs have the layout of slf4j's simple logger, in the zone of India, so that a pattern must be given and a zone be
+found. Without Java or Maven Kafka is absent, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+JARS = Path.home() / ".cache" / "strandline" / "kafka-tools-4.3.1"
+CLUSTER_ID = "MDAwMDAwMDAwMDAwMDAwMA"
+LOG_PATTERN = "%d %p %c - %m%n"
+FETCH_S, START_S = 600, 240
+LAG_TIME_MS, SESSION_MS = 4_000, 9_000
+_HEAP = ("-Xms192m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=Asia/Kolkata")
+_LOGGER = "-Dorg.slf4j.simpleLogger."
+_LOG_OPTIONS = (
+    f"{_LOGGER}showDateTime=true",
+    f"{_LOGGER}dateTimeFormat=yyyy-MM-dd HH:mm:ss,SSS",
+    f"{_LOGGER}showThreadName=false",
+    f"{_LOGGER}defaultLogLevel=info",
+)
+
+
+class KafkaAbsent(Exception):
+    """Kafka cannot be had here; the text is the reason."""
+
+
+def jars() -> Path:
+    """The folder with Kafka's jars, fetched by Maven if it is not there.
+
+    Raises:
+        KafkaAbsent: a tool is missing, or Maven does not get the packages.
+    """
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    if missing:
+        raise KafkaAbsent(f"{', '.join(missing)} not installed; on Debian: apt-get install default-jre-headless maven")
+    if not (JARS / "complete").exists():
+        JARS.mkdir(parents=True, exist_ok=True)
+        copy = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+        _run([*copy, "-DincludeScope=runtime", f"-DoutputDirectory={JARS}"], FETCH_S)
+        (JARS / "complete").touch()
+    return JARS
+
+
+def _run(command: list[str], limit_s: float) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise KafkaAbsent(f"{command[0]} did not end within {limit_s:g} s") from None
+    if done.returncode:
+        raise KafkaAbsent(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-800:]}")
+    return done.stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def dumped(segment: Path) -> str:
+    """What Kafka's own tool prints of a file of a metadata log."""
+    tool = ["org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(segment)]
+    return _run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
+
+
+class KafkaCluster:
+    """Combined nodes, numbered from 1."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        self._directory = directory
+        self.nodes = tuple(range(1, size + 1))
+        self._ports = {node: (_free_port(), _free_port()) for node in self.nodes}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def bootstrap(self) -> list[str]:
+        """Where clients connect."""
+        return [f"127.0.0.1:{port}" for port, _ in self._ports.values()]
+
+    def home(self, node: int) -> Path:
+        """The directory of a node."""
+        return self._directory / f"node{node}"
+
+    def data(self, node: int) -> Path:
+        """Its log.dir, with the metadata log."""
+        return self.home(node) / "data"
+
+    def log(self, node: int) -> Path:
+        """The one file of its logs."""
+        return self.home(node) / "server.log"
+
+    def format(self) -> None:
+        """Make the directory of each node."""
+        for node in self.nodes:
+            self.home(node).mkdir(parents=True)
+            config = self.home(node) / "server.properties"
+            config.write_text(self._properties(node))
+            tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+            _run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
+
+    def _properties(self, node: int) -> str:
+        client, quorum = self._ports[node]
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": node,
+            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{self._ports[n][1]}" for n in self.nodes),
+            "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{quorum}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": self.data(node),
+            "replica.lag.time.max.ms": LAG_TIME_MS,
+            "broker.session.timeout.ms": SESSION_MS,
+            "min.insync.replicas": min(2, len(self.nodes)),
+            "auto.create.topics.enable": "false",
+            "unclean.leader.election.interval.ms": 1_000,
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def start(self, node: int) -> None:
+        """Start a node's process; its log goes on."""
+        command = ["java", *_HEAP, *_LOG_OPTIONS, "-cp", f"{JARS}/*", "kafka.Kafka", "server.properties"]
+        with self.log(node).open("ab") as log:
+            self._processes[node] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home(node))
+
+    def pause(self, node: int) -> None:
+        """Let a node stand still."""
+        self._processes[node].send_signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        """Let it go on."""
+        self._processes[node].send_signal(signal.SIGCONT)
+
+    def kill(self, node: int) -> None:
+        """End a process at once."""
+        self._processes[node].kill()
+        self._processes[node].wait()
+
+    def stop(self, node: int) -> None:
+        """End a process in order."""
+        self._processes[node].terminate()
+        self._processes[node].wait(START_S)
+
+    def end(self) -> None:
+        """End every process that runs."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def running(directory: Path, size: int) -> Iterator[KafkaCluster]:
+    """A cluster that was formatted and started.
+
+    Raises:
+        KafkaAbsent: as `jars`.
+    """
+    jars()
+    cluster = KafkaCluster(directory, size)
+    cluster.format()
+    try:
+        for node in cluster.nodes:
+            cluster.start(node)
+        yield cluster
+    finally:
+        cluster.end()
+
+
+def wait_until(holds: Callable[[], bool], what: str, limit_s: float = START_S) -> None:
+    """Ask again and again until something holds.
+
+    Raises:
+        TimeoutError: it does not hold in time.
+    """
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            if holds():
+                return
+        except (OSError, RuntimeError) as error:
+            what_failed = f"{what}: {error!r}"
+        else:
+            what_failed = what
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what_failed} did not hold within {limit_s:g} s; load {os.getloadavg()}")
+        time.sleep(0.2)
