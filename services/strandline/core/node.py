@@ -23,6 +23,7 @@ from strandline.core.effects import (
     SaveHighWatermarks,
 )
 from strandline.core.events import (
+    AddPartitionsAnswered,
     AlterPartitionAnswered,
     AlterPartitionFailed,
     CallGone,
@@ -125,6 +126,7 @@ class NodeCore:
             LogRolled: self._log_rolled,
             RetentionFound: self._retention_found,
             ProduceArrived: self._produce_arrived,
+            AddPartitionsAnswered: self._add_partitions_answered,
             FetchArrived: self._fetch_arrived,
             FetchForgotten: self._fetch_forgotten,
             FetchServed: self._fetch_served,
@@ -226,6 +228,13 @@ class NodeCore:
             if part.tp not in grown:
                 self._release_waiting(part.tp, out)
 
+    def _add_partitions_answered(self, event: AddPartitionsAnswered, out: list[Effect]) -> None:
+        grown, seen = self._produce.verified(event, out)
+        self._grew(grown, event.now_ms, out)
+        for tp in seen:
+            if tp not in grown:
+                self._release_waiting(tp, out)
+
     def _grew(self, grown: Mapping[TopicPartition, Offset], now_ms: int, out: list[Effect]) -> None:
         """This node appended to logs that it leads; ``grown`` has the LEO of each from before."""
         for tp, leo_before in grown.items():
@@ -280,7 +289,7 @@ class NodeCore:
 
     def _fetch_answered(self, event: FetchAnswered, out: list[Effect]) -> None:
         for tp in self._fetcher.fetched(event, out):
-            self._fetches.parked.wake_consumers(tp)
+            self._fetches.parked.wake_consumers(self.state.logs[tp])
 
     def _acknowledged(
         self, leader: LeaderReplica, replica: NodeId, leo_changed: bool, now_ms: int, out: list[Effect]
@@ -305,7 +314,7 @@ class NodeCore:
         if leader.maybe_raise_hw(now_ms):
             self._reports.hw_rose(leader, before, cause, blockers, now_ms, out)
             self._produce.hw_rose(leader, out)
-            self._fetches.parked.wake_consumers(leader.log.tp)
+            self._fetches.parked.wake_consumers(leader.log)
             if leader.is_coordinator:
                 self._coordinators.hw_rose(leader, now_ms, out)
 
@@ -455,7 +464,7 @@ class NodeCore:
     def _log_truncated(self, event: LogTruncated, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
         if log is not None:
-            log.truncated(event.leo, event.producers, out)
+            log.truncated(event.leo, event.producers, out, event.transactions)
             self._fetcher.consider(event.tp)
 
     def _log_rolled(self, event: LogRolled, out: list[Effect]) -> None:

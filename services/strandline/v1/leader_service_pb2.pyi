@@ -3,8 +3,8 @@
 isort:skip_file
 What a leader serves: produce, fetch for replicas and consumers, and the questions about its log.
 
-Kafka's fields for transactions and for its own metadata log (transactional ids, aborted transactions,
-snapshots, the follower's HW in Fetch) are left out: nothing here would read them.
+Kafka's fields for its own metadata log (snapshots, the follower's HW in Fetch) are left out: nothing here would read
+them.
 """
 
 from collections import abc as _abc
@@ -60,12 +60,17 @@ class ProduceRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TOPIC_DATA_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
     acks: _builtins.int
     """Copies waited for: 0, 1 or -1 (all in-sync replicas); absent: -1."""
     timeout_ms: _builtins.int
     """Milliseconds to wait for those copies; absent: 30000."""
+    transactional_id: _builtins.str
+    """Whose transaction the transactional batches of the request are part of; absent from a request without them. No node
+    of this version coordinates transactions, so that such a batch is refused with UNSUPPORTED_VERSION.
+    """
     @_builtins.property
     def topic_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopic]:
         """The records by topic."""
@@ -77,10 +82,11 @@ class ProduceRequest(_message.Message):
         acks: _builtins.int | None = ...,
         timeout_ms: _builtins.int | None = ...,
         topic_data: _abc.Iterable[Global___ProduceTopic] | None = ...,
+        transactional_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acks: _TypeAlias = _typing.Literal["acks"]  # noqa: Y015
     _WhichOneofArgType__acks: _TypeAlias = _typing.Literal["_acks", b"_acks"]  # noqa: Y015
@@ -88,12 +94,16 @@ class ProduceRequest(_message.Message):
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
     _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__transactional_id: _TypeAlias = _typing.Literal["transactional_id"]  # noqa: Y015
+    _WhichOneofArgType__transactional_id: _TypeAlias = _typing.Literal["_transactional_id", b"_transactional_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__acks) -> _WhichOneofReturnType__acks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transactional_id) -> _WhichOneofReturnType__transactional_id | None: ...
 
 Global___ProduceRequest: _TypeAlias = ProduceRequest  # noqa: Y015
 
@@ -108,6 +118,7 @@ class ProduceStreamRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TOPIC_DATA_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client, returned in the answer (ours)."""
     cluster_id: _builtins.str
@@ -116,6 +127,8 @@ class ProduceStreamRequest(_message.Message):
     """Copies waited for: 0, 1 or -1 (all in-sync replicas); absent: -1."""
     timeout_ms: _builtins.int
     """Milliseconds to wait for those copies; absent: 30000."""
+    transactional_id: _builtins.str
+    """As in ProduceRequest."""
     @_builtins.property
     def topic_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopic]:
         """The records by topic."""
@@ -128,10 +141,11 @@ class ProduceStreamRequest(_message.Message):
         acks: _builtins.int | None = ...,
         timeout_ms: _builtins.int | None = ...,
         topic_data: _abc.Iterable[Global___ProduceTopic] | None = ...,
+        transactional_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acks: _TypeAlias = _typing.Literal["acks"]  # noqa: Y015
     _WhichOneofArgType__acks: _TypeAlias = _typing.Literal["_acks", b"_acks"]  # noqa: Y015
@@ -139,12 +153,16 @@ class ProduceStreamRequest(_message.Message):
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
     _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__transactional_id: _TypeAlias = _typing.Literal["transactional_id"]  # noqa: Y015
+    _WhichOneofArgType__transactional_id: _TypeAlias = _typing.Literal["_transactional_id", b"_transactional_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__acks) -> _WhichOneofReturnType__acks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transactional_id) -> _WhichOneofReturnType__transactional_id | None: ...
 
 Global___ProduceStreamRequest: _TypeAlias = ProduceStreamRequest  # noqa: Y015
 
@@ -908,6 +926,8 @@ class FetchProducerSnapshotResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    MARKERS_FIELD_NUMBER: _builtins.int
     error_code: _error_pb2.ErrorCode.ValueType
     """Why there is no answer; unspecified (Kafka's NONE) if there is."""
     error_message: _builtins.str
@@ -918,6 +938,14 @@ class FetchProducerSnapshotResponse(_message.Message):
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerBatchEntry]:
         """The remembered batches that end below it, of each producer oldest first; at most 100,000, the newest."""
 
+    @_builtins.property
+    def open_transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenTransactionEntry]:
+        """The transactions that began below it and are open there, or were aborted above it."""
+
+    @_builtins.property
+    def markers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastMarkerEntry]:
+        """The last marker of each producer whose last marker lies below it."""
+
     def __init__(
         self,
         *,
@@ -925,16 +953,82 @@ class FetchProducerSnapshotResponse(_message.Message):
         error_message: _builtins.str = ...,
         log_start_offset: _builtins.int | None = ...,
         batches: _abc.Iterable[Global___ProducerBatchEntry] | None = ...,
+        open_transactions: _abc.Iterable[Global___OpenTransactionEntry] | None = ...,
+        markers: _abc.Iterable[Global___LastMarkerEntry] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "log_start_offset", b"log_start_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "batches", b"batches", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "batches", b"batches", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "markers", b"markers", "open_transactions", b"open_transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__log_start_offset: _TypeAlias = _typing.Literal["log_start_offset"]  # noqa: Y015
     _WhichOneofArgType__log_start_offset: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start_offset) -> _WhichOneofReturnType__log_start_offset | None: ...
 
 Global___FetchProducerSnapshotResponse: _TypeAlias = FetchProducerSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class OpenTransactionEntry(_message.Message):
+    """A transaction that was open at a log start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of its producer."""
+    first_offset: _builtins.int
+    """Offset of its first record."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTransactionEntry: _TypeAlias = OpenTransactionEntry  # noqa: Y015
+
+@_typing.final
+class LastMarkerEntry(_message.Message):
+    """The newest marker of a producer, which fences producer epochs and coordinators."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of the producer."""
+    producer_epoch: _builtins.int
+    """Epoch of the producer that the marker carries."""
+    coordinator_epoch: _builtins.int
+    """Leader epoch of the coordinator that wrote it."""
+    offset: _builtins.int
+    """Offset of the marker."""
+    timestamp_ms: _builtins.int
+    """Time of the marker, in ms since 1970, UTC."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        coordinator_epoch: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "offset", b"offset", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LastMarkerEntry: _TypeAlias = LastMarkerEntry  # noqa: Y015
 
 @_typing.final
 class ProducerBatchEntry(_message.Message):

@@ -3,8 +3,8 @@
 isort:skip_file
 What a leader serves: produce, fetch for replicas and consumers, and the questions about its log.
 
-Kafka's fields for transactions and for its own metadata log (transactional ids, aborted transactions,
-snapshots, the follower's HW in Fetch) are left out: nothing here would read them.
+Kafka's fields for its own metadata log (snapshots, the follower's HW in Fetch) are left out: nothing here would read
+them.
 """
 
 from collections import abc as _abc
