@@ -280,4 +280,5 @@ def _read(row: partition_pb2.FetchPartitionResponse) -> FetchAnswer:
         Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
         diverging,
         row.records,
+        tuple((one.producer_id, Offset(one.first_offset)) for one in row.aborted_transactions),
     )
