@@ -123,7 +123,7 @@ def test_the_latest_stable_offset_is_asked_for() -> None:
 
 
 def test_decoding_leaves_out_markers_and_aborted_records() -> None:
-    """X14: with decode the server does what a client does; KAFKA-5443: the next fetch goes on behind all that was read."""
+    """X14: with decode the server does what a client does, and says where to go on behind all that was read."""
     payload = b"".join((stored(3), stored(4, producer=8), marker(5), marker(6, producer=8, commit=True)))
     found = decode_records([FetchedBatches(TP, payload, (ABORTED,))], {TP: Offset(3)})[TP]
 

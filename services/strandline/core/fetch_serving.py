@@ -163,11 +163,12 @@ class FetchServing:
 
     def _to_consumer(self, part: FetchPartition, log: ReplicaLog, hw: Offset, read_committed: bool) -> FetchResult:
         """What a consumer may read, who is shown ``hw`` (X14)."""
-        lso = log.lso
+        transactions = log.producers.transactions
+        lso = log.lso if transactions.open or transactions.ended else hw
         read = self._range(part, lso if read_committed else hw)
         aborted: tuple[AbortedTransaction, ...] = ()
         if read_committed and read is not None:
-            aborted = log.producers.transactions.aborted_between(read.start, read.end)
+            aborted = transactions.aborted_between(read.start, read.end)
         return FetchResult(part.tp, hw, log.log_start_offset, read, last_stable_offset=lso, aborted=aborted)
 
     def _look_at_follower(self, part: FetchPartition, read_committed: bool) -> FetchResult:

@@ -660,6 +660,9 @@ class PartitionView:
     elr: tuple[NodeId, ...]
     min_isr: int
     replicas: tuple[ReplicaView, ...] = field(default_factory=tuple)
+    last_stable_offset: Offset
+    oldest_open_producer_id: int | None = None
+    """Whose transaction has been open for the most offsets; None without an open one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -678,6 +681,7 @@ class ReplicaStateView:
     leader: NodeId | None
     leader_epoch: LeaderEpoch
     epochs: tuple[tuple[LeaderEpoch, Offset], ...]
+    last_stable_offset: Offset
 
 
 __all__ = [

@@ -73,7 +73,7 @@ from strandline.core.producer_snapshot_serving import ProducerSnapshotServing
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.saving_order import saves_first
 from strandline.core.timings import NodeTimings
-from strandline.core.types import Durability, NodeId, Offset, Rules, TopicPartition
+from strandline.core.types import ActiveProducer, Durability, NodeId, Offset, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
 
 EXPAND_CHECK_INTERVAL_MS = 200
@@ -219,6 +219,11 @@ class NodeCore:
     def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
         """One replica as it sees itself; None if this node has no log of it."""
         return replica_view(self.state, tp)
+
+    def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
+        """What the log of a partition remembers of producers; None if this node does not lead it."""
+        leader = self.state.leaders.get(tp)
+        return leader.log.producers.active() if leader else None
 
     def _produce_arrived(self, event: ProduceArrived, out: list[Effect]) -> None:
         grown = self._produce.arrived(event, out)

@@ -124,50 +124,44 @@ class ProduceServing:
         if invalid is not None:
             return self._refused(part, invalid), None
         producers = leader.log.producers
-        may_be_of_transaction = (
-            part.header.attributes & OF_TRANSACTIONS or producers.transactions.open or self._verification
+        # Looked at without a call: of most nodes no batch concerns a transaction.
+        concerns_transactions = (
+            part.header.attributes & OF_TRANSACTIONS or producers.transactions.open or self._verification.waiting
         )
-        if may_be_of_transaction:
-            if part.header.marker is not None:
-                return self._append_marker(part, part.header.marker, leader, grown, out)
-            early = self._before_sequence(part, call, index)
-            if early is not None:
-                return early, None
-        check = producers.check(part.header, log_start_offset=leader.log.log_start_offset)
-        if check.verdict is not SequenceVerdict.NEXT:
-            return self._out_of_sequence(part, check, acks, leader)
+        if concerns_transactions:
+            settled = self._before_sequence(part, call, index, leader)
+            if settled is not None:
+                return settled
+        if part.header.marker is None:
+            check = producers.check(part.header, log_start_offset=leader.log.log_start_offset)
+            if check.verdict is not SequenceVerdict.NEXT:
+                return self._out_of_sequence(part, check, acks, leader)
         if acks is Acks.ALL and leader.is_under_min_isr:
             return self._refused(part, self._too_few(leader)), None
-        if may_be_of_transaction and not verified:
-            late = self._before_append(part, call, index, producers, out)
-            if late is not None:
-                return late, None
-        return self._write(part, acks, leader, grown, out)
-
-    def _write(
-        self,
-        part: ProducePartition,
-        acks: Acks,
-        leader: LeaderReplica,
-        grown: dict[TopicPartition, Offset],
-        out: list[Effect],
-    ) -> tuple[ProduceResult, Offset | None]:
+        if concerns_transactions and not verified:
+            waits = self._before_append(part, call, index, producers, out)
+            if waits is not None:
+                return waits, None
         grown.setdefault(part.tp, leader.log.leo)
         base_offset = leader.log.append_as_leader(part.header, part.payload, leader.image.leader_epoch, out)
         return self._appended(part, base_offset, leader.log.leo, acks, leader)
 
-    def _before_sequence(self, part: ProducePartition, call: ParkedProduce, index: int) -> ProduceResult | None:
-        """What is settled before the sequence of a batch can be judged; None if nothing is."""
+    def _before_sequence(
+        self, part: ProducePartition, call: ParkedProduce, index: int, leader: LeaderReplica
+    ) -> tuple[ProduceResult, Offset | None] | None:
+        """What is settled before the sequence of a batch can be judged, as `_append` returns it; None if nothing is."""
         tp, sent = part.tp, part.header.producer
+        if part.header.marker is not None:
+            return self._judge_marker(part, part.header.marker, leader)
         if part.header.attributes & TRANSACTIONAL_BIT:
             if call.acks is not Acks.ALL:
-                return self._refused(part, _WEAK_ACKS)
+                return self._refused(part, _WEAK_ACKS), None
             if sent is None or call.transactional_id is None:
-                return self._refused(part, _NO_TRANSACTIONAL_ID)
+                return self._refused(part, _NO_TRANSACTIONAL_ID), None
         if tp in call.waiting and call.unverified:
-            return self._refused(part, _NAMED_TWICE)
+            return self._refused(part, _NAMED_TWICE), None
         if sent is not None and self._verification.holds(tp, sent.producer_id):
-            return self._wait(part, call, index, sent.producer_id)
+            return self._wait(part, call, index, sent.producer_id), None
         return None
 
     def _before_append(
@@ -180,7 +174,7 @@ class ProduceServing:
     ) -> ProduceResult | None:
         """What the transactions of a batch's producer say about it, whose sequence is right; None: append it."""
         tp, sent = part.tp, part.header.producer
-        if sent is None:
+        if sent is None or part.header.marker is not None:
             return None
         is_open = sent.producer_id in producers.transactions.open
         if not part.header.attributes & TRANSACTIONAL_BIT:
@@ -227,28 +221,21 @@ class ProduceServing:
                 self._answer(call, out)
         return grown, {part.tp for _, _, part in batches}
 
-    def _append_marker(
-        self,
-        part: ProducePartition,
-        marker: Marker,
-        leader: LeaderReplica,
-        grown: dict[TopicPartition, Offset],
-        out: list[Effect],
-    ) -> tuple[ProduceResult, Offset | None]:
-        """End a transaction, or fence a producer (X11)."""
+    def _judge_marker(
+        self, part: ProducePartition, marker: Marker, leader: LeaderReplica
+    ) -> tuple[ProduceResult, Offset | None] | None:
+        """What a marker comes to that is not appended (X11); None: append it."""
         sent, producers = part.header.producer, leader.log.producers
         assert sent is not None, "a marker names its producer"
         known_epoch = producers.newest_epoch(sent.producer_id)
         verdict, last = producers.transactions.judge(sent.producer_id, sent.producer_epoch, marker, known_epoch)
+        if verdict is MarkerVerdict.APPEND:
+            return None
         if verdict is MarkerVerdict.KNOWN:
             assert last is not None, "a copy of no marker"
             # The first copy may still be lost with this leader, so this one is answered no sooner.
             return self._appended(part, last.offset, Offset(last.offset + 1), Acks.ALL, leader)
-        if verdict is not MarkerVerdict.APPEND:
-            return self._refused(part, marker_refusal(verdict, sent, marker)), None
-        if leader.is_under_min_isr:
-            return self._refused(part, self._too_few(leader)), None
-        return self._write(part, Acks.ALL, leader, grown, out)
+        return self._refused(part, _marker_refusal(verdict, sent, marker)), None
 
     def _appended(
         self, part: ProducePartition, base_offset: Offset, end: Offset, acks: Acks, leader: LeaderReplica
@@ -283,6 +270,9 @@ class ProduceServing:
             return None
         if limit == NOTHING:
             return not_for_clients(self._state.topic_names[part.tp.topic_id], _NOT_APPENDED)
+        if part.header.marker is not None:
+            # No setting may keep a transaction open for ever.
+            return None
         size = part.header.size_bytes
         message = f"batch size {size} is above the topic's max.message.bytes={limit}; send smaller batches"
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, _NOT_APPENDED)
@@ -358,7 +348,7 @@ class ProduceServing:
         out.append(AnswerProduce(call.request_id, tuple(call.results)))
 
 
-def marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) -> Refusal:
+def _marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) -> Refusal:
     """Why a marker is not appended (X11)."""
     if verdict is MarkerVerdict.FENCED_COORDINATOR:
         return Refusal(

@@ -17,6 +17,7 @@ from strandline.core.types import (
     CONTROL_BIT,
     NO_TRANSACTIONS,
     OF_TRANSACTIONS,
+    ActiveProducer,
     BatchHeader,
     Offset,
     ProducerBatch,
@@ -151,6 +152,27 @@ class ProducerLedger:
     def rows(self) -> tuple[ProducerBatch, ...]:
         """Everything remembered, per producer oldest first."""
         return tuple(row for rows in self._batches.values() for row in rows)
+
+    def active(self) -> tuple[ActiveProducer, ...]:
+        """What is remembered of each producer, by producer id."""
+        known = set(self._batches) | self.transactions.marked_producers
+        return tuple(self._active(producer_id) for producer_id in sorted(known))
+
+    def _active(self, producer_id: int) -> ActiveProducer:
+        transactions, batches = self.transactions, self._batches.get(producer_id)
+        marker = transactions.last_marker(producer_id)
+        if batches:
+            epoch, sequence, timestamp_ms = (
+                batches[-1].producer_epoch,
+                batches[-1].last_sequence,
+                batches[-1].timestamp_ms,
+            )
+        else:
+            assert marker is not None, f"producer {producer_id} has neither a batch nor a marker"
+            epoch, sequence, timestamp_ms = marker.producer_epoch, None, marker.timestamp_ms
+        coordinator_epoch = None if marker is None else marker.coordinator_epoch
+        open_since = transactions.open.get(producer_id)
+        return ActiveProducer(producer_id, epoch, sequence, timestamp_ms, coordinator_epoch, open_since)
 
     def rows_below(self, offset: Offset, most: int) -> tuple[ProducerBatch, ...]:
         """The remembered batches that end below ``offset``, per producer oldest first; the newest ``most`` of them."""

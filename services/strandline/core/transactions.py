@@ -7,6 +7,7 @@ is final is not: a marker counts once it is below the high watermark, which `set
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import KeysView
 from enum import Enum
 
 from strandline.core.types import (
@@ -60,6 +61,11 @@ class TransactionLedger:
     def last_marker(self, producer_id: int) -> LastMarker | None:
         """The newest marker of a producer, None without one."""
         return self._markers.get(producer_id)
+
+    @property
+    def marked_producers(self) -> KeysView[int]:
+        """The ids of the producers of which a marker is remembered."""
+        return self._markers.keys()
 
     def judge(
         self, producer_id: int, producer_epoch: int, marker: Marker, newest_epoch: int | None

@@ -243,3 +243,17 @@ class TransactionState(NamedTuple):
 
 
 NO_TRANSACTIONS = TransactionState()
+
+
+class ActiveProducer(NamedTuple):
+    """What a log remembers of one producer (DescribeProducers)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    """None if it sent nothing in this epoch."""
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    """Of its last marker; None without one."""
+    open_since: Offset | None
+    """First offset of its open transaction; None without one."""

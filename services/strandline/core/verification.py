@@ -31,37 +31,35 @@ _Producer = tuple[TopicPartition, int]
 class Verification:
     """The unverified batches of one node, by partition and producer."""
 
-    __slots__ = ("_asked", "_waiting")
+    __slots__ = ("_asked", "waiting")
 
     def __init__(self) -> None:
-        self._waiting: dict[_Producer, deque[UnverifiedBatch]] = {}
+        self.waiting: dict[_Producer, deque[UnverifiedBatch]] = {}
+        """Changed here alone."""
         # Correlation id of the question -> whose batches its answer is about.
         self._asked: dict[int, _Producer] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def holds(self, tp: TopicPartition, producer_id: int) -> bool:
         """Whether batches of this producer wait, so that its later ones must wait behind them."""
-        return (tp, producer_id) in self._waiting
+        return (tp, producer_id) in self.waiting
 
     def ask(self, correlation_id: int, tp: TopicPartition, producer_id: int) -> None:
         """The batches of this producer wait for the answer to a question; there is none before it."""
         assert not self.holds(tp, producer_id), f"producer {producer_id} waits in {tp} already"
-        self._waiting[tp, producer_id] = deque()
+        self.waiting[tp, producer_id] = deque()
         self._asked[correlation_id] = (tp, producer_id)
 
     def wait(self, producer_id: int, batch: UnverifiedBatch) -> None:
         """Hold a batch behind those of its producer."""
-        self._waiting[batch.part.tp, producer_id].append(batch)
+        self.waiting[batch.part.tp, producer_id].append(batch)
 
     def answered(self, correlation_id: int) -> deque[UnverifiedBatch]:
         """What waited for this answer, in order; nothing if it waits no longer."""
         producer = self._asked.pop(correlation_id, None)
-        return deque() if producer is None else self._waiting.pop(producer, deque())
+        return deque() if producer is None else self.waiting.pop(producer, deque())
 
     def resigned(self, tp: TopicPartition) -> list[UnverifiedBatch]:
         """Give back everything that waits in a partition that this node leads no longer (X10)."""
         self._asked = {number: producer for number, producer in self._asked.items() if producer[0] != tp}
-        gone = [producer for producer in self._waiting if producer[0] == tp]
-        return [batch for producer in gone for batch in self._waiting.pop(producer)]
+        gone = [producer for producer in self.waiting if producer[0] == tp]
+        return [batch for producer in gone for batch in self.waiting.pop(producer)]

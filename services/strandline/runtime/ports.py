@@ -43,6 +43,7 @@ from strandline.core.messages import (
 )
 from strandline.core.types import (
     NO_TRANSACTIONS,
+    ActiveProducer,
     EpochEntry,
     LeaderEpoch,
     NodeEpoch,
@@ -89,6 +90,10 @@ class Core(Steps, Protocol):
 
     def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
         """A replica as it sees itself."""
+        ...
+
+    def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
+        """What a led log remembers of producers; None if this node does not lead it."""
         ...
 
 
