@@ -52,6 +52,8 @@ class FakeLog:
     leo: int = 0
     log_start: int = 0
     hw: int | None = None
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    """(producer id, first offset) that every answer names."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -159,6 +161,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         self.follower_fetches = 0
         self.produce_streams = 0
         self.list_offsets_refusals: deque[ErrorCode] = deque()
+        self.list_offsets_levels: set[int] = set()
         self.delete_records_refusals: deque[ErrorCode] = deque()
         self.deletions: list[lpb.DeleteRecordsRequest] = []
 
@@ -312,10 +315,13 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         while not (records := log.read(part.fetch_offset, max_bytes)):
             await log.news.wait()
         row.high_watermark, row.log_start_offset, row.records = log.high_watermark, log.log_start, records
+        for producer_id, first_offset in log.aborted:
+            row.aborted_transactions.add(producer_id=producer_id, first_offset=first_offset)
         return row
 
     async def ListOffsets(self, request: Any, context: Any) -> lpb.ListOffsetsResponse:  # noqa: N802
         response = lpb.ListOffsetsResponse()
+        self.list_offsets_levels.add(request.isolation_level)
         for topic in request.topics:
             rows = response.topics.add(topic_id=topic.topic_id)
             for part in topic.partitions:

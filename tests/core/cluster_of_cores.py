@@ -307,12 +307,20 @@ class Cluster:
         timeout: int = 30_000,
         tp: TopicPartition = TP,
         payload: object = b"",
+        transactional_id: str | None = None,
     ) -> int:
         """Send one request with the given batches for ``tp``, by default one record. Returns its id."""
         request = self.request_id()
         parts = tuple(produce_part(h, tp, payload) for h in headers or (batch(),))
-        self.step(node, events.ProduceArrived(self.now, request, acks, timeout, parts))
+        self.step(
+            node, events.ProduceArrived(self.now, request, acks, timeout, parts, transactional_id=transactional_id)
+        )
         return request
+
+    def coordinator_says(self, refusal: Refusal | None = None, *, node: int = L) -> list[want.Effect]:
+        """Answer the newest question of ``node`` whether a transaction includes a partition."""
+        asked = self.wished(node, want.SendAddPartitions)[-1]
+        return self.step(node, events.AddPartitionsAnswered(self.now, asked.correlation_id, refusal))
 
     def delete_records(
         self, offset: int | None, *, node: int = L, timeout: int = 30_000, tp: TopicPartition = TP
@@ -344,6 +352,7 @@ class Cluster:
         at_follower: bool = False,
         stream: int | None = None,
         honest: bool = True,
+        committed: bool = False,
     ) -> int:
         """A fetch by replica ``by``, or by a consumer if None. Fields that are not given have correct values.
 
@@ -356,7 +365,7 @@ class Cluster:
         part = part or fetch_part(offset, tp=tp, epoch=epoch, lfe=lfe)
         request = self.request_id()
         life = self.lives.get(by or 0, 1) if life is None else life
-        asked = fetch_request(part, replica=by, life=life, wait=wait, min_bytes=min_bytes)
+        asked = fetch_request(part, replica=by, life=life, wait=wait, min_bytes=min_bytes, committed=committed)
         self.step(node, events.FetchArrived(self.now, request, asked, stream, at_follower))
         return request
 

@@ -18,9 +18,12 @@ from strandline.core.messages import (
     TopicImage,
 )
 from strandline.core.types import (
+    OF_TRANSACTIONS,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     EpochEntry,
     LeaderEpoch,
+    Marker,
     NodeEpoch,
     NodeId,
     Offset,
@@ -131,6 +134,7 @@ def batch(
     producer: int | None = None,
     producer_epoch: int = 0,
     sequence: int = -1,
+    transactional: bool = False,
 ) -> BatchHeader:
     """A batch of ``records`` records; the leader stamps ``base`` and ``epoch``."""
     return BatchHeader(
@@ -140,7 +144,14 @@ def batch(
         size_bytes=BATCH_BYTES * records,
         max_timestamp_ms=0,
         producer=None if producer is None else ProducerStamp(producer, producer_epoch, sequence),
+        attributes=TRANSACTIONAL_BIT if transactional else 0,
     )
+
+
+def marker(producer: int, producer_epoch: int, *, commit: bool = True, coordinator: int = 1) -> BatchHeader:
+    """The control batch that ends the transaction of a producer."""
+    header = batch(producer=producer, producer_epoch=producer_epoch)
+    return header._replace(attributes=OF_TRANSACTIONS, marker=Marker(commit, coordinator))
 
 
 def history(*spans: tuple[int, int, int]) -> list[BatchHeader]:
@@ -179,8 +190,13 @@ def fetch_part(
 
 
 def fetch_request(
-    *parts: FetchPartition, replica: int | None = None, life: int = 1, wait: int = 0, min_bytes: int = 1
+    *parts: FetchPartition,
+    replica: int | None = None,
+    life: int = 1,
+    wait: int = 0,
+    min_bytes: int = 1,
+    committed: bool = False,
 ) -> FetchRequest:
     """A fetch by ``replica``, or by a consumer if None."""
     asker = None if replica is None else ReplicaState(NodeId(replica), node_epoch(replica, life))
-    return FetchRequest(tuple(parts), asker, max_wait_ms=wait, min_bytes=min_bytes)
+    return FetchRequest(tuple(parts), asker, max_wait_ms=wait, min_bytes=min_bytes, read_committed=committed)

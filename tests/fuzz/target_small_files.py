@@ -87,12 +87,13 @@ def _snapshot(directory: Path, content: bytes) -> None:
     if draws.one_in(2):
         body = draws.rest()
         count = len(body) // _ROW_BYTES
-        body = body[: count * _ROW_BYTES]
+        if draws.one_in(2):
+            body = body[: count * _ROW_BYTES]
         crc = crc32c.crc32c(body + struct.pack(">qI", offset, count))
-        content = struct.pack(">4sIqI", b"SLP1", crc, offset, count) + body
+        content = struct.pack(">4sIqI", draws.choice((b"SLP1", b"SLP2")), crc, offset, count) + body
     (directory / f"{offset:020}.snapshot").write_bytes(content)
-    upto, rows = producer_snapshot.newest_snapshot(directory, Offset(INT64_MAX))
-    assert upto in (0, offset) and all(isinstance(row, ProducerBatch) for row in rows)
+    found = producer_snapshot.newest_snapshot(directory, Offset(INT64_MAX))
+    assert found.offset in (0, offset) and all(isinstance(row, ProducerBatch) for row in found.batches)
 
 
 def _metadata(directory: Path, content: bytes) -> None:

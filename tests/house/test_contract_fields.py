@@ -56,7 +56,7 @@ ABSENCE_HAS_A_MEANING = """
 # A replica or a node sends these, so one of another cluster must be recognised (`cluster_id` is a field, not metadata).
 INTERNAL_REQUESTS = """
     FetchRequest FetchStreamRequest OffsetForLeaderEpochRequest ListOffsetsRequest FetchProducerSnapshotRequest
-    RegisterNodeRequest HeartbeatRequest WatchMetadataRequest AlterPartitionRequest
+    WriteTxnMarkersRequest RegisterNodeRequest HeartbeatRequest WatchMetadataRequest AlterPartitionRequest
 """.split()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline.core.types import Offset, TopicPartition
 from strandline.records.batch import parse_header, stamp
-from strandline.rpc.convert_records import decode_records, encode_records
+from strandline.rpc.convert_records import FetchedBatches, decode_records, encode_records
 from strandline.v1 import record_pb2
 
 
@@ -14,7 +14,7 @@ def test_records_go_in_as_messages_and_come_out_as_messages() -> None:
     stored = bytearray(encode_records(messages, 0))
     stamp(stored, 20, 4)
     tp = TopicPartition("id", 0)
-    found = decode_records([(tp, bytes(stored))], {tp: Offset(21)})[tp]
+    found = decode_records([FetchedBatches(tp, bytes(stored))], {tp: Offset(21)})[tp]
 
     assert found.refusal is None
     assert [(row.value, row.offset, row.leader_epoch, row.timestamp_ms) for row in found.records] == [

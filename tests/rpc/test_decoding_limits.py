@@ -11,7 +11,7 @@ from strandline.core.types import Offset, TopicPartition
 from strandline.records.batch import UNPACKED_RECORDS, stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.rpc.convert_records import MOST_BYTES, Decoded, decode_records
+from strandline.rpc.convert_records import MOST_BYTES, Decoded, FetchedBatches, decode_records
 
 TP0, TP1 = TopicPartition("id", 0), TopicPartition("id", 1)
 
@@ -32,7 +32,7 @@ def _claiming(base_offset: int, records: int) -> bytes:
 
 
 def _decoded(payload: bytes, start: int = 0) -> Decoded:
-    return decode_records([(TP0, payload)], {TP0: Offset(start)})[TP0]
+    return decode_records([FetchedBatches(TP0, payload)], {TP0: Offset(start)})[TP0]
 
 
 def _offsets(decoded: Decoded) -> list[int]:
@@ -76,15 +76,17 @@ def test_partitions_share_the_room_of_one_answer() -> None:
     record = NewRecord(None, bytes(3 << 20), 5)
     large = bytearray(encode_batch([record], compression=Compression.ZSTD, max_bytes=8 << 20))
     stamp(large, 0, 3)
-    found = decode_records([(TP0, bytes(large)), (TP1, bytes(large))], {TP0: Offset(0), TP1: Offset(0)})
+    found = decode_records(
+        [FetchedBatches(TP0, bytes(large)), FetchedBatches(TP1, bytes(large))], {TP0: Offset(0), TP1: Offset(0)}
+    )
 
     assert _offsets(found[TP0]) == [0]
-    assert found[TP1] == Decoded([])
+    assert found[TP1] == Decoded([], next_offset=Offset(0))
 
 
 def test_an_answer_gives_up_after_several_bad_batches() -> None:
     """Many partitions with a bad batch each cost no more than a few."""
     tps = [TopicPartition("id", index) for index in range(12)]
-    found = decode_records([(tp, _claiming(0, 3)) for tp in tps], dict.fromkeys(tps, Offset(0)))
+    found = decode_records([FetchedBatches(tp, _claiming(0, 3)) for tp in tps], dict.fromkeys(tps, Offset(0)))
 
     assert [found[tp].refusal is not None for tp in tps] == [True] * 8 + [False] * 4

@@ -101,8 +101,8 @@ def test_a_restart_keeps_the_producer_state_below_it(build, fill) -> None:
     log.save_producers(Offset(60), [ROW._replace(producer_id=6, first_offset=Offset(0), last_offset=Offset(1))])
     log.truncate_fully_and_start_at(Offset(500), [ROW])
 
-    assert log.producer_rows() == (ROW,)
-    assert build.log().producer_rows() == (ROW,)
+    assert log.producers().rows() == (ROW,)
+    assert build.log().producers().rows() == (ROW,)
 
 
 def test_producer_state_of_a_start_that_was_not_kept_is_not_believed(build, fill) -> None:
@@ -112,7 +112,7 @@ def test_producer_state_of_a_start_that_was_not_kept_is_not_believed(build, fill
     begin_with_snapshot(build.path, Offset(500), [ROW], durable=True)
     again = build.log()
 
-    assert (again.leo, again.producer_rows()) == (60, ())
+    assert (again.leo, again.producers().rows()) == (60, ())
 
 
 def test_cut_below_the_log_start_begins_anew(build, fill) -> None:

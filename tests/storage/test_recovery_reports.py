@@ -274,14 +274,14 @@ def test_producer_state_is_read_from_the_log(build) -> None:
         batch = encode_batch([NewRecord(None, b"v", 1)] * 2, producer_id=7, producer_epoch=0, base_sequence=sequence)
         log.append(split_batches(batch), log.leo, LeaderEpoch(1))
         if sequence == 6:
-            log.save_producers(log.leo, log.producer_rows())
-    rows = log.producer_rows()
+            log.save_producers(log.leo, log.producers().rows())
+    rows = log.producers().rows()
     for path in build.path.glob("*.snapshot"):
         path.write_bytes(path.read_bytes()[:-1])
     log.truncate_to(Offset(14))
 
     assert [(row.first_sequence, row.first_offset) for row in rows] == [(at, at) for at in (6, 8, 10, 12, 14)]
-    assert [row.last_offset for row in log.producer_rows()] == [5, 7, 9, 11, 13]
+    assert [row.last_offset for row in log.producers().rows()] == [5, 7, 9, 11, 13]
 
 
 @pytest.mark.parametrize("look", [lambda log: log.read(Offset(10), 1_000, log.leo), lambda log: list(log.batches())])

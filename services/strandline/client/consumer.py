@@ -93,8 +93,8 @@ class Consumer(Generic[K, V]):
         """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
 
         ``read_from="follower"`` reads from a replica in ``rack`` if there is one, else from any (KIP-392).
-        ``isolation``: "read_committed" gives only what no transaction can take back; as long as there are no
-        transactions that is everything below the high watermark, as with "read_uncommitted".
+        ``isolation``: "read_committed" gives only what no transaction can take back, up to the last stable offset; as
+        long as no transaction is open that is everything below the high watermark, as with "read_uncommitted".
 
         ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
         below it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a
@@ -224,6 +224,7 @@ class Consumer(Generic[K, V]):
             self._cluster,
             self._fetching,
             stop_at_end=self._stop_at_end,
+            read_committed=self._policy.isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED,
             lost=self._lost,
             on_found=self._news.set,
             group=self._group,
@@ -598,7 +599,7 @@ class Consumer(Generic[K, V]):
                 continue
             record = cursor.unpacked.popleft()
             # Neither Offset() nor a named tuple's own constructor: per record, each is a call of Python.
-            cursor.position = record.offset + 1  # type: ignore[assignment]
+            cursor.position = record.offset + 1 if cursor.unpacked else cursor.unpacked_end  # type: ignore[assignment]
             if group is not None:
                 group.gave(cursor, record.offset)
                 self._stepped()
@@ -662,7 +663,7 @@ class Consumer(Generic[K, V]):
         if self._incoming is None:
             taken = [unpacked.popleft() for _ in range(min(limit - len(given), len(unpacked)))]
             given += [_new(ConsumerRecord, (topic, partition, *record)) for record in taken]
-            cursor.position = Offset(taken[-1].offset + 1)
+            cursor.position = Offset(taken[-1].offset + 1) if unpacked else cursor.unpacked_end
             return True
         while unpacked and len(given) < limit:
             record = unpacked[0]
@@ -672,10 +673,10 @@ class Consumer(Generic[K, V]):
                 if given:
                     return False
                 unpacked.popleft()
-                cursor.position = Offset(record.offset + 1)
+                cursor.position = Offset(record.offset + 1) if unpacked else cursor.unpacked_end
                 raise
             unpacked.popleft()
-            cursor.position = Offset(record.offset + 1)
+            cursor.position = Offset(record.offset + 1) if unpacked else cursor.unpacked_end
             given.append(converted)
         return True
 
@@ -697,7 +698,8 @@ class Consumer(Generic[K, V]):
                 if popped.records:
                     fetched.append(popped)
             if fetched and fetched[-1].topic == cursor.topic and fetched[-1].partition == cursor.tp.partition:
-                cursor.position = Offset(fetched[-1].records[-1].offset + 1)
+                # What was popped behind it may have held no record to give.
+                cursor.position = max(fetched[-1].end, cursor.position or Offset(0))
                 if self._group is not None:
                     ours = (one for one in fetched if (one.topic, one.partition) == (cursor.topic, cursor.tp.partition))
                     self._group.gave(cursor, next(ours).records[0].offset)

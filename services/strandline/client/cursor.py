@@ -18,6 +18,7 @@ from strandline.core.messages import EARLIEST, LATEST
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import crc_matches, split_batches
 from strandline.records.codec import Record, decode_batch
+from strandline.records.committed import committed
 from strandline.rpc.channels import Backoff
 
 _ANY_SIZE = 1 << 31
@@ -34,6 +35,8 @@ class Chunk(NamedTuple):
     start: Offset
     end: Offset
     high_watermark: Offset | None
+    aborted: tuple[tuple[int, Offset], ...] = ()
+    """(producer id, first offset) of the aborted transactions whose records are among them."""
 
 
 class FetchAnswer(NamedTuple):
@@ -44,6 +47,7 @@ class FetchAnswer(NamedTuple):
     log_start_offset: Offset | None
     diverging: EpochEnd | None
     payload: bytes
+    aborted: tuple[tuple[int, Offset], ...] = ()
 
 
 class Wanted(NamedTuple):
@@ -93,6 +97,8 @@ class Cursor:
     # Records that are given one by one, unpacked from the oldest chunk, and what they came with.
     unpacked: deque[Record] = field(default_factory=deque)
     unpacked_from: FetchedRecords | None = None
+    # The position once all of them are given: behind them may lie markers, and records that are not given.
+    unpacked_end: Offset = Offset(0)
     # Counts seeks, so that what was read before one is not given after it.
     generation: int = 0
 
@@ -175,7 +181,7 @@ class Cursor:
             return
         assert self.fetch_offset is not None
         end, epoch = _check(answer.payload, self.fetch_offset)
-        self.chunks.append(Chunk(answer.payload, self.fetch_offset, end, answer.high_watermark))
+        self.chunks.append(Chunk(answer.payload, self.fetch_offset, end, answer.high_watermark, answer.aborted))
         self.buffered_bytes += len(answer.payload)
         self.fetch_offset, self.last_epoch = end, epoch
         self.corrupt_answers = 0
@@ -201,7 +207,8 @@ class Cursor:
         records: list[Record] = []
         epochs: list[tuple[Offset, LeaderEpoch]] = []
         end = chunk.end
-        for header, view in split_batches(chunk.payload, _ANY_SIZE):
+        batches = split_batches(chunk.payload, _ANY_SIZE)
+        for header, view in committed(batches, chunk.aborted) if chunk.aborted else batches:
             if self.stop_at is not None and header.base_offset >= self.stop_at:
                 break
             try:
@@ -215,14 +222,17 @@ class Cursor:
             records = [record for record in records if record.offset >= chunk.start]
         if self.stop_at is not None and chunk.end > self.stop_at:
             records = [record for record in records if record.offset < self.stop_at]
+        if self.stop_at is not None:
+            end = min(end, max(self.stop_at, chunk.start))
         if not records:
             self.position = end
-        return FetchedRecords(self.topic, self.tp.partition, records, chunk.high_watermark, epochs)
+        return FetchedRecords(self.topic, self.tp.partition, records, chunk.high_watermark, epochs, end)
 
     def unpack(self, fetched: FetchedRecords) -> None:
         """Give these one by one."""
         self.unpacked.extend(fetched.records)
         self.unpacked_from = fetched
+        self.unpacked_end = fetched.end
 
     def pop_unpacked(self) -> FetchedRecords:
         """What is left of them, together."""

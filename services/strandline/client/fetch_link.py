@@ -280,4 +280,9 @@ def _read(row: partition_pb2.FetchPartitionResponse) -> FetchAnswer:
         Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
         diverging,
         row.records,
+        _aborted(row) if row.aborted_transactions else (),
     )
+
+
+def _aborted(row: partition_pb2.FetchPartitionResponse) -> tuple[tuple[int, Offset], ...]:
+    return tuple((one.producer_id, Offset(one.first_offset)) for one in row.aborted_transactions)

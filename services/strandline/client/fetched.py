@@ -45,3 +45,5 @@ class FetchedRecords(NamedTuple):
     high_watermark: Offset | None
     epoch_starts: Sequence[tuple[Offset, LeaderEpoch]] = ()
     """(offset, leader epoch) of every batch: records from that offset on were appended in that epoch."""
+    end: Offset = Offset(0)
+    """Where reading goes on: behind the last record, and behind markers and aborted records that follow it."""

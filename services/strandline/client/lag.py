@@ -1,4 +1,4 @@
-"""How far behind a consumer is: in records by its leaders' high watermarks, in seconds by the next record's timestamp.
+"""How far behind a consumer is: in records by the end of what it may read, in seconds by the next record's timestamp.
 
 Invariant: a partition is left out rather than guessed: when its position is not found yet, or its leader does not
 answer. Nothing that is measured moves a position or takes from the buffer.
@@ -23,7 +23,7 @@ class Lag(NamedTuple):
     """How far a consumer is behind what it may read of one partition."""
 
     records: int
-    """Records between its position and the high watermark."""
+    """Offsets between its position and the end of what it may read: the last stable offset, or the high watermark."""
     seconds: float | None
     """Age of the first record that was not given, by its timestamp and this machine's clock; 0 without one; None if
     its leader does not answer or it has no timestamp."""
@@ -34,7 +34,9 @@ class LagMeter:
 
     def __init__(self, cluster: Cluster, isolation_level: partition_pb2.IsolationLevel.ValueType) -> None:
         self._record_times = RecordTimes(cluster, isolation_level)
-        self._finder = OffsetFinder(cluster)
+        self._finder = OffsetFinder(
+            cluster, read_committed=isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED
+        )
 
     async def measure(self, cursors: Iterable[Cursor]) -> dict[TopicPartition, Lag]:
         """The lag of each partition whose position and end can be had now.

@@ -42,8 +42,10 @@ class FoundOffset(NamedTuple):
 class OffsetFinder:
     """Asks leaders for offsets."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, read_committed: bool = False) -> None:
+        """``read_committed``: the latest offset is the last stable one."""
         self._cluster = cluster
+        self._read_committed = read_committed
 
     async def find(
         self, wanted: Mapping[TopicPartition, int], *, deadline_ms: int
@@ -107,7 +109,9 @@ class OffsetFinder:
     ) -> None:
         stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
         asked = list(questions)
-        request = list_offsets_request(asked, cluster_id=self._cluster.cluster_id, replica=None)
+        request = list_offsets_request(
+            asked, cluster_id=self._cluster.cluster_id, replica=None, read_committed=self._read_committed
+        )
         try:
             response = await self._cluster.ask(stub.ListOffsets, request, deadline_ms=_ATTEMPT_MS)
         except ClusterUnreachable as error:

@@ -29,13 +29,14 @@ class PositionFinder:
         fetching: Fetching,
         *,
         stop_at_end: bool,
+        read_committed: bool,
         lost: asyncio.Event,
         on_found: Callable[[], None],
         group: GroupCommits | None = None,
     ) -> None:
         """``lost`` is set whenever something has to be found; ``group`` knows what is committed."""
         self._group = group
-        self._finder = OffsetFinder(cluster)
+        self._finder = OffsetFinder(cluster, read_committed=read_committed)
         self._fetching = fetching
         self._stop_at_end = stop_at_end
         self._lost = lost

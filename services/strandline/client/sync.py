@@ -327,8 +327,8 @@ class Consumer(BlockingReader, Generic[K, V]):
         """``key`` and ``value`` deserialize; without them records have bytes, and None is never deserialized.
 
         ``read_from="follower"`` reads from a replica in ``rack`` if there is one, else from any (KIP-392).
-        ``isolation``: "read_committed" gives only what no transaction can take back; as long as there are no
-        transactions that is everything below the high watermark, as with "read_uncommitted".
+        ``isolation``: "read_committed" gives only what no transaction can take back, up to the last stable offset; as
+        long as no transaction is open that is everything below the high watermark, as with "read_uncommitted".
 
         ``auto_offset_reset`` decides what happens when the position is not in the log, or the log was truncated
         below it: "error" and None raise `OffsetOutOfRange` or `LogTruncated`, the others go on elsewhere (after a

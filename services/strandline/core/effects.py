@@ -28,6 +28,7 @@ from strandline.core.messages import (
 )
 from strandline.core.state_events import StateEvent
 from strandline.core.types import (
+    NO_TRANSACTIONS,
     BatchHeader,
     EpochEntry,
     LeaderEpoch,
@@ -35,6 +36,7 @@ from strandline.core.types import (
     Offset,
     ProducerBatch,
     TopicPartition,
+    TransactionState,
 )
 from strandline.core.values import value
 
@@ -92,6 +94,7 @@ class RestartLog:
     tp: TopicPartition
     offset: Offset
     producers: tuple[ProducerBatch, ...] = ()
+    transactions: TransactionState = NO_TRANSACTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ class SaveProducers:
     tp: TopicPartition
     offset: Offset
     rows: tuple[ProducerBatch, ...]
+    transactions: TransactionState = NO_TRANSACTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +225,18 @@ class SendProducerSnapshot:
     leader: NodeId
     correlation_id: int
     question: ProducerSnapshotQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class SendAddPartitions:
+    """Ask the coordinator of ``transactional_id`` to add the partition to the transaction that this producer has open
+    (X9). Ends in `AddPartitionsAnswered`."""
+
+    correlation_id: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    tp: TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +382,7 @@ Effect = (
     | SendEpochEnds
     | SendListOffsets
     | SendProducerSnapshot
+    | SendAddPartitions
     | SendAlterPartition
     | SendReplicaLogs
     | RefreshMetadata

@@ -26,6 +26,7 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import (
+    NO_TRANSACTIONS,
     Acks,
     EpochEntry,
     LeaderEpoch,
@@ -34,6 +35,7 @@ from strandline.core.types import (
     Offset,
     ProducerBatch,
     TopicPartition,
+    TransactionState,
 )
 from strandline.core.values import value
 
@@ -82,6 +84,7 @@ class LogOpened:
     """The last leader epoch in which this log led or passed the divergence check; None if no file says (M66)."""
     stopped_cleanly: bool = False
     """Whether the high watermark was written when the last process stopped; else it may be of some time before."""
+    transactions: TransactionState = NO_TRANSACTIONS
 
 
 @value
@@ -95,12 +98,13 @@ class LogFlushed:
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """A truncation was performed; the producer state was rebuilt from what is left (M61)."""
+    """A truncation was performed; the producer state was rebuilt from what is left (M61, X13)."""
 
     now_ms: int
     tp: TopicPartition
     leo: Offset
     producers: tuple[ProducerBatch, ...]
+    transactions: TransactionState = NO_TRANSACTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,17 @@ class ProduceArrived:
     partitions: tuple[ProducePartition, ...]
     size_bytes: int = 0
     """What the caller's message holds in memory while it waits, if that is more than the batches."""
+    transactional_id: str | None = None
+    """Whose transaction its transactional batches are part of (X3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsAnswered:
+    """The coordinator of a transaction has added the partition, or refused; or its word did not come (X9)."""
+
+    now_ms: int
+    correlation_id: int
+    refusal: Refusal | None = None
 
 
 @value
@@ -373,6 +388,7 @@ Event = (
     | LogRolled
     | RetentionFound
     | ProduceArrived
+    | AddPartitionsAnswered
     | FetchArrived
     | FetchForgotten
     | FetchServed

@@ -2,7 +2,8 @@
 
 Invariants: a replica's fetch moves the remote LEO only after every check passed (M32); an immediate
 answer carries the HW from before that move unless `fetch-hw` says otherwise, a parked one is read again
-on completion (D1, M23); a consumer never gets a record at or above the HW of the replica it asked (M9).
+on completion (D1, M23); a consumer never gets a record at or above the HW of the replica it asked (M9), and if it
+reads committed records, none at or above that replica's LSO (X14, X15).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from strandline.core.effects import AnswerFetch, Effect
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.events import FetchArrived
 from strandline.core.leader import LeaderReplica
-from strandline.core.messages import FetchPartition, FetchResult, ReadRange, ReplicaState
+from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReadRange, ReplicaState
 from strandline.core.node_state import NodeState
 from strandline.core.parked_fetches import News, ParkedFetch, ParkedFetches
-from strandline.core.types import FetchHw, NodeId, Offset, TopicPartition
+from strandline.core.replica_log import ReplicaLog
+from strandline.core.types import AbortedTransaction, FetchHw, NodeId, Offset, TopicPartition
 
 
 class Counted(NamedTuple):
@@ -72,8 +74,7 @@ class FetchServing:
             self.forget(event.stream_id, [part.tp for part in request.partitions], out)
         counted: list[Counted] = []
         results = [
-            self._receive(part, request.replica, event.at_follower, event.now_ms, counted)
-            for part in request.partitions
+            self._receive(part, request, event.at_follower, event.now_ms, counted) for part in request.partitions
         ]
         fetch = ParkedFetch(
             request_id=event.request_id,
@@ -84,6 +85,7 @@ class FetchServing:
             deadline_ms=event.now_ms + request.max_wait_ms,
             stream_id=event.stream_id,
             at_follower=event.at_follower,
+            read_committed=request.read_committed,
             partitions={part.tp: part for part in request.partitions},
         )
         return Received(fetch, results, counted)
@@ -102,10 +104,11 @@ class FetchServing:
             self.parked.park(fetch)
 
     def _receive(
-        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, counted: list[Counted]
+        self, part: FetchPartition, request: FetchRequest, at_follower: bool, now_ms: int, counted: list[Counted]
     ) -> FetchResult:
         """One partition on arrival: check, snapshot the HW, count, and say what could be given now."""
-        result = self._look(part, replica, at_follower, fresh=True)
+        replica = request.replica
+        result = self._look(part, replica, at_follower, request.read_committed, fresh=True)
         leader = self._state.leaders.get(part.tp)
         if replica is None or leader is None or result.refusal is not None or result.diverging is not None:
             return result
@@ -115,23 +118,35 @@ class FetchServing:
         return result
 
     def _look(
-        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, *, fresh: bool
+        self,
+        part: FetchPartition,
+        replica: ReplicaState | None,
+        at_follower: bool,
+        read_committed: bool,
+        *,
+        fresh: bool,
     ) -> FetchResult:
         """What could be answered for this partition now. ``fresh``: the fetch has not been counted yet."""
         refusal = self._check(part, replica, at_follower)
         if refusal is not None:
             return self._refused(part.tp, refusal)
         if at_follower:
-            return self._look_at_follower(part)
+            return self._look_at_follower(part, read_committed)
         leader = self._state.leaders[part.tp]
         if replica is not None:
             refusal = leader.check_replica(part, replica) if fresh else leader.check_assigned(part.tp, replica.node_id)
             if refusal is not None:
                 return self._refused(part.tp, refusal)
-        return self._look_at_leader(part, leader, replica, fresh=fresh)
+        return self._look_at_leader(part, leader, replica, read_committed, fresh=fresh)
 
     def _look_at_leader(
-        self, part: FetchPartition, leader: LeaderReplica, replica: ReplicaState | None, *, fresh: bool
+        self,
+        part: FetchPartition,
+        leader: LeaderReplica,
+        replica: ReplicaState | None,
+        read_committed: bool,
+        *,
+        fresh: bool,
     ) -> FetchResult:
         log = leader.log
         found = leader.diverging(part, by_replica=replica is not None)
@@ -141,11 +156,22 @@ class FetchServing:
             return FetchResult(part.tp, log.hw, log.log_start_offset, diverging=found)
         if replica is not None and fresh and (refusal := leader.check_claim(part, replica.node_id)):
             return self._refused(part.tp, refusal)
-        end = log.hw if replica is None else log.leo
-        barrier = leader.barrier if replica is not None else None
-        return FetchResult(part.tp, log.hw, log.log_start_offset, self._range(part, end), barrier=barrier)
+        if replica is None:
+            return self._to_consumer(part, log, log.hw, read_committed)
+        read = self._range(part, log.leo)
+        return FetchResult(part.tp, log.hw, log.log_start_offset, read, barrier=leader.barrier)
 
-    def _look_at_follower(self, part: FetchPartition) -> FetchResult:
+    def _to_consumer(self, part: FetchPartition, log: ReplicaLog, hw: Offset, read_committed: bool) -> FetchResult:
+        """What a consumer may read, who is shown ``hw`` (X14)."""
+        transactions = log.producers.transactions
+        lso = log.lso if transactions.open or transactions.ended else hw
+        read = self._range(part, lso if read_committed else hw)
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if read_committed and read is not None:
+            aborted = transactions.aborted_between(read.start, read.end)
+        return FetchResult(part.tp, hw, log.log_start_offset, read, last_stable_offset=lso, aborted=aborted)
+
+    def _look_at_follower(self, part: FetchPartition, read_committed: bool) -> FetchResult:
         log = self._state.logs[part.tp]
         if part.fetch_offset < log.log_start_offset:
             return self._refused(
@@ -172,7 +198,7 @@ class FetchServing:
                     f"fetch_offset {part.fetch_offset} is above this follower's HW {log.hw}; wait, or ask the leader",
                 ),
             )
-        return FetchResult(part.tp, shown, log.log_start_offset, self._range(part, shown))
+        return self._to_consumer(part, log, shown, read_committed)
 
     def _range(self, part: FetchPartition, end: Offset) -> ReadRange | None:
         if part.fetch_offset >= end:
@@ -267,7 +293,8 @@ class FetchServing:
             self._answer(fetch, ready, out)
 
     def _read_again(self, fetch: ParkedFetch, parts: Iterable[FetchPartition]) -> list[FetchResult]:
-        return [self._look(part, fetch.replica, fetch.at_follower, fresh=False) for part in parts]
+        replica, at_follower, read_committed = fetch.replica, fetch.at_follower, fetch.read_committed
+        return [self._look(part, replica, at_follower, read_committed, fresh=False) for part in parts]
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Complete the fetches whose wait is over; a stream is only sent what it does not know yet."""

@@ -25,6 +25,7 @@ from strandline.core.state_events import PartitionFailed, Truncation
 from strandline.core.timings import NodeTimings
 from strandline.core.truncation import FirstMove, rule_for
 from strandline.core.types import (
+    NO_TRANSACTIONS,
     BatchHeader,
     Durability,
     EpochEnd,
@@ -33,6 +34,7 @@ from strandline.core.types import (
     Offset,
     ProducerBatch,
     Rules,
+    TransactionState,
 )
 
 _RESTART = "restart_at_log_start"
@@ -198,7 +200,8 @@ class FollowerReplica:
         log = self.log
         is_empty = log.epochs.latest_epoch is None and log.log_start_offset == log.leo
         if is_empty and 0 <= batch.base_offset < log.leo < batch.next_offset:
-            log.restart_at(batch.base_offset, out, log.producers.rows())
+            producers = log.producers
+            log.restart_at(batch.base_offset, out, producers.rows(), producers.transactions.state())
 
     def _misfit(self, answer: FetchedPartition) -> str:
         expected, epoch = self.log.leo, self.log.epochs.latest_epoch
@@ -239,7 +242,7 @@ class FollowerReplica:
             if earliest.offset > 0:
                 return
             # Nothing is below, so there is nothing to ask for.
-            self._restart_at(Offset(0), (), out)
+            self._restart_at(Offset(0), (), NO_TRANSACTIONS, out)
         else:
             # Nothing explains the refusal; asking again at once would only spin.
             self.retry_at_ms = now_ms + self.backoff_ms
@@ -248,10 +251,10 @@ class FollowerReplica:
     def on_producer_snapshot(self, answer: ProducerSnapshotAnswer, now_ms: int, out: list[Effect]) -> None:
         """The leader said what it remembers of producers below its log start: this log begins exactly there (C43)."""
         assert self.state is FetchState.RESTARTING, self.state
-        start, producers = answer.log_start_offset, answer.producers
+        start, producers, transactions = answer.log_start_offset, answer.producers, answer.transactions
         if answer.refusal is not None and answer.refusal.code is ErrorCode.UNSUPPORTED_VERSION:
             # A leader of an earlier release: begin as those did, with a producer that may be unknown.
-            start, producers = self.log_start_found, ()
+            start, producers, transactions = self.log_start_found, (), NO_TRANSACTIONS
         elif answer.refusal is not None:
             self._refused(answer.refusal.code, str(answer.refusal), now_ms, out)
             return
@@ -259,11 +262,11 @@ class FollowerReplica:
             self.on_no_answer(now_ms)
             return
         lowest = self.log_start_found if self._restart_reason == _RESTART else None
-        if wrong := _unfit(start, producers, lowest):
+        if wrong := _unfit(start, producers, transactions, lowest):
             self._damaged(wrong, now_ms, out)
             return
         self._heard()
-        self._restart_at(start, producers, out)
+        self._restart_at(start, producers, transactions, out)
         self.state = FetchState.FETCHING
 
     def _restart_from(self, offset: Offset, reason: str) -> None:
@@ -271,9 +274,15 @@ class FollowerReplica:
         self.log_start_found, self._restart_reason = offset, reason
         self.state = FetchState.RESTARTING
 
-    def _restart_at(self, offset: Offset, producers: tuple[ProducerBatch, ...], out: list[Effect]) -> None:
+    def _restart_at(
+        self,
+        offset: Offset,
+        producers: tuple[ProducerBatch, ...],
+        transactions: TransactionState,
+        out: list[Effect],
+    ) -> None:
         self._emit_truncation(offset, self._restart_reason, out)
-        self.log.restart_at(offset, out, producers)
+        self.log.restart_at(offset, out, producers, transactions)
 
     def on_no_answer(self, now_ms: int) -> None:
         """The question went unanswered: nothing is known, so nothing is done but ask again (M39, T28)."""
@@ -371,12 +380,18 @@ def _is_impossible(end: EpochEnd) -> bool:
     return end.epoch < 0 or end.end_offset < 0
 
 
-def _unfit(start: Offset, producers: Sequence[ProducerBatch], lowest: Offset | None) -> str:
+def _unfit(
+    start: Offset, producers: Sequence[ProducerBatch], transactions: TransactionState, lowest: Offset | None
+) -> str:
     """Why this cannot be the producer state below a log start; empty if it can. A log start never goes back."""
     if start < (lowest or 0):
         return f"log start {start}, and {lowest or 0} before"
     if any(not 0 <= row.first_offset <= row.last_offset < start for row in producers):
         return f"producer batches at or above the log start {start}"
+    offsets = [transaction.first_offset for transaction in transactions.open]
+    offsets += [marker.offset for marker in transactions.markers]
+    if any(not 0 <= offset < start for offset in offsets):
+        return f"transactions at or above the log start {start}"
     return ""
 
 

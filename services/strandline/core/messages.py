@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 from strandline.core import feature_levels
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.types import (
+    NO_TRANSACTIONS,
+    AbortedTransaction,
     Acks,
     BatchHeader,
     EpochEnd,
@@ -28,6 +30,7 @@ from strandline.core.types import (
     Role,
     Rules,
     TopicPartition,
+    TransactionState,
 )
 
 
@@ -108,6 +111,8 @@ class FetchRequest(NamedTuple):
     max_wait_ms: int = 0
     min_bytes: int = 1
     max_bytes: int = 1 << 20
+    read_committed: bool = False
+    """Whether a consumer reads up to the last stable offset; means nothing in a replica's fetch (X14)."""
 
 
 class ReadRange(NamedTuple):
@@ -132,6 +137,11 @@ class FetchResult(NamedTuple):
     """Answered at once, records or not: the replica counts only once it knows that its log agrees (M66)."""
     barrier: int | None = None
     """The newest read barrier of a coordinator's partition, which a replica repeats in its next fetch (G10)."""
+    last_stable_offset: Offset | None = None
+    """Given to consumers only."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Of a fetch that reads committed records, those with an offset in ``read``, by marker; the performer leaves out
+    those that begin above what it read."""
 
 
 class ServedPartition(NamedTuple):
@@ -199,6 +209,8 @@ class OffsetQuestion(NamedTuple):
     tp: TopicPartition
     timestamp: int
     current_leader_epoch: LeaderEpoch | None = None
+    read_committed: bool = False
+    """Whether a client's latest offset is the last stable one (X14)."""
 
 
 class OffsetLookup(NamedTuple):
@@ -233,12 +245,14 @@ class ProducerSnapshotQuestion(NamedTuple):
 
 
 class ProducerSnapshotAnswer(NamedTuple):
-    """What a leader remembers of producers below ``log_start_offset``, of each the oldest batch first."""
+    """What a leader remembers of producers below ``log_start_offset``, of each the oldest batch first, and which
+    transactions were open there."""
 
     tp: TopicPartition
     log_start_offset: Offset | None = None
     producers: tuple[ProducerBatch, ...] = ()
     refusal: Refusal | None = None
+    transactions: TransactionState = NO_TRANSACTIONS
 
 
 class DeletePartition(NamedTuple):
@@ -646,6 +660,9 @@ class PartitionView:
     elr: tuple[NodeId, ...]
     min_isr: int
     replicas: tuple[ReplicaView, ...] = field(default_factory=tuple)
+    last_stable_offset: Offset
+    oldest_open_producer_id: int | None = None
+    """Whose transaction has been open for the most offsets; None without an open one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -664,6 +681,7 @@ class ReplicaStateView:
     leader: NodeId | None
     leader_epoch: LeaderEpoch
     epochs: tuple[tuple[LeaderEpoch, Offset], ...]
+    last_stable_offset: Offset
 
 
 __all__ = [

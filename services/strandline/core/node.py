@@ -23,6 +23,7 @@ from strandline.core.effects import (
     SaveHighWatermarks,
 )
 from strandline.core.events import (
+    AddPartitionsAnswered,
     AlterPartitionAnswered,
     AlterPartitionFailed,
     CallGone,
@@ -72,7 +73,7 @@ from strandline.core.producer_snapshot_serving import ProducerSnapshotServing
 from strandline.core.replica_log import ReplicaLog
 from strandline.core.saving_order import saves_first
 from strandline.core.timings import NodeTimings
-from strandline.core.types import Durability, NodeId, Offset, Rules, TopicPartition
+from strandline.core.types import ActiveProducer, Durability, NodeId, Offset, Rules, TopicPartition
 from strandline.core.views import partition_view, replica_view
 
 EXPAND_CHECK_INTERVAL_MS = 200
@@ -125,6 +126,7 @@ class NodeCore:
             LogRolled: self._log_rolled,
             RetentionFound: self._retention_found,
             ProduceArrived: self._produce_arrived,
+            AddPartitionsAnswered: self._add_partitions_answered,
             FetchArrived: self._fetch_arrived,
             FetchForgotten: self._fetch_forgotten,
             FetchServed: self._fetch_served,
@@ -218,6 +220,11 @@ class NodeCore:
         """One replica as it sees itself; None if this node has no log of it."""
         return replica_view(self.state, tp)
 
+    def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
+        """What the log of a partition remembers of producers; None if this node does not lead it."""
+        leader = self.state.leaders.get(tp)
+        return leader.log.producers.active() if leader else None
+
     def _produce_arrived(self, event: ProduceArrived, out: list[Effect]) -> None:
         grown = self._produce.arrived(event, out)
         self._grew(grown, event.now_ms, out)
@@ -225,6 +232,13 @@ class NodeCore:
             # A duplicate may wait for an offset that was committed long ago; no HW move will wake it.
             if part.tp not in grown:
                 self._release_waiting(part.tp, out)
+
+    def _add_partitions_answered(self, event: AddPartitionsAnswered, out: list[Effect]) -> None:
+        grown, seen = self._produce.verified(event, out)
+        self._grew(grown, event.now_ms, out)
+        for tp in seen:
+            if tp not in grown:
+                self._release_waiting(tp, out)
 
     def _grew(self, grown: Mapping[TopicPartition, Offset], now_ms: int, out: list[Effect]) -> None:
         """This node appended to logs that it leads; ``grown`` has the LEO of each from before."""
@@ -280,7 +294,7 @@ class NodeCore:
 
     def _fetch_answered(self, event: FetchAnswered, out: list[Effect]) -> None:
         for tp in self._fetcher.fetched(event, out):
-            self._fetches.parked.wake_consumers(tp)
+            self._fetches.parked.wake_consumers(self.state.logs[tp])
 
     def _acknowledged(
         self, leader: LeaderReplica, replica: NodeId, leo_changed: bool, now_ms: int, out: list[Effect]
@@ -305,7 +319,7 @@ class NodeCore:
         if leader.maybe_raise_hw(now_ms):
             self._reports.hw_rose(leader, before, cause, blockers, now_ms, out)
             self._produce.hw_rose(leader, out)
-            self._fetches.parked.wake_consumers(leader.log.tp)
+            self._fetches.parked.wake_consumers(leader.log)
             if leader.is_coordinator:
                 self._coordinators.hw_rose(leader, now_ms, out)
 
@@ -455,7 +469,7 @@ class NodeCore:
     def _log_truncated(self, event: LogTruncated, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
         if log is not None:
-            log.truncated(event.leo, event.producers, out)
+            log.truncated(event.leo, event.producers, out, event.transactions)
             self._fetcher.consider(event.tp)
 
     def _log_rolled(self, event: LogRolled, out: list[Effect]) -> None:

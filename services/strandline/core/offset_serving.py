@@ -53,7 +53,7 @@ class OffsetServing:
         return EpochEndAnswer(question.tp, leader.log.epochs.end_offset_for(question.leader_epoch, leader.log.leo))
 
     def offsets(self, event: OffsetsAsked, out: list[Effect]) -> None:
-        """Answer ListOffsets: to a replica up to the LEO, to a client up to the HW."""
+        """Answer ListOffsets: to a replica up to the LEO, to a client up to the HW, or to the LSO (X14)."""
         by_replica = event.replica is not None
         out.append(AnswerOffsets(event.request_id, tuple(self._offset(q, by_replica) for q in event.questions)))
 
@@ -70,13 +70,15 @@ class OffsetServing:
                 return OffsetAnswer(tp, log.leo, None, leader.image.leader_epoch)
             if not leader.knows_true_hw:
                 return OffsetAnswer(tp, refusal=UNSETTLED)
-            return OffsetAnswer(tp, log.hw, None, leader.image.leader_epoch)
+            end = log.lso if question.read_committed else log.hw
+            return OffsetAnswer(tp, end, None, leader.image.leader_epoch)
         if question.timestamp < 0 and question.timestamp != MAX_TIMESTAMP:
             message = f"timestamp {question.timestamp} is not -1, -2, -3 or a time in ms since the epoch"
             return OffsetAnswer(tp, refusal=Refusal(ErrorCode.INVALID_REQUEST, message))
-        end = log.leo if by_replica or not leader.knows_true_hw else log.hw
+        readable = log.lso if question.read_committed else log.hw
+        end = log.leo if by_replica or not leader.knows_true_hw else readable
         unsettled = not by_replica and not leader.knows_true_hw
-        return OffsetAnswer(tp, lookup=OffsetLookup(question.timestamp, end, log.hw, unsettled))
+        return OffsetAnswer(tp, lookup=OffsetLookup(question.timestamp, end, readable, unsettled))
 
     def _leader(self, tp: TopicPartition, current: LeaderEpoch | None, *, by_replica: bool) -> LeaderReplica | Refusal:
         state = self._state

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from strandline.core.messages import FetchPartition, ReplicaState
+from strandline.core.replica_log import ReplicaLog
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 
 
@@ -35,6 +36,7 @@ class ParkedFetch:
     deadline_ms: int
     stream_id: int | None
     at_follower: bool
+    read_committed: bool
     partitions: dict[TopicPartition, FetchPartition]
 
 
@@ -107,10 +109,12 @@ class ParkedFetches:
             if fetch.replica is not None:
                 self._wake(fetch, tp)
 
-    def wake_consumers(self, tp: TopicPartition) -> None:
-        """The HW moved: consumers may have something to read. It does not wake replicas (M22, KAFKA-9952)."""
+    def wake_consumers(self, log: ReplicaLog) -> None:
+        """The HW moved: consumers may have something to read. It does not wake replicas (M22, KAFKA-9952), nor those
+        that read committed records and have all below the LSO (X14)."""
+        tp = log.tp
         for fetch in self.at(tp) if tp in self._by_partition else ():
-            if fetch.replica is None:
+            if fetch.replica is None and (not fetch.read_committed or fetch.partitions[tp].fetch_offset < log.lso):
                 self._wake(fetch, tp)
 
     def wake_all(self, tp: TopicPartition) -> None:

@@ -1,5 +1,8 @@
 """What happens to a produce request: refused, appended and answered, or appended and parked in the purgatory.
 
+A transactional batch also waits, before its append, until its transaction is known to include the partition (X9). A
+marker is appended like a batch with acks=all, but by its own rules (X11).
+
 Invariants: the sequence check precedes the min-ISR check, so a duplicate is never NOT_APPENDED (M61);
 acks=all is refused below min ISR before anything is written (M47); an acknowledgement of acks=all means
 HW >= last offset + 1 (M46), one of acks=1 under ``fsync`` the leader's own commit (M55). What is parked leaves exactly
@@ -13,17 +16,42 @@ from heapq import heappop, heappush
 from itertools import count
 
 from strandline.core.coordinator.internal_topics import not_for_clients
-from strandline.core.effects import AnswerProduce, Effect
+from strandline.core.effects import AnswerProduce, Effect, SendAddPartitions
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.events import ProduceArrived
+from strandline.core.events import AddPartitionsAnswered, ProduceArrived
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.node_state import NOTHING, NodeState
-from strandline.core.producers import SequenceCheck, SequenceVerdict
-from strandline.core.types import Acks, Durability, Offset, TopicPartition
+from strandline.core.producers import ProducerLedger, SequenceCheck, SequenceVerdict
+from strandline.core.transactions import MarkerVerdict
+from strandline.core.types import (
+    OF_TRANSACTIONS,
+    TRANSACTIONAL_BIT,
+    Acks,
+    Durability,
+    Marker,
+    Offset,
+    ProducerStamp,
+    TopicPartition,
+)
+from strandline.core.verification import UnverifiedBatch, Verification
 
 _NOT_APPENDED = Outcome.NOT_APPENDED
 _MAY_APPEAR = Outcome.MAY_APPEAR
+
+_NO_SLOTS: frozenset[int] = frozenset()
+_UNVERIFIED = "the coordinator did not confirm in time that the transaction includes the partition; nothing is appended"
+_WEAK_ACKS = Refusal(
+    ErrorCode.INVALID_REQUIRED_ACKS, "a transactional batch must be sent with acks=-1 (all in-sync replicas)"
+)
+_NO_TRANSACTIONAL_ID = Refusal(
+    ErrorCode.INVALID_REQUEST, "a transactional batch needs transactional_id in its request, and a producer id"
+)
+_NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "a request with transactional batches must name each partition once")
+_OUTSIDE = Refusal(
+    ErrorCode.INVALID_TXN_STATE,
+    "the producer has a transaction open here, and the batch is not part of it; commit or abort it first",
+)
 
 FULL = Refusal(
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -44,6 +72,7 @@ class ProduceServing:
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self.purgatory = Purgatory(state.timings.purgatory_max_entries, state.timings.purgatory_max_bytes)
+        self._verification = Verification()
         self._fsync = state.rules.durability is Durability.FSYNC
         # Ends of the appends with acks=1 that are not durable yet, by partition, in order.
         self._unsettled: dict[TopicPartition, deque[Offset]] = {}
@@ -58,16 +87,18 @@ class ProduceServing:
         if self.purgatory.is_full:
             out.append(AnswerProduce(event.request_id, tuple(self._refused(p, FULL) for p in event.partitions)))
             return grown
-        call = ParkedProduce(event.request_id, event.acks, event.now_ms + event.timeout_ms)
+        call = ParkedProduce(event.request_id, event.acks, event.now_ms + event.timeout_ms, event.transactional_id)
         required: dict[TopicPartition, Offset] = {}
         for index, part in enumerate(event.partitions):
-            result, offset = self._append(part, event.acks, grown, out)
+            result, offset = self._append(part, call, index, grown, out)
             call.results.append(result)
             if offset is not None:
                 call.waits_at(part.tp, index)
                 call.size_bytes += part.header.size_bytes
                 required[part.tp] = max(offset, required.get(part.tp, offset))
-        if required:
+            elif index in call.unverified:
+                call.size_bytes += part.header.size_bytes
+        if call.waiting:
             call.size_bytes = max(call.size_bytes, event.size_bytes)
             self.purgatory.park(call, required)
         else:
@@ -75,23 +106,136 @@ class ProduceServing:
         return grown
 
     def _append(
-        self, part: ProducePartition, acks: Acks, grown: dict[TopicPartition, Offset], out: list[Effect]
+        self,
+        part: ProducePartition,
+        call: ParkedProduce,
+        index: int,
+        grown: dict[TopicPartition, Offset],
+        out: list[Effect],
+        *,
+        verified: bool = False,
     ) -> tuple[ProduceResult, Offset | None]:
-        """One partition: its result, and the offset the result must wait for (None: it is final)."""
+        """One partition: its result, and the offset the result must wait for (None: it is final, or unverified)."""
+        acks = call.acks
         leader = self._state.leaders.get(part.tp)
         if leader is None:
             return self._not_led(part.tp), None
         invalid = part.invalid or self._too_large(part)
         if invalid is not None:
             return self._refused(part, invalid), None
-        check = leader.log.producers.check(part.header, log_start_offset=leader.log.log_start_offset)
-        if check.verdict is not SequenceVerdict.NEXT:
-            return self._out_of_sequence(part, check, acks, leader)
+        producers = leader.log.producers
+        # Looked at without a call: of most nodes no batch concerns a transaction.
+        concerns_transactions = (
+            part.header.attributes & OF_TRANSACTIONS or producers.transactions.open or self._verification.waiting
+        )
+        if concerns_transactions:
+            settled = self._before_sequence(part, call, index, leader)
+            if settled is not None:
+                return settled
+        if part.header.marker is None:
+            check = producers.check(part.header, log_start_offset=leader.log.log_start_offset)
+            if check.verdict is not SequenceVerdict.NEXT:
+                return self._out_of_sequence(part, check, acks, leader)
         if acks is Acks.ALL and leader.is_under_min_isr:
             return self._refused(part, self._too_few(leader)), None
+        if concerns_transactions and not verified:
+            waits = self._before_append(part, call, index, producers, out)
+            if waits is not None:
+                return waits, None
         grown.setdefault(part.tp, leader.log.leo)
         base_offset = leader.log.append_as_leader(part.header, part.payload, leader.image.leader_epoch, out)
         return self._appended(part, base_offset, leader.log.leo, acks, leader)
+
+    def _before_sequence(
+        self, part: ProducePartition, call: ParkedProduce, index: int, leader: LeaderReplica
+    ) -> tuple[ProduceResult, Offset | None] | None:
+        """What is settled before the sequence of a batch can be judged, as `_append` returns it; None if nothing is."""
+        tp, sent = part.tp, part.header.producer
+        if part.header.marker is not None:
+            return self._judge_marker(part, part.header.marker, leader)
+        if part.header.attributes & TRANSACTIONAL_BIT:
+            if call.acks is not Acks.ALL:
+                return self._refused(part, _WEAK_ACKS), None
+            if sent is None or call.transactional_id is None:
+                return self._refused(part, _NO_TRANSACTIONAL_ID), None
+        if tp in call.waiting and call.unverified:
+            return self._refused(part, _NAMED_TWICE), None
+        if sent is not None and self._verification.holds(tp, sent.producer_id):
+            return self._wait(part, call, index, sent.producer_id), None
+        return None
+
+    def _before_append(
+        self,
+        part: ProducePartition,
+        call: ParkedProduce,
+        index: int,
+        producers: ProducerLedger,
+        out: list[Effect],
+    ) -> ProduceResult | None:
+        """What the transactions of a batch's producer say about it, whose sequence is right; None: append it."""
+        tp, sent = part.tp, part.header.producer
+        if sent is None or part.header.marker is not None:
+            return None
+        is_open = sent.producer_id in producers.transactions.open
+        if not part.header.attributes & TRANSACTIONAL_BIT:
+            return self._refused(part, _OUTSIDE) if is_open else None
+        if is_open and producers.newest_epoch(sent.producer_id) == sent.producer_epoch:
+            return None
+        if tp in call.waiting:
+            return self._refused(part, _NAMED_TWICE)
+        assert call.transactional_id is not None, "a transactional batch without an id was refused before"
+        correlation_id = self._state.next_correlation_id()
+        self._verification.ask(correlation_id, tp, sent.producer_id)
+        out.append(SendAddPartitions(correlation_id, call.transactional_id, sent.producer_id, sent.producer_epoch, tp))
+        return self._wait(part, call, index, sent.producer_id)
+
+    def _wait(self, part: ProducePartition, call: ParkedProduce, index: int, producer_id: int) -> ProduceResult:
+        if part.tp in call.waiting:
+            return self._refused(part, _NAMED_TWICE)
+        self._verification.wait(producer_id, UnverifiedBatch(call, index, part))
+        call.holds_unverified(part.tp, index)
+        return ProduceResult(part.tp)
+
+    def verified(
+        self, event: AddPartitionsAnswered, out: list[Effect]
+    ) -> tuple[dict[TopicPartition, Offset], set[TopicPartition]]:
+        """The coordinator answered: everything is checked again from the beginning, because a marker may have come in
+        between (X10). Returns what `arrived` returns, and the partitions whose batches were looked at."""
+        grown: dict[TopicPartition, Offset] = {}
+        batches = self._verification.answered(event.correlation_id)
+        verified = True
+        for call, index, part in batches:
+            if not self.purgatory.holds(call):
+                continue
+            call.takes_up(part.tp, index)
+            if event.refusal is not None:
+                result, offset = self._refused(part, event.refusal), None
+            else:
+                result, offset = self._append(part, call, index, grown, out, verified=verified)
+                verified = False
+            call.results[index] = result
+            if offset is not None:
+                call.waits_at(part.tp, index)
+                self.purgatory.also_waits(call, part.tp, offset)
+            elif not call.waiting:
+                self._answer(call, out)
+        return grown, {part.tp for _, _, part in batches}
+
+    def _judge_marker(
+        self, part: ProducePartition, marker: Marker, leader: LeaderReplica
+    ) -> tuple[ProduceResult, Offset | None] | None:
+        """What a marker comes to that is not appended (X11); None: append it."""
+        sent, producers = part.header.producer, leader.log.producers
+        assert sent is not None, "a marker names its producer"
+        known_epoch = producers.newest_epoch(sent.producer_id)
+        verdict, last = producers.transactions.judge(sent.producer_id, sent.producer_epoch, marker, known_epoch)
+        if verdict is MarkerVerdict.APPEND:
+            return None
+        if verdict is MarkerVerdict.KNOWN:
+            assert last is not None, "a copy of no marker"
+            # The first copy may still be lost with this leader, so this one is answered no sooner.
+            return self._appended(part, last.offset, Offset(last.offset + 1), Acks.ALL, leader)
+        return self._refused(part, _marker_refusal(verdict, sent, marker)), None
 
     def _appended(
         self, part: ProducePartition, base_offset: Offset, end: Offset, acks: Acks, leader: LeaderReplica
@@ -126,6 +270,9 @@ class ProduceServing:
             return None
         if limit == NOTHING:
             return not_for_clients(self._state.topic_names[part.tp.topic_id], _NOT_APPENDED)
+        if part.header.marker is not None:
+            # No setting may keep a transaction open for ever.
+            return None
         size = part.header.size_bytes
         message = f"batch size {size} is above the topic's max.message.bytes={limit}; send smaller batches"
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, _NOT_APPENDED)
@@ -179,9 +326,12 @@ class ProduceServing:
         state = self._state
         refusal = state.not_leader(tp) if tp in state.images else state.unknown(tp)
         indefinite = Refusal(refusal.code, refusal.message, _MAY_APPEAR)
-        for call in self.purgatory.waiting_in(tp):
-            call.refuse(tp, indefinite)
-            self._left(call, tp, out)
+        calls = self.purgatory.waiting_in(tp)
+        calls += [batch.call for batch in self._verification.resigned(tp)]
+        for call in calls:
+            if self.purgatory.holds(call) and tp in call.waiting:
+                call.refuse(tp, indefinite)
+                self._left(call, tp, out)
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Answer the calls that waited too long: appended, not yet committed."""
@@ -196,6 +346,23 @@ class ProduceServing:
     def _answer(self, call: ParkedProduce, out: list[Effect]) -> None:
         self.purgatory.release(call.request_id)
         out.append(AnswerProduce(call.request_id, tuple(call.results)))
+
+
+def _marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) -> Refusal:
+    """Why a marker is not appended (X11)."""
+    if verdict is MarkerVerdict.FENCED_COORDINATOR:
+        return Refusal(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"coordinator_epoch {marker.coordinator_epoch} is older than that of a marker of producer "
+            f"{sent.producer_id} here; a newer coordinator decides",
+            _NOT_APPENDED,
+        )
+    if verdict is MarkerVerdict.OLD_EPOCH:
+        why = "is older than one already seen"
+    else:
+        why = "is that of its open transaction, which only a marker of the next epoch ends"
+    message = f"producer_epoch {sent.producer_epoch} of producer {sent.producer_id} {why}"
+    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message, _NOT_APPENDED)
 
 
 def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:
@@ -231,9 +398,18 @@ def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:
 class ParkedProduce:
     """A produce call some of whose partitions are not yet acknowledged."""
 
-    __slots__ = ("acks", "deadline_ms", "request_id", "results", "size_bytes", "waiting")
+    __slots__ = (
+        "acks",
+        "deadline_ms",
+        "request_id",
+        "results",
+        "size_bytes",
+        "transactional_id",
+        "unverified",
+        "waiting",
+    )
 
-    def __init__(self, request_id: int, acks: Acks, deadline_ms: int) -> None:
+    def __init__(self, request_id: int, acks: Acks, deadline_ms: int, transactional_id: str | None = None) -> None:
         self.request_id = request_id
         self.acks = acks
         self.deadline_ms = deadline_ms
@@ -241,7 +417,20 @@ class ParkedProduce:
         self.results: list[ProduceResult] = []
         # Partition -> indexes of its slots in `results`.
         self.waiting: dict[TopicPartition, list[int]] = {}
+        # Slots whose batch is not appended, because its transaction may not include the partition.
+        self.unverified: frozenset[int] = _NO_SLOTS
+        self.transactional_id = transactional_id
         self.size_bytes = 0
+
+    def holds_unverified(self, tp: TopicPartition, index: int) -> None:
+        """The batch of slot ``index`` waits before its append."""
+        self.unverified |= {index}
+        self.waits_at(tp, index)
+
+    def takes_up(self, tp: TopicPartition, index: int) -> None:
+        """The batch of slot ``index``, the only one of its partition, is looked at again."""
+        self.unverified -= {index}
+        del self.waiting[tp]
 
     def waits_at(self, tp: TopicPartition, index: int) -> None:
         """The result in slot ``index`` is what will be answered once its offset is reached."""
@@ -251,7 +440,8 @@ class ParkedProduce:
         """Turn what still waits in this partition into a refusal."""
         for index in self.waiting.pop(tp, ()):
             result = self.results[index]
-            self.results[index] = ProduceResult(tp, result.base_offset, None, refusal, result.leader_hint)
+            said = Refusal(refusal.code, _UNVERIFIED, _NOT_APPENDED) if index in self.unverified else refusal
+            self.results[index] = ProduceResult(tp, result.base_offset, None, said, result.leader_hint)
 
 
 class Purgatory:
@@ -298,6 +488,14 @@ class Purgatory:
             if len(heap) > 64 and len(heap) > 4 * len(self._parked):
                 # The HW does not move and calls time out: forget those that have left. A sorted list is a heap.
                 heap[:] = sorted(entry for entry in heap if entry[2] in self._parked)
+
+    def holds(self, call: ParkedProduce) -> bool:
+        """Whether the call still waits."""
+        return self._parked.get(call.request_id) is call
+
+    def also_waits(self, call: ParkedProduce, tp: TopicPartition, offset: Offset) -> None:
+        """A parked call appended a batch in ``tp`` late, and waits for its end."""
+        heappush(self._by_offset.setdefault((tp, call.acks), []), (offset, next(self._tickets), call.request_id))
 
     def reached(self, tp: TopicPartition, acks: Acks, offset: Offset) -> list[ParkedProduce]:
         """The calls with ``acks`` that wait in ``tp`` for an offset <= ``offset``; they wait there no longer.

@@ -38,4 +38,10 @@ class ProducerSnapshotServing:
         if leader is None:
             return ProducerSnapshotAnswer(tp, refusal=state.not_leader(tp))
         start = leader.log.log_start_offset
-        return ProducerSnapshotAnswer(tp, start, leader.log.producers.rows_below(start, MOST_BATCHES))
+        producers = leader.log.producers
+        return ProducerSnapshotAnswer(
+            tp,
+            start,
+            producers.rows_below(start, MOST_BATCHES),
+            transactions=producers.transactions.state_below(start),
+        )

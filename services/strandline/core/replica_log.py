@@ -23,7 +23,15 @@ from strandline.core.epochs import EpochCache
 from strandline.core.events import LogOpened
 from strandline.core.producers import ProducerLedger
 from strandline.core.sizes import SizeLedger
-from strandline.core.types import BatchHeader, LeaderEpoch, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import (
+    NO_TRANSACTIONS,
+    BatchHeader,
+    LeaderEpoch,
+    Offset,
+    ProducerBatch,
+    TopicPartition,
+    TransactionState,
+)
 
 
 class DurablePoint:
@@ -129,7 +137,7 @@ class ReplicaLog:
         self.epochs = EpochCache(opened.epochs)
         # The last leader epoch in which this log led or passed the divergence check (M66).
         self.reconciled_epoch = opened.reconciled_epoch
-        self.producers = ProducerLedger(opened.producers)
+        self._begin_producers(opened.producers, opened.transactions)
         self.sizes = SizeLedger(opened.leo)
         self.assert_sane()
 
@@ -137,6 +145,16 @@ class ReplicaLog:
     def vote(self) -> Offset:
         """The LEO this replica may answer for: the durable one under ``fsync`` (M55)."""
         return self.durable.point if self.fsync else self.leo
+
+    @property
+    def lso(self) -> Offset:
+        """The last stable offset: every transaction below it is decided for good (X12). It never goes back while the
+        HW does not, because a transaction begins and ends at the LEO."""
+        transactions = self.producers.transactions
+        if not transactions.open and not transactions.ended:
+            return self.hw
+        first_unstable = transactions.first_unstable
+        return self.hw if first_unstable is None else min(self.hw, first_unstable)
 
     @property
     def is_settled(self) -> bool:
@@ -189,7 +207,7 @@ class ReplicaLog:
 
     def save_producers(self, out: list[Effect]) -> None:
         """Write down who produced what, as of now."""
-        out.append(SaveProducers(self.tp, self.leo, self.producers.rows()))
+        out.append(SaveProducers(self.tp, self.leo, self.producers.rows(), self.producers.transactions.state()))
 
     def _grew(self, header: BatchHeader, base_offset: Offset) -> None:
         self.leo = Offset(base_offset + header.record_count)
@@ -208,7 +226,13 @@ class ReplicaLog:
             self.cutting = True
         self._shrunk(min(offset, self.leo), out)
 
-    def truncated(self, leo: Offset, rows: tuple[ProducerBatch, ...], out: list[Effect]) -> None:
+    def truncated(
+        self,
+        leo: Offset,
+        rows: tuple[ProducerBatch, ...],
+        out: list[Effect],
+        transactions: TransactionState = NO_TRANSACTIONS,
+    ) -> None:
         """The cut was performed: take over the producer state that is left, and where the log really ends.
 
         That is lower than asked for if the offset lies within a batch of this log. It does when the leader's first
@@ -218,11 +242,16 @@ class ReplicaLog:
         self.cutting = False
         if leo < self.log_start_offset:
             # What is remembered of producers is of batches below the cut, which both logs have.
-            self.restart_at(self.log_start_offset, out, rows)
+            self.restart_at(self.log_start_offset, out, rows, transactions)
             return
-        self.producers = ProducerLedger(rows)
+        self._begin_producers(rows, transactions)
         if leo < self.leo:
             self._shrunk(leo, out)
+
+    def _begin_producers(self, rows: tuple[ProducerBatch, ...], transactions: TransactionState) -> None:
+        self.producers = ProducerLedger(rows, transactions)
+        self.producers.transactions.log_begins_at(self.log_start_offset)
+        self.producers.transactions.settled(self.committed)
 
     def _shrunk(self, leo: Offset, out: list[Effect]) -> None:
         if leo < self.leo:
@@ -236,17 +265,24 @@ class ReplicaLog:
             self._save_high_watermark(out)
         self.assert_sane()
 
-    def restart_at(self, offset: Offset, out: list[Effect], producers: tuple[ProducerBatch, ...] = ()) -> None:
+    def restart_at(
+        self,
+        offset: Offset,
+        out: list[Effect],
+        producers: tuple[ProducerBatch, ...] = (),
+        transactions: TransactionState = NO_TRANSACTIONS,
+    ) -> None:
         """Restart empty at the leader's higher log start (M30); this does not truncate committed records.
 
-        ``producers``: the state below ``offset``, without which the first batch of a producer, deleted before its
-        sender received the response, would be appended again by this replica as leader (C43).
+        ``producers``, ``transactions``: the state below ``offset``, without which the first batch of a producer,
+        deleted before its sender received the response, would be appended again by this replica as leader (C43), and
+        records of a transaction that began below it would be given although it was aborted (X15).
         """
-        out.append(RestartLog(self.tp, offset, producers))
+        out.append(RestartLog(self.tp, offset, producers, transactions))
         self.leo = self.log_start_offset = self.hw = self.committed = offset
         self.durable.restarted(offset)
         self.epochs.clear()
-        self.producers = ProducerLedger(producers)
+        self._begin_producers(producers, transactions)
         self.sizes = SizeLedger(offset)
         self._save_epochs(out)
         self._save_high_watermark(out)
@@ -258,6 +294,7 @@ class ReplicaLog:
         if target <= self.log_start_offset:
             return
         self.log_start_offset = target
+        self.producers.transactions.log_begins_at(target)
         out.append(AdvanceLogStart(self.tp, target))
         if self.epochs.truncate_from_start(target):
             self._save_epochs(out)
@@ -283,6 +320,8 @@ class ReplicaLog:
         self.knows_committed = True
         if self.hw > self.committed:
             self.committed = self.hw
+            if self.producers.transactions.ended:
+                self.producers.transactions.settled(self.hw)
 
     def expose_hw(self) -> Offset | None:
         """The HW a consumer of a follower is shown; None while it is below one that was shown before (I13)."""

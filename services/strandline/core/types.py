@@ -132,12 +132,27 @@ class Payload(Protocol):
         ...
 
 
+class Marker(NamedTuple):
+    """What a control batch of a transaction says; its producer stamp names whose transaction it ends (X11)."""
+
+    committed: bool
+    coordinator_epoch: int
+    """Leader epoch of the coordinator that decided."""
+
+
+TRANSACTIONAL_BIT = 0x10
+"""Attribute of a batch that is part of a transaction."""
+CONTROL_BIT = 0x20
+"""Attribute of a batch that holds no user's record."""
+OF_TRANSACTIONS = TRANSACTIONAL_BIT | CONTROL_BIT
+
+
 class BatchHeader(NamedTuple):
     """A record batch without its records, as `records.batch.parse_header` reads it.
 
     ``base_offset`` is the producer's own (0) and ``leader_epoch`` absent until a leader stamps them.
     ``size_bytes`` counts the whole batch, header included. A batch without a ``producer`` is not idempotent.
-    The core decides by the fields above ``attributes``; those from there on are for checks of the bytes.
+    The core decides by the fields up to ``attributes``, and by ``marker``; the others are for checks of the bytes.
     """
 
     base_offset: Offset
@@ -152,6 +167,8 @@ class BatchHeader(NamedTuple):
     base_timestamp_ms: int = -1
     crc: int = 0
     magic: int = 2
+    marker: Marker | None = None
+    """What the record of a control batch says; None for every other batch, and where only the header was read."""
 
     @property
     def stamped_epoch(self) -> LeaderEpoch:
@@ -176,3 +193,67 @@ class ProducerBatch(NamedTuple):
     last_offset: Offset
     """Inclusive, as in Kafka's snapshot files."""
     timestamp_ms: int
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that no marker has ended yet."""
+
+    producer_id: int
+    first_offset: Offset
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction whose marker is not known to be below the high watermark, so that it may be lost again."""
+
+    first_offset: Offset
+    marker_offset: Offset
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records no reader of committed ones may be given (Kafka: AbortedTxn)."""
+
+    producer_id: int
+    first_offset: Offset
+    marker_offset: Offset
+    """Its last offset, inclusive: where its marker lies."""
+    last_stable_offset: Offset
+    """Below it every transaction was decided when this one ended."""
+
+
+class LastMarker(NamedTuple):
+    """The newest marker of a producer: it fences the epochs below its own, and coordinators below its own."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    offset: Offset
+    timestamp_ms: int
+
+
+class TransactionState(NamedTuple):
+    """What a log makes of the transactions in it, up to some offset (X12)."""
+
+    open: tuple[OpenTransaction, ...] = ()
+    """By first offset."""
+    ended: tuple[EndedTransaction, ...] = ()
+    """By marker."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """By marker."""
+    markers: tuple[LastMarker, ...] = ()
+
+
+NO_TRANSACTIONS = TransactionState()
+
+
+class ActiveProducer(NamedTuple):
+    """What a log remembers of one producer (DescribeProducers)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    """None if it sent nothing in this epoch."""
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    """Of its last marker; None without one."""
+    open_since: Offset | None
+    """First offset of its open transaction; None without one."""

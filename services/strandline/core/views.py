@@ -1,4 +1,4 @@
-"""What can be asked to be seen of a data node: pictures for DescribePartitions and DescribeReplicas.
+"""What can be asked to be seen of a data node: for DescribePartitions, DescribeReplicas and DescribeProducers.
 
 It changes nothing.
 """
@@ -28,6 +28,8 @@ def partition_view(leader: LeaderReplica, now_ms: int) -> PartitionView:
         maximal_isr=tuple(sorted(leader.isr.maximal)),
         elr=image.elr,
         min_isr=image.min_isr,
+        last_stable_offset=log.lso,
+        oldest_open_producer_id=next(iter(log.producers.transactions.open), None),
         replicas=(_own_view(leader), *(_follower_view(leader, f, now_ms) for f in leader.progress.values())),
     )
 
@@ -76,4 +78,5 @@ def replica_view(state: NodeState, tp: TopicPartition) -> ReplicaStateView | Non
         leader=image.leader,
         leader_epoch=image.leader_epoch,
         epochs=tuple((e.epoch, e.start_offset) for e in log.epochs.entries),
+        last_stable_offset=log.lso,
     )

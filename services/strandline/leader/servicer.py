@@ -15,13 +15,15 @@ import grpc
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.events import DeleteRecordsAsked, EpochEndsAsked, FetchArrived, OffsetsAsked, ProducerSnapshotAsked
 from strandline.core.messages import DeletedPartition, LeaderHint, ProduceResult, Served, ServedPartition
-from strandline.core.types import TopicPartition
+from strandline.core.types import ActiveProducer, TopicPartition
 from strandline.leader.fetching import FetchPump
 from strandline.leader.producing import Context, ProducePump, take_produce
 from strandline.rpc.addressing import check_cluster
+from strandline.rpc.convert_active_producers import producers_response, read_described
 from strandline.rpc.convert_deletion import deletions_response, read_deletions
 from strandline.rpc.convert_describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
 from strandline.rpc.convert_fetch import fetch_topics, read_fetch
+from strandline.rpc.convert_markers import markers_response, read_markers
 from strandline.rpc.convert_offsets import (
     epoch_ends_response,
     offsets_response,
@@ -32,6 +34,7 @@ from strandline.rpc.convert_offsets import (
 from strandline.rpc.convert_produce import produce_topics
 from strandline.rpc.convert_producers import read_producer_question, write_producer_snapshot
 from strandline.runtime.aside import giving_way
+from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -105,6 +108,26 @@ class LeaderServicer:
         question = read_producer_question(request, self._host.topics)
         (answer,) = await self._driver.ask(lambda now, call: ProducerSnapshotAsked(now, call, question), tuple)
         return write_producer_snapshot(answer)
+
+    async def WriteTxnMarkers(self, request: pb.WriteTxnMarkersRequest, context: Context) -> pb.WriteTxnMarkersResponse:
+        """Ends transactions."""
+        asked = read_markers(request, self._host.topics, wall_ms())
+        results: tuple[ProduceResult, ...] = ()
+        if asked.parts:
+            results = await self._driver.ask(asked.arrives, tuple, len(asked.parts))
+            _refuse_if_throttled(results)
+        return markers_response(request, asked, results, self._host.topics)
+
+    async def DescribeProducers(
+        self, request: pb.DescribeProducersRequest, context: Context
+    ) -> pb.DescribeProducersResponse:
+        """Tells which producers logs remember."""
+        asked = read_described(request, self._host.topics)
+        found: dict[TopicPartition, Sequence[ActiveProducer] | Refusal] = {}
+        for tp in asked.parts:
+            producers = self._driver.core.describe_producers(tp)
+            found[tp] = self._not_led(tp).refusal if producers is None else producers
+        return producers_response(found, asked.unresolved, self._host.topics)
 
     async def DeleteRecords(self, request: pb.DeleteRecordsRequest, context: Context) -> pb.DeleteRecordsResponse:
         """Deletes the records below an offset."""

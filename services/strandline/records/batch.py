@@ -12,6 +12,8 @@ from typing import NamedTuple
 import crc32c
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.core.types import CONTROL_BIT as CONTROL_BIT
+from strandline.core.types import TRANSACTIONAL_BIT as TRANSACTIONAL_BIT
 from strandline.core.types import BatchHeader, LeaderEpoch, Offset, ProducerStamp
 
 Buffer = bytes | bytearray | memoryview
@@ -29,8 +31,6 @@ UNPACKED_RECORDS = 1 << 17
 MAGIC = 2
 
 COMPRESSION_MASK = 0x07
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
 _MAX_COMPRESSION = 4
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -103,6 +103,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             base_timestamp_ms,
             crc,
             magic,
+            None,
         ),
     )
 
@@ -164,8 +165,8 @@ def check_batch(view: memoryview) -> BatchHeader:
     """Check one whole batch from a producer; ``view`` was cut by its length prefix.
 
     Raises:
-        Refused: CORRUPT_MESSAGE for magic or CRC; INVALID_RECORD for counts, control or transactional bit,
-            codec or producer fields; INVALID_TIMESTAMP (Kafka: LogValidator).
+        Refused: CORRUPT_MESSAGE for magic or CRC; INVALID_RECORD for counts, control bit, codec, producer fields, or
+            a transactional bit without a producer; INVALID_TIMESTAMP (Kafka: LogValidator).
     """
     header = parse_header(view)
     _check_integrity(view, header)
@@ -277,8 +278,10 @@ def _check_counts(header: BatchHeader) -> None:
 def _check_attributes(header: BatchHeader) -> None:
     if header.attributes & CONTROL_BIT:
         raise _refuse(ErrorCode.INVALID_RECORD, "control bit is set; clients must not write control batches")
-    if header.attributes & TRANSACTIONAL_BIT:
-        raise _refuse(ErrorCode.INVALID_RECORD, "transactional bit is set; transactions are not offered, clear it")
+    if header.attributes & TRANSACTIONAL_BIT and header.producer is None:
+        raise _refuse(
+            ErrorCode.INVALID_RECORD, "transactional bit is set without a producer; initialize one, or clear it"
+        )
     if codec_of(header) > _MAX_COMPRESSION:
         raise _refuse(
             ErrorCode.INVALID_RECORD,

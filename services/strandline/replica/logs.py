@@ -14,11 +14,19 @@ from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MAX_TIMESTAMP, MetadataImage, OffsetAnswer, TopicImage
 from strandline.core.offset_serving import settled
-from strandline.core.types import EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import (
+    NO_TRANSACTIONS,
+    EpochEntry,
+    LeaderEpoch,
+    Offset,
+    ProducerBatch,
+    TopicPartition,
+    TransactionState,
+)
 from strandline.rpc.metadata_bytes import ImageWriter, image_from_bytes
 from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
-from strandline.runtime.ports import Chunk, Opened
+from strandline.runtime.ports import Chunk, Cut, Opened
 from strandline.storage.checkpoint import CheckpointDamaged, read_topic_id
 from strandline.storage.directory import DataDirectory, OpenedLog
 from strandline.storage.disk import FlushToken, StorageDamaged
@@ -146,14 +154,16 @@ class DirectoryLogs:
         log, recovery = self._logs[tp], self._found.pop(tp).recovery
         high_watermark = self.directory.checkpoints.high_watermarks.get(log.name) or Offset(0)
         reconciled = self.directory.checkpoints.reconciled_epochs.get(log.name)
+        producers = log.producers()
         return Opened(
             log.log_start_offset,
             log.leo,
             high_watermark,
             recovery.epochs,
-            log.producer_rows(),
+            producers.rows(),
             None if reconciled is None else LeaderEpoch(reconciled),
             recovery.was_clean,
+            producers.transactions.state(),
         )
 
     def _close_predecessor(self, tp: TopicPartition, topic: str) -> None:
@@ -181,19 +191,24 @@ class DirectoryLogs:
         """Write the leader's bytes; returns whether they began a new segment."""
         return self._logs[effect.tp].append_replicated(_view(effect.payload), effect.batches)
 
-    def truncate(
-        self, tp: TopicPartition, offset: Offset, *, durable: bool
-    ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
+    def truncate(self, tp: TopicPartition, offset: Offset, *, durable: bool) -> Cut:
         """Cut a log; returns its LEO and the producer state of what is left."""
         self._last_read = None
         log = self._logs[tp]
         leo = log.truncate_to(offset, durable=durable)
-        return leo, log.producer_rows()
+        producers = log.producers()
+        return Cut(leo, producers.rows(), producers.transactions.state())
 
-    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+    def restart(
+        self,
+        tp: TopicPartition,
+        offset: Offset,
+        producers: Sequence[ProducerBatch],
+        transactions: TransactionState = NO_TRANSACTIONS,
+    ) -> None:
         """Throw a log's records away and begin at ``offset``, with the producer state below it."""
         self._last_read = None
-        self._logs[tp].truncate_fully_and_start_at(offset, producers)
+        self._logs[tp].truncate_fully_and_start_at(offset, producers, transactions)
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""
@@ -230,9 +245,11 @@ class DirectoryLogs:
         self.directory.checkpoints.save(checkpoint)
         self.saves_wait = True
 
-    def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
+    def save_producers(
+        self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch], transactions: TransactionState
+    ) -> None:
         """Write the producer state."""
-        self._logs[tp].save_producers(offset, rows)
+        self._logs[tp].save_producers(offset, rows, transactions)
 
     def save_metadata(self, image: MetadataImage) -> None:
         """Keep the newest metadata."""

@@ -105,6 +105,9 @@ def _write_lead(row: leader_service_pb2.DescribedPartition, item: DescribedLead)
     row.log_end_offset, row.durable_log_end_offset = view.leo, view.durable_leo
     row.high_watermark, row.log_start_offset = view.high_watermark, view.log_start_offset
     row.epoch_start_offset = view.epoch_start_offset
+    row.last_stable_offset = view.last_stable_offset
+    if view.oldest_open_producer_id is not None:
+        row.oldest_open_producer_id = view.oldest_open_producer_id
     row.log_size_bytes = item.size_bytes
     row.isr.extend(view.isr)
     row.maximal_isr.extend(view.maximal_isr)
@@ -169,6 +172,7 @@ def _write_self(row: follower_service_pb2.DescribedReplica, item: DescribedSelf)
     if view.leader is not None:
         row.leader_id = view.leader
     row.leader_epoch = view.leader_epoch
+    row.last_stable_offset = view.last_stable_offset
     for epoch, start in view.epochs:
         row.epoch_entries.add(epoch=epoch, start_offset=start)
 

@@ -22,7 +22,8 @@ from strandline.core.messages import (
     ServedPartition,
 )
 from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, Offset, TopicPartition
-from strandline.records.batch import check_replicated
+from strandline.records.batch import CONTROL_BIT, check_replicated
+from strandline.records.control import with_marker
 from strandline.rpc.addressing import (
     Asked,
     Topics,
@@ -36,7 +37,7 @@ from strandline.rpc.addressing import (
     write_replica,
 )
 from strandline.rpc.convert_errors import read_error, wants_leader, write_error, write_leader
-from strandline.rpc.convert_records import Decoded, Pace, decode_records
+from strandline.rpc.convert_records import Decoded, FetchedBatches, Pace, decode_records
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 
 DEFAULT_REPLICA_WAIT_MS = 500
@@ -67,7 +68,8 @@ class FetchAsked(NamedTuple):
     def decoded(self, served: Iterable[ServedPartition], pace: Pace) -> dict[TopicPartition, Decoded]:
         """The records that were read, as messages, for a caller that asked for that. It may run in any thread."""
         assert self.starts is not None, "the caller wants batches"
-        return decode_records([(part.result.tp, bytes_of(part)) for part in served], self.starts, pace)
+        fetched = [FetchedBatches(part.result.tp, bytes_of(part), part.result.aborted) for part in served]
+        return decode_records(fetched, self.starts, pace)
 
 
 def bytes_of(part: ServedPartition) -> bytes:
@@ -100,6 +102,7 @@ def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
         _wait_ms(message, replica),
         max(message.min_bytes, 0) if message.HasField("min_bytes") else 1,
         _capped(message.max_bytes) if message.HasField("max_bytes") else DEFAULT_MAX_BYTES,
+        replica is None and message.isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED,
     )
     starts = {part.tp: part.fetch_offset for part in asked.parts} if message.decode else None
     return FetchAsked(request, asked.unresolved, starts)
@@ -155,9 +158,11 @@ def fetch_topics(
             if decoded is None:
                 row.records = bytes_of(part)
             elif part.payload:
-                records, refusal = decoded[part.result.tp]
+                records, refusal, next_offset = decoded[part.result.tp]
                 row.simple_records.extend(records)
                 write_error(row, refusal)
+                if next_offset is not None:
+                    row.next_offset = next_offset
         answers.append(answer)
     for (name, topic_id), vain in unresolved_by_topic(unresolved):
         answer = partition_pb2.FetchTopicResponse(topic=name, topic_id=topic_id)
@@ -181,13 +186,17 @@ def _write_row(row: partition_pb2.FetchPartitionResponse, result: FetchResult, t
         if result.leader_hint is not None and wants_leader(result.refusal):
             write_leader(row.current_leader, result.leader_hint, topics)
     if result.high_watermark is not None:
-        row.high_watermark = row.last_stable_offset = result.high_watermark
+        row.high_watermark = result.high_watermark
+        stable = result.last_stable_offset
+        row.last_stable_offset = result.high_watermark if stable is None else stable
     if result.log_start_offset is not None:
         row.log_start_offset = result.log_start_offset
     if result.diverging is not None:
         row.diverging_epoch.epoch, row.diverging_epoch.end_offset = result.diverging
     if result.barrier is not None:
         row.barrier = result.barrier
+    for transaction in result.aborted:
+        row.aborted_transactions.add(producer_id=transaction.producer_id, first_offset=transaction.first_offset)
 
 
 def fetch_stream_message(
@@ -248,7 +257,10 @@ def _read_answer(tp: TopicPartition, row: partition_pb2.FetchPartitionResponse) 
     corrupt = None
     if payload:
         try:
-            batches = [batch.header for batch in check_replicated(payload)]
+            batches = [
+                with_marker(header, view) if header.attributes & CONTROL_BIT else header
+                for header, view in check_replicated(payload)
+            ]
         except Refused as error:
             corrupt, payload = str(error.refusal), memoryview(b"")
     diverging = None

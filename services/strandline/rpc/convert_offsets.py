@@ -31,6 +31,7 @@ from strandline.rpc.addressing import (
 )
 from strandline.rpc.convert_errors import read_error, write_error
 from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1.partition_pb2 import ISOLATION_LEVEL_READ_COMMITTED
 
 
 def read_asker(message: pb.OffsetForLeaderEpochRequest | pb.ListOffsetsRequest, topics: Topics) -> ReplicaState | None:
@@ -82,6 +83,7 @@ def read_offset_questions(message: pb.ListOffsetsRequest, topics: Topics) -> Ask
             tp,
             partition.timestamp if partition.HasField("timestamp") else LATEST,
             LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
+            message.isolation_level == ISOLATION_LEVEL_READ_COMMITTED,
         )
 
     asked = [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics]
@@ -164,10 +166,16 @@ def _read_end(row: pb.OffsetForLeaderPartitionResult) -> EpochEnd | None:
 
 
 def list_offsets_request(
-    questions: Iterable[OffsetQuestion], *, cluster_id: str | None, replica: ReplicaState | None
+    questions: Iterable[OffsetQuestion],
+    *,
+    cluster_id: str | None,
+    replica: ReplicaState | None,
+    read_committed: bool = False,
 ) -> pb.ListOffsetsRequest:
-    """ListOffsets by topic ids."""
+    """ListOffsets by topic ids. ``read_committed`` is asked of the request as a whole."""
     request = pb.ListOffsetsRequest(cluster_id=cluster_id)
+    if read_committed:
+        request.isolation_level = ISOLATION_LEVEL_READ_COMMITTED
     if replica is not None:
         write_replica(request.replica_state, replica)
     for topic_id, parts in by_topic(questions, lambda question: question.tp):

@@ -53,10 +53,13 @@ class ProduceAsked(NamedTuple):
     unresolved: tuple[Unresolved, ...]
     size_bytes: int = 0
     """The whole message, if it carries more than batches that are appended; it stays in memory while its call waits."""
+    transactional_id: str | None = None
 
     def arrives(self, now_ms: int, request_id: int) -> ProduceArrived:
         """The core's event; ``now_ms`` is monotonic."""
-        return ProduceArrived(now_ms, request_id, self.acks, self.timeout_ms, self.parts, self.size_bytes)
+        return ProduceArrived(
+            now_ms, request_id, self.acks, self.timeout_ms, self.parts, self.size_bytes, self.transactional_id
+        )
 
 
 def holds_single_records(message: ProduceMessage) -> bool:
@@ -99,6 +102,7 @@ def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = N
         asked.parts,
         asked.unresolved,
         _size_beyond_batches(message, asked, now_ms),
+        message.transactional_id if message.HasField("transactional_id") else None,
     )
 
 

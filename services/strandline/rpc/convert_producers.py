@@ -7,7 +7,15 @@ here.
 from __future__ import annotations
 
 from strandline.core.messages import ProducerSnapshotAnswer, ProducerSnapshotQuestion, ReplicaState
-from strandline.core.types import LeaderEpoch, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import (
+    LastMarker,
+    LeaderEpoch,
+    Offset,
+    OpenTransaction,
+    ProducerBatch,
+    TopicPartition,
+    TransactionState,
+)
 from strandline.rpc.addressing import Topics, check_cluster, invalid, write_replica
 from strandline.rpc.convert_errors import read_error, write_error
 from strandline.v1 import leader_service_pb2 as pb
@@ -36,6 +44,10 @@ def write_producer_snapshot(answer: ProducerSnapshotAnswer) -> pb.FetchProducerS
     write_error(response, answer.refusal)
     for row in answer.producers:
         response.batches.add(**row._asdict())
+    for transaction in answer.transactions.open:
+        response.open_transactions.add(**transaction._asdict())
+    for marker in answer.transactions.markers:
+        response.markers.add(**marker._asdict())
     return response
 
 
@@ -71,4 +83,19 @@ def read_producer_snapshot(response: pb.FetchProducerSnapshotResponse, tp: Topic
             for row in response.batches
         ),
         read_error(response),
+        TransactionState(
+            open=tuple(
+                OpenTransaction(row.producer_id, Offset(row.first_offset)) for row in response.open_transactions
+            ),
+            markers=tuple(
+                LastMarker(
+                    row.producer_id,
+                    row.producer_epoch,
+                    row.coordinator_epoch,
+                    Offset(row.offset),
+                    row.timestamp_ms,
+                )
+                for row in response.markers
+            ),
+        ),
     )

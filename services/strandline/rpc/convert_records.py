@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.types import BatchHeader, Offset, TopicPartition
+from strandline.core.types import AbortedTransaction, BatchHeader, Offset, TopicPartition
 from strandline.records.batch import UNPACKED_RECORDS, split_batches
+from strandline.records.committed import committed
 from strandline.v1 import record_pb2
 
 if TYPE_CHECKING:
@@ -35,6 +36,16 @@ class Decoded(NamedTuple):
 
     records: Sequence[record_pb2.SimpleRecord]
     refusal: Refusal | None = None
+    next_offset: Offset | None = None
+    """Behind the last batch that was taken apart or left out; None with a refusal."""
+
+
+class FetchedBatches(NamedTuple):
+    """One partition's batches, and what of them a reader of committed records is not given."""
+
+    tp: TopicPartition
+    payload: bytes
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 def encode_records(messages: Iterable[record_pb2.SimpleRecord], now_ms: int) -> bytes:
@@ -58,14 +69,15 @@ def encode_records(messages: Iterable[record_pb2.SimpleRecord], now_ms: int) -> 
 
 
 def decode_records(
-    payloads: Iterable[tuple[TopicPartition, bytes]], starts: Mapping[TopicPartition, Offset], pace: Pace = iter
+    fetched: Iterable[FetchedBatches], starts: Mapping[TopicPartition, Offset], pace: Pace = iter
 ) -> dict[TopicPartition, Decoded]:
-    """Records of fetched batches, of each partition from its start on, as many as one answer may hold.
+    """Records of fetched batches, of each partition from its start on, as many as one answer may hold. Markers and what
+    was aborted are left out.
 
     It may run in any thread.
     """
     decoder = _Decoder(pace)
-    return {tp: decoder.partition(payload, starts[tp]) for tp, payload in payloads if payload}
+    return {one.tp: decoder.partition(one, starts[one.tp]) for one in fetched if one.payload}
 
 
 class _Decoder:
@@ -77,11 +89,15 @@ class _Decoder:
         self._left_bytes = MOST_BYTES
         self._left_failures = _MOST_FAILURES
 
-    def partition(self, payload: bytes, start: Offset) -> Decoded:
+    def partition(self, fetched: FetchedBatches, start: Offset) -> Decoded:
         """The records of one partition, or why its first batch cannot be decoded."""
         found: list[record_pb2.SimpleRecord] = []
-        for header, view in split_batches(payload):
+        batches = split_batches(fetched.payload)
+        end = batches[-1].header.next_offset
+        given = committed(batches, [(t.producer_id, t.first_offset) for t in fetched.aborted])
+        for header, view in given if fetched.aborted else batches:
             if self._left_records < header.record_count <= UNPACKED_RECORDS or not self._left_failures:
+                end = header.base_offset
                 break
             is_fresh = self._left_bytes == MOST_BYTES
             try:
@@ -90,9 +106,10 @@ class _Decoder:
                 self._left_failures -= 1
                 # For a batch that found less room than an answer has, the next answer may have enough.
                 if found or (error.refusal.code is ErrorCode.MESSAGE_TOO_LARGE and not is_fresh):
+                    end = header.base_offset
                     break
                 return Decoded((), _unreadable(header, error.refusal))
-        return Decoded(found)
+        return Decoded(found, next_offset=max(start, end))
 
     def _batch(self, header: BatchHeader, view: memoryview, start: Offset) -> list[record_pb2.SimpleRecord]:
         from strandline.records.codec import iterate_batch

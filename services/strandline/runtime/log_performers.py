@@ -39,7 +39,9 @@ class LogPerformers:
             want.Append: self._append,
             want.AppendReplicated: self._append_replicated,
             want.Truncate: self._truncate,
-            want.RestartLog: lambda effect: logs.restart(effect.tp, effect.offset, effect.producers),
+            want.RestartLog: lambda effect: logs.restart(
+                effect.tp, effect.offset, effect.producers, effect.transactions
+            ),
             want.AdvanceLogStart: logs.advance_log_start,
             want.ApplyRetention: self._apply_retention,
             want.SaveEpochs: lambda effect: logs.save_epochs(effect.tp, effect.entries),
@@ -47,7 +49,9 @@ class LogPerformers:
                 effect.high_watermarks, durable=effect.durable
             ),
             want.SaveReconciledEpochs: lambda effect: logs.save_reconciled_epochs(effect.epochs),
-            want.SaveProducers: lambda effect: logs.save_producers(effect.tp, effect.offset, effect.rows),
+            want.SaveProducers: lambda effect: logs.save_producers(
+                effect.tp, effect.offset, effect.rows, effect.transactions
+            ),
             want.NoteDurable: lambda effect: logs.note_durable(effect.tp, effect.offset),
             want.SaveMetadata: lambda effect: logs.save_metadata(effect.image),
         }
@@ -63,8 +67,9 @@ class LogPerformers:
         return LogRolled(self._clock(), effect.tp) if self._logs.append_replicated(effect) else None
 
     def _truncate(self, effect: want.Truncate) -> Event:
-        leo, producers = self._logs.truncate(effect.tp, effect.offset, durable=effect.durable)
-        return LogTruncated(self._clock(), effect.tp, leo, producers)
+        return LogTruncated(
+            self._clock(), effect.tp, *self._logs.truncate(effect.tp, effect.offset, durable=effect.durable)
+        )
 
     def _apply_retention(self, effect: want.ApplyRetention) -> Event | None:
         offset = self._logs.expired(effect.tp, effect.high_watermark)
@@ -83,8 +88,15 @@ class LogPerformers:
                     chunk = self._logs.read(result.tp, start, end, min(limit, room_bytes), at_least_one=is_first)
                     payload, start = chunk.payload, chunk.end
                 ends.append((result.tp, start))
+                if result.aborted:
+                    result = _aborted_below(result, start)
                 is_first = is_first and not payload
                 room_bytes -= len(payload)
                 size_bytes += len(payload)
             partitions.append(ServedPartition(result, payload))
         return Found(partitions, ends, size_bytes)
+
+
+def _aborted_below(result: FetchResult, end: Offset) -> FetchResult:
+    """The answer with those aborted transactions alone that begin in what was read, up to ``end``."""
+    return result._replace(aborted=tuple(t for t in result.aborted if t.first_offset < end))

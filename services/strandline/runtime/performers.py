@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strandline.core import effects as want
-from strandline.core.events import Event, FetchServed
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.events import AddPartitionsAnswered, Event, FetchServed
 from strandline.core.messages import MetadataImage, Served
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock
@@ -17,6 +18,13 @@ from strandline.runtime.flusher import Flusher
 from strandline.runtime.log_performers import LogPerformers, Perform
 from strandline.runtime.ports import Logs, Peers, Reporter
 from strandline.runtime.saving import behind_saves
+
+_NO_COORDINATORS = Refusal(
+    ErrorCode.UNSUPPORTED_VERSION,
+    "transactions are not offered: no node of this release coordinates them; clear the transactional bit",
+    Outcome.NOT_APPENDED,
+)
+"""What every question to the coordinator of a transaction is answered."""
 
 
 class Halted(Exception):
@@ -62,6 +70,7 @@ class Performers:
             want.SendEpochEnds: peers.send_epoch_ends,
             want.SendListOffsets: peers.send_list_offsets,
             want.SendProducerSnapshot: peers.send_producer_snapshot,
+            want.SendAddPartitions: self._refuse_transaction,
             want.SendAlterPartition: alter_partition,
             want.SendReplicaLogs: report_logs,
             want.RefreshMetadata: lambda _: refresh(),
@@ -77,6 +86,9 @@ class Performers:
             want.Halt: self._halt,
         }
         self.table = behind_saves(table, logs)
+
+    def _refuse_transaction(self, effect: want.SendAddPartitions) -> Event:
+        return AddPartitionsAnswered(self._clock(), effect.correlation_id, _NO_COORDINATORS)
 
     def _answer_fetch(self, effect: want.AnswerFetch) -> Event | None:
         room_bytes = self._calls.room_bytes(effect.request_id, effect.max_bytes)

@@ -42,6 +42,8 @@ from strandline.core.messages import (
     ReportReplicaLogs,
 )
 from strandline.core.types import (
+    NO_TRANSACTIONS,
+    ActiveProducer,
     EpochEntry,
     LeaderEpoch,
     NodeEpoch,
@@ -50,6 +52,7 @@ from strandline.core.types import (
     Payload,
     ProducerBatch,
     TopicPartition,
+    TransactionState,
 )
 
 
@@ -89,6 +92,10 @@ class Core(Steps, Protocol):
         """A replica as it sees itself."""
         ...
 
+    def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
+        """What a led log remembers of producers; None if this node does not lead it."""
+        ...
+
 
 class Opened(NamedTuple):
     """What opening a log found; everything in it is durable."""
@@ -100,6 +107,15 @@ class Opened(NamedTuple):
     producers: tuple[ProducerBatch, ...]
     reconciled_epoch: LeaderEpoch | None = None
     stopped_cleanly: bool = False
+    transactions: TransactionState = NO_TRANSACTIONS
+
+
+class Cut(NamedTuple):
+    """What is left of a log that was cut."""
+
+    leo: Offset
+    producers: tuple[ProducerBatch, ...]
+    transactions: TransactionState = NO_TRANSACTIONS
 
 
 class Chunk(NamedTuple):
@@ -154,13 +170,17 @@ class Logs(Protocol):
         """Write the leader's bytes; returns whether they began a new segment."""
         ...
 
-    def truncate(
-        self, tp: TopicPartition, offset: Offset, *, durable: bool
-    ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
+    def truncate(self, tp: TopicPartition, offset: Offset, *, durable: bool) -> Cut:
         """Cut a log; returns its LEO and the producer state of what is left."""
         ...
 
-    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+    def restart(
+        self,
+        tp: TopicPartition,
+        offset: Offset,
+        producers: Sequence[ProducerBatch],
+        transactions: TransactionState = NO_TRANSACTIONS,
+    ) -> None:
         """Throw a log's records away and begin at ``offset``, with the producer state below it; durable together."""
         ...
 
@@ -184,7 +204,9 @@ class Logs(Protocol):
         """Save with which leader epochs these logs agree."""
         ...
 
-    def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
+    def save_producers(
+        self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch], transactions: TransactionState
+    ) -> None:
         """Write the producer state."""
         ...
 

@@ -13,7 +13,16 @@ from functools import partial
 
 from strandline.core.messages import MetadataImage
 from strandline.core.producers import ProducerLedger
-from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
+from strandline.core.types import (
+    NO_TRANSACTIONS,
+    BatchHeader,
+    EpochEntry,
+    LeaderEpoch,
+    Offset,
+    ProducerBatch,
+    TopicPartition,
+    TransactionState,
+)
 from strandline.sim.draws import Draw, mix2
 
 HashBelow = Callable[[int], int]
@@ -35,7 +44,8 @@ class LogFile:
 
     __slots__ = (
         "ends", "epochs", "flushing", "hashes", "headers", "hw_cached", "hw_durable", "log_start", "producers_below",
-        "reconciled", "recovery_point", "recovery_point_durable", "root", "root_hash", "starts", "synced", "values",
+        "reconciled", "recovery_point", "recovery_point_durable", "root", "root_hash", "starts", "synced",
+        "transactions_below", "values",
     )  # fmt: skip
 
     def __init__(self, root: int = 0, root_hash: int = 0) -> None:
@@ -51,6 +61,7 @@ class LogFile:
         self.log_start = root
         # What was remembered of producers below the root when the log began there.
         self.producers_below: tuple[ProducerBatch, ...] = ()
+        self.transactions_below = NO_TRANSACTIONS
         self.synced = root
         # What the commit under way will cover; None if none is.
         self.flushing: int | None = None
@@ -109,9 +120,15 @@ class LogFile:
         if self.flushing is not None:
             self.flushing = min(self.flushing, self.leo)
 
-    def restart(self, offset: int, root_hash: int, producers: tuple[ProducerBatch, ...] = ()) -> None:
+    def restart(
+        self,
+        offset: int,
+        root_hash: int,
+        producers: tuple[ProducerBatch, ...] = (),
+        transactions: TransactionState = NO_TRANSACTIONS,
+    ) -> None:
         """Throw everything away and begin at ``offset``, durably, with the producer state below it."""
-        self.producers_below = producers
+        self.producers_below, self.transactions_below = producers, transactions
         del self.starts[:], self.ends[:], self.headers[:], self.values[:], self.hashes[:]
         self.root = self.log_start = self.synced = offset
         self.root_hash, self.epochs = root_hash, ()
@@ -129,12 +146,12 @@ class LogFile:
         assert self.flushing is not None
         self.synced, self.flushing = max(self.synced, self.flushing), None
 
-    def producers(self) -> tuple[ProducerBatch, ...]:
-        """The last batches of every idempotent producer, folded from the log (M61)."""
-        ledger = ProducerLedger(self.producers_below)
+    def producers(self) -> ProducerLedger:
+        """What the log remembers of producers and their transactions, folded from it (M61, X12)."""
+        ledger = ProducerLedger(self.producers_below, self.transactions_below)
         for header in self.headers:
             ledger.observe(header, header.base_offset)
-        return ledger.rows()
+        return ledger
 
     def lose_power(self, draw: Draw) -> int:
         """Keep what was synced and some prefix of what was not. Returns how many records were lost."""
@@ -151,7 +168,15 @@ class LogFile:
         twin = LogFile(self.root, self.root_hash)
         for name in ("starts", "ends", "headers", "values", "hashes"):
             setattr(twin, name, list(getattr(self, name)))
-        for name in ("log_start", "epochs", "hw_cached", "recovery_point", "reconciled", "producers_below"):
+        for name in (
+            "log_start",
+            "epochs",
+            "hw_cached",
+            "recovery_point",
+            "reconciled",
+            "producers_below",
+            "transactions_below",
+        ):
             setattr(twin, name, getattr(self, name))
         twin.synced, twin.hw_durable, twin.recovery_point_durable = twin.leo, twin.hw_cached, twin.recovery_point
         return twin
@@ -176,7 +201,7 @@ class LogFile:
         missed = leo < self.recovery_point or leo < self.hw_cached
         if leo < self.log_start:
             # What is left was deleted; the log starts again, empty, where it said that it begins.
-            self.restart(self.log_start, hash_below(self.log_start), self.producers_below)
+            self.restart(self.log_start, hash_below(self.log_start), self.producers_below, self.transactions_below)
         self.epochs = self._believed_epochs()
         self.synced = self.leo
         # Lowered once the loss is marked: the next start must not report it again.

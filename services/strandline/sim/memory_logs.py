@@ -14,8 +14,17 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
 from strandline.core.messages import FetchedPartition, MetadataImage, OffsetAnswer, ServedPartition
-from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, ProducerBatch, TopicPartition
-from strandline.runtime.ports import Chunk, Opened
+from strandline.core.types import (
+    NO_TRANSACTIONS,
+    BatchHeader,
+    EpochEntry,
+    LeaderEpoch,
+    Offset,
+    ProducerBatch,
+    TopicPartition,
+    TransactionState,
+)
+from strandline.runtime.ports import Chunk, Cut, Opened
 from strandline.sim.disk import Disk, LogFile
 
 
@@ -142,7 +151,16 @@ class MemoryLogs:
             self._undo.append(partial(self.disk.logs.__delitem__, tp))
         self._looks.opened(tp)
         start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
-        return Opened(start, leo, hw, log.epochs, log.producers(), log.reconciled)
+        producers = log.producers()
+        return Opened(
+            start,
+            leo,
+            hw,
+            log.epochs,
+            producers.rows(),
+            log.reconciled,
+            transactions=producers.transactions.state(),
+        )
 
     def delete(self, tp: TopicPartition) -> None:
         """Remove a log for good."""
@@ -169,20 +187,25 @@ class MemoryLogs:
         self._looks.appended(effect.tp, log, first)
         return False
 
-    def truncate(
-        self, tp: TopicPartition, offset: Offset, *, durable: bool
-    ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
+    def truncate(self, tp: TopicPartition, offset: Offset, *, durable: bool) -> Cut:
         """Cut a log; returns its LEO and the producer state of what is left."""
         self.sync_saves()
         log = self.disk.logs[tp]
         self._looks.truncating(tp, log, log.border_below(offset))
         log.cut(offset)
-        return Offset(log.leo), log.producers()
+        producers = log.producers()
+        return Cut(Offset(log.leo), producers.rows(), producers.transactions.state())
 
-    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+    def restart(
+        self,
+        tp: TopicPartition,
+        offset: Offset,
+        producers: Sequence[ProducerBatch],
+        transactions: TransactionState = NO_TRANSACTIONS,
+    ) -> None:
         """Throw a log's records away and begin at ``offset``, with the producer state below it."""
         self.sync_saves()
-        self.disk.logs[tp].restart(offset, self._looks.restarting(tp, offset), tuple(producers))
+        self.disk.logs[tp].restart(offset, self._looks.restarting(tp, offset), tuple(producers), transactions)
 
     def advance_log_start(self, effect: AdvanceLogStart) -> None:
         """Move a log's start up."""
@@ -216,7 +239,9 @@ class MemoryLogs:
         for tp, epoch in epochs.items():
             self._save(self.disk.logs[tp], "reconciled", epoch)
 
-    def save_producers(self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
+    def save_producers(
+        self, tp: TopicPartition, offset: Offset, rows: Sequence[ProducerBatch], transactions: TransactionState
+    ) -> None:
         """Nothing: recovery folds them from the batches (M61)."""
 
     def save_metadata(self, image: MetadataImage) -> None:

@@ -29,7 +29,7 @@ from strandline.core.messages import (
     Served,
 )
 from strandline.core.position_proof import newest_in
-from strandline.core.types import Acks, NodeId, Offset, TopicPartition
+from strandline.core.types import Acks, ActiveProducer, NodeId, Offset, TopicPartition
 from strandline.follower.tasks import LeaderLinks
 from strandline.runtime.clock import Clocks
 from strandline.runtime.coordinating import Coordinating
@@ -468,6 +468,10 @@ class _CountedCore:
     def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
         """A replica as it sees itself."""
         return self._core.describe_replica(tp)
+
+    def describe_producers(self, tp: TopicPartition) -> tuple[ActiveProducer, ...] | None:
+        """What a led log remembers of producers."""
+        return self._core.describe_producers(tp)
 
 
 class _LogLooks:

@@ -12,12 +12,22 @@ from pathlib import Path
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.producers import ProducerLedger
-from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, ProducerBatch
+from strandline.core.types import (
+    CONTROL_BIT,
+    NO_TRANSACTIONS,
+    BatchHeader,
+    EpochEntry,
+    LeaderEpoch,
+    Offset,
+    ProducerBatch,
+    TransactionState,
+)
 from strandline.records.batch import STAMP_BYTES, Batch, check_replicated, stamp_prefix
+from strandline.records.control import with_marker
 from strandline.storage.chain import FoundBatch, SegmentChain
 from strandline.storage.checkpoint import CheckpointDamaged
 from strandline.storage.checkpoints import Checkpoints
-from strandline.storage.disk import FlushToken, sync_directory
+from strandline.storage.disk import FlushToken, StorageDamaged, sync_directory
 from strandline.storage.layout import (
     log_name,
     make_directory,
@@ -335,7 +345,12 @@ class Log:
         return leo
 
     def truncate_fully_and_start_at(
-        self, offset: Offset, producers: Sequence[ProducerBatch] = (), *, durable: bool | None = None
+        self,
+        offset: Offset,
+        producers: Sequence[ProducerBatch] = (),
+        transactions: TransactionState = NO_TRANSACTIONS,
+        *,
+        durable: bool | None = None,
     ) -> Offset:
         """Throw every record away and begin, empty, at ``offset`` (M30), with the producer state below it (C43).
 
@@ -345,12 +360,13 @@ class Log:
             StorageFailed: the disk failed.
         """
         durable = self.settings.durable if durable is None else durable
-        if producers:
-            begin_with_snapshot(self.directory, offset, producers, durable=durable)
+        has_state = bool(producers) or transactions != NO_TRANSACTIONS
+        if has_state:
+            begin_with_snapshot(self.directory, offset, producers, transactions, durable=durable)
         self.checkpoints.lower(self.name, offset, durable=durable)
         self._save_log_start(offset, durable=durable)
         self.checkpoints.settle()
-        drop_snapshots_except(self.directory, offset if producers else None)
+        drop_snapshots_except(self.directory, offset if has_state else None)
         self._segments.restart(offset)
         if durable:
             self._segments.unsynced.sync_now()
@@ -410,22 +426,40 @@ class Log:
         durable = self.settings.durable if durable is None else durable
         self.checkpoints.save_epochs(self.name, entries, durable=durable)
 
-    def save_producers(self, offset: Offset, rows: Sequence[ProducerBatch]) -> None:
+    def save_producers(
+        self, offset: Offset, rows: Sequence[ProducerBatch], transactions: TransactionState = NO_TRANSACTIONS
+    ) -> None:
         """Keep the producer state as of ``offset`` (M61); the newest two are kept.
 
         Raises:
             StorageFailed: the disk failed.
         """
-        save_snapshot(self.directory, offset, rows)
+        save_snapshot(self.directory, offset, rows, transactions)
 
-    def producer_rows(self) -> tuple[ProducerBatch, ...]:
-        """The producer state at the LEO: the newest sound snapshot, and the batches behind it folded in."""
-        offset, rows = newest_snapshot(self.directory, self.leo)
-        ledger = ProducerLedger(rows)
-        for batch, _ in self.batches(max(offset, self._log_start_offset)):
-            if batch.header.base_offset >= offset:
-                ledger.observe(batch.header, batch.header.base_offset)
-        return ledger.rows()
+    def producers(self) -> ProducerLedger:
+        """The producer state at the LEO: the newest sound snapshot, and the batches behind it folded in.
+
+        Raises:
+            StorageDamaged: a header is not what was written, or a control batch is no marker.
+        """
+        offset, rows, transactions = newest_snapshot(self.directory, self.leo)
+        ledger = ProducerLedger(rows, transactions)
+        for found in self.batches(max(offset, self._log_start_offset)):
+            header = found.header
+            if header.base_offset >= offset:
+                ledger.observe(
+                    self._read_marker(found) if header.attributes & CONTROL_BIT else header, header.base_offset
+                )
+        return ledger
+
+    def _read_marker(self, found: FoundBatch) -> BatchHeader:
+        header = found.header
+        segment = self._segments.holding(header.base_offset)
+        content = segment.read(header.base_offset, header.size_bytes, header.next_offset, at_least_one=True).payload
+        try:
+            return with_marker(header, content)
+        except Refused as error:
+            raise StorageDamaged(found.path, found.batch.position, str(error)) from error
 
 
 def _saved_epochs(checkpoints: Checkpoints, name: LogName) -> Sequence[EpochEntry]:

@@ -1,7 +1,9 @@
-"""The producer state of a log as kept in a file beside it, so that recovery need not read far (M61).
+"""The producer state of a log as kept in a file beside it, so that recovery need not read far (M61, X12).
 
 Invariant: a snapshot is believed only if its CRC holds and it lies at or below the LEO; otherwise the
 ledger is folded from the batches themselves, which always gives the same answer.
+
+Format 2 has the state of transactions too. A log without any is written in format 1, which an earlier release reads.
 """
 
 from __future__ import annotations
@@ -9,50 +11,92 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import crc32c
 
-from strandline.core.types import Offset, ProducerBatch
+from strandline.core.types import (
+    NO_TRANSACTIONS,
+    AbortedTransaction,
+    EndedTransaction,
+    LastMarker,
+    Offset,
+    OpenTransaction,
+    ProducerBatch,
+    TransactionState,
+)
 from strandline.storage.disk import remove, replace_file
 from strandline.storage.layout import has_offset_name
 
 _SUFFIX = ".snapshot"
 _KEPT = 2
 _HEAD = struct.Struct(">4sIqI")
-_MAGIC = b"SLP1"
+"""Magic, CRC, offset, number of batches; the CRC covers the rest of the file, then offset and number."""
+_COUNTED = struct.Struct(">qI")
+_MAGIC_1, _MAGIC_2 = b"SLP1", b"SLP2"
 _ROW = struct.Struct(">qhiiqqq")
+_COUNTS = struct.Struct(">IIII")
+"""Behind the batches in format 2: how many rows of each part of the state follow, in its order."""
+_OPEN, _ENDED, _ABORTED, _MARKER = (struct.Struct(form) for form in (">qq", ">qq", ">qqqq", ">qhiqq"))
 
 
-def save_snapshot(directory: Path, offset: Offset, rows: Iterable[ProducerBatch], *, durable: bool = False) -> None:
+class Snapshot(NamedTuple):
+    """The producer state below ``offset``."""
+
+    offset: Offset
+    batches: list[ProducerBatch]
+    transactions: TransactionState
+
+
+NO_SNAPSHOT = Snapshot(Offset(0), [], NO_TRANSACTIONS)
+
+
+def save_snapshot(
+    directory: Path,
+    offset: Offset,
+    rows: Iterable[ProducerBatch],
+    transactions: TransactionState = NO_TRANSACTIONS,
+    *,
+    durable: bool = False,
+) -> None:
     """Write the state as of ``offset`` (exclusive) and drop all but the newest two snapshots.
 
     Raises:
         StorageFailed: the disk failed.
     """
-    begin_with_snapshot(directory, offset, rows, durable=durable)
+    begin_with_snapshot(directory, offset, rows, transactions, durable=durable)
     for path in snapshot_paths(directory)[:-_KEPT]:
         remove(path)
 
 
-def begin_with_snapshot(directory: Path, offset: Offset, rows: Iterable[ProducerBatch], *, durable: bool) -> None:
+def begin_with_snapshot(
+    directory: Path,
+    offset: Offset,
+    rows: Iterable[ProducerBatch],
+    transactions: TransactionState = NO_TRANSACTIONS,
+    *,
+    durable: bool,
+) -> None:
     """Write the state as of ``offset`` and keep all others, until the log begins there.
 
     Raises:
         StorageFailed: the disk failed.
     """
-    body = b"".join(_ROW.pack(*row) for row in rows)
-    count = len(body) // _ROW.size
-    head = _HEAD.pack(_MAGIC, crc32c.crc32c(body + struct.pack(">qI", offset, count)), offset, count)
+    packed = [_ROW.pack(*row) for row in rows]
+    is_plain = transactions == NO_TRANSACTIONS
+    body = b"".join(packed) + (b"" if is_plain else _packed(transactions))
+    crc = crc32c.crc32c(body + _COUNTED.pack(offset, len(packed)))
+    head = _HEAD.pack(_MAGIC_1 if is_plain else _MAGIC_2, crc, offset, len(packed))
     replace_file(directory / f"{offset:020}{_SUFFIX}", head + body, durable=durable)
 
 
-def newest_snapshot(directory: Path, upto: Offset) -> tuple[Offset, list[ProducerBatch]]:
-    """Offset and rows of the newest sound snapshot at or below ``upto``; (0, []) without one."""
+def newest_snapshot(directory: Path, upto: Offset) -> Snapshot:
+    """The newest sound snapshot at or below ``upto``; an empty one at 0 without any."""
     for path in reversed(snapshot_paths(directory)):
-        rows = _read(path) if int(path.stem) <= upto else None
-        if rows is not None:
-            return Offset(int(path.stem)), rows
-    return Offset(0), []
+        found = _read(path) if int(path.stem) <= upto else None
+        if found is not None:
+            return found
+    return NO_SNAPSHOT
 
 
 def drop_snapshots_above(directory: Path, offset: Offset) -> None:
@@ -82,14 +126,50 @@ def snapshot_paths(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob(f"*{_SUFFIX}") if has_offset_name(path))
 
 
-def _read(path: Path) -> list[ProducerBatch] | None:
+def _read(path: Path) -> Snapshot | None:
     content = path.read_bytes()
     if len(content) < _HEAD.size:
         return None
     magic, crc, offset, count = _HEAD.unpack_from(content)
     body = content[_HEAD.size :]
-    if magic != _MAGIC or offset != int(path.stem) or len(body) != count * _ROW.size:
+    batches, rest = body[: count * _ROW.size], body[count * _ROW.size :]
+    if magic not in (_MAGIC_1, _MAGIC_2) or offset != int(path.stem) or len(batches) != count * _ROW.size:
         return None
-    if crc32c.crc32c(body + struct.pack(">qI", offset, count)) != crc:
+    if crc32c.crc32c(body + _COUNTED.pack(offset, count)) != crc:
         return None
-    return [ProducerBatch(*row) for row in _ROW.iter_unpack(body)]
+    transactions = _unpacked(rest) if magic == _MAGIC_2 else None if rest else NO_TRANSACTIONS
+    if transactions is None:
+        return None
+    return Snapshot(Offset(offset), [ProducerBatch(*row) for row in _ROW.iter_unpack(batches)], transactions)
+
+
+def _packed(state: TransactionState) -> bytes:
+    return b"".join(
+        (
+            _COUNTS.pack(*map(len, state)),
+            *(_OPEN.pack(*row) for row in state.open),
+            *(_ENDED.pack(*row) for row in state.ended),
+            *(_ABORTED.pack(*row) for row in state.aborted),
+            *(_MARKER.pack(*row) for row in state.markers),
+        )
+    )
+
+
+def _unpacked(content: bytes) -> TransactionState | None:
+    """The state that `_packed` wrote; None if the counts do not fit the bytes."""
+    if len(content) < _COUNTS.size:
+        return None
+    counts = _COUNTS.unpack_from(content)
+    parts: list[bytes] = []
+    position = _COUNTS.size
+    for form, count in zip((_OPEN, _ENDED, _ABORTED, _MARKER), counts, strict=True):
+        parts.append(content[position : position + form.size * count])
+        position += form.size * count
+    if position != len(content):
+        return None
+    return TransactionState(
+        tuple(OpenTransaction(*row) for row in _OPEN.iter_unpack(parts[0])),
+        tuple(EndedTransaction(*row) for row in _ENDED.iter_unpack(parts[1])),
+        tuple(AbortedTransaction(*row) for row in _ABORTED.iter_unpack(parts[2])),
+        tuple(LastMarker(*row) for row in _MARKER.iter_unpack(parts[3])),
+    )

@@ -115,9 +115,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_PRODUCER_EPOCH: _ErrorCode.ValueType  # 47
     """A newer epoch of the same producer id exists."""
     ERROR_CODE_INVALID_TXN_STATE: _ErrorCode.ValueType  # 48
-    """The transaction is not in a state that allows this.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The transaction is not in a state that allows this."""
     ERROR_CODE_INVALID_PRODUCER_ID_MAPPING: _ErrorCode.ValueType  # 49
     """The producer id is not the one of the transactional id.
     Reserved: Kafka's number, which nothing in this version answers.
@@ -131,9 +129,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     Reserved: Kafka's number, which nothing in this version answers.
     """
     ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: _ErrorCode.ValueType  # 52
-    """A newer coordinator of the transaction has written here.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """A newer coordinator of the transaction has written here."""
     ERROR_CODE_OPERATION_NOT_ATTEMPTED: _ErrorCode.ValueType  # 55
     """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
     ERROR_CODE_KAFKA_STORAGE_ERROR: _ErrorCode.ValueType  # 56
@@ -311,9 +307,7 @@ ERROR_CODE_DUPLICATE_SEQUENCE_NUMBER: ErrorCode.ValueType  # 46
 ERROR_CODE_INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 47
 """A newer epoch of the same producer id exists."""
 ERROR_CODE_INVALID_TXN_STATE: ErrorCode.ValueType  # 48
-"""The transaction is not in a state that allows this.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The transaction is not in a state that allows this."""
 ERROR_CODE_INVALID_PRODUCER_ID_MAPPING: ErrorCode.ValueType  # 49
 """The producer id is not the one of the transactional id.
 Reserved: Kafka's number, which nothing in this version answers.
@@ -327,9 +321,7 @@ ERROR_CODE_CONCURRENT_TRANSACTIONS: ErrorCode.ValueType  # 51
 Reserved: Kafka's number, which nothing in this version answers.
 """
 ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: ErrorCode.ValueType  # 52
-"""A newer coordinator of the transaction has written here.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""A newer coordinator of the transaction has written here."""
 ERROR_CODE_OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
 """Reserved: Kafka's number, which nothing in this version answers. Not tried, because another part failed first."""
 ERROR_CODE_KAFKA_STORAGE_ERROR: ErrorCode.ValueType  # 56

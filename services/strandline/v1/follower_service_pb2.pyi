@@ -275,6 +275,7 @@ class DescribedReplica(_message.Message):
     LEADER_ID_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     EPOCH_ENTRIES_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -301,6 +302,8 @@ class DescribedReplica(_message.Message):
     """Node id of the leader followed (or of the node itself if it leads); absent if none is known."""
     leader_epoch: _builtins.int
     """Leader epoch of the metadata this replica acts on; absent if none is known."""
+    last_stable_offset: _builtins.int
+    """The replica's own LSO, below which every transaction is decided; absent with an error."""
     @_builtins.property
     def epoch_entries(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.EpochEntry]:
         """The replica's epoch cache, oldest first."""
@@ -321,15 +324,18 @@ class DescribedReplica(_message.Message):
         leader_id: _builtins.int | None = ...,
         leader_epoch: _builtins.int | None = ...,
         epoch_entries: _abc.Iterable[_partition_pb2.EpochEntry] | None = ...,
+        last_stable_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_high_watermark", b"_high_watermark", "_leader_epoch", b"_leader_epoch", "_leader_id", b"_leader_id", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "durable_log_end_offset", b"durable_log_end_offset", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_leader_id", b"_leader_id", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "durable_log_end_offset", b"durable_log_end_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_high_watermark", b"_high_watermark", "_leader_epoch", b"_leader_epoch", "_leader_id", b"_leader_id", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "durable_log_end_offset", b"durable_log_end_offset", "epoch_entries", b"epoch_entries", "error_code", b"error_code", "error_message", b"error_message", "failed_reason", b"failed_reason", "fetch_state", b"fetch_state", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "partition_index", b"partition_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_leader_id", b"_leader_id", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "durable_log_end_offset", b"durable_log_end_offset", "epoch_entries", b"epoch_entries", "error_code", b"error_code", "error_message", b"error_message", "failed_reason", b"failed_reason", "fetch_state", b"fetch_state", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "partition_index", b"partition_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__durable_log_end_offset: _TypeAlias = _typing.Literal["durable_log_end_offset"]  # noqa: Y015
     _WhichOneofArgType__durable_log_end_offset: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset"]  # noqa: Y015
     _WhichOneofReturnType__high_watermark: _TypeAlias = _typing.Literal["high_watermark"]  # noqa: Y015
     _WhichOneofArgType__high_watermark: _TypeAlias = _typing.Literal["_high_watermark", b"_high_watermark"]  # noqa: Y015
+    _WhichOneofReturnType__last_stable_offset: _TypeAlias = _typing.Literal["last_stable_offset"]  # noqa: Y015
+    _WhichOneofArgType__last_stable_offset: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset"]  # noqa: Y015
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
     _WhichOneofReturnType__leader_id: _TypeAlias = _typing.Literal["leader_id"]  # noqa: Y015
@@ -342,6 +348,8 @@ class DescribedReplica(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__durable_log_end_offset) -> _WhichOneofReturnType__durable_log_end_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__high_watermark) -> _WhichOneofReturnType__high_watermark | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_stable_offset) -> _WhichOneofReturnType__last_stable_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
     @_typing.overload

@@ -3,8 +3,8 @@
 isort:skip_file
 What a leader serves: produce, fetch for replicas and consumers, and the questions about its log.
 
-Kafka's fields for transactions and for its own metadata log (transactional ids, aborted transactions,
-snapshots, the follower's HW in Fetch) are left out: nothing here would read them.
+Kafka's fields for its own metadata log (snapshots, the follower's HW in Fetch) are left out: nothing here would read
+them.
 """
 
 from collections import abc as _abc
@@ -60,12 +60,17 @@ class ProduceRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TOPIC_DATA_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Id of the cluster meant; absent: not checked."""
     acks: _builtins.int
     """Copies waited for: 0, 1 or -1 (all in-sync replicas); absent: -1."""
     timeout_ms: _builtins.int
     """Milliseconds to wait for those copies; absent: 30000."""
+    transactional_id: _builtins.str
+    """Whose transaction the transactional batches of the request are part of; absent from a request without them. No node
+    of this version coordinates transactions, so that such a batch is refused with UNSUPPORTED_VERSION.
+    """
     @_builtins.property
     def topic_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopic]:
         """The records by topic."""
@@ -77,10 +82,11 @@ class ProduceRequest(_message.Message):
         acks: _builtins.int | None = ...,
         timeout_ms: _builtins.int | None = ...,
         topic_data: _abc.Iterable[Global___ProduceTopic] | None = ...,
+        transactional_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acks: _TypeAlias = _typing.Literal["acks"]  # noqa: Y015
     _WhichOneofArgType__acks: _TypeAlias = _typing.Literal["_acks", b"_acks"]  # noqa: Y015
@@ -88,12 +94,16 @@ class ProduceRequest(_message.Message):
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
     _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__transactional_id: _TypeAlias = _typing.Literal["transactional_id"]  # noqa: Y015
+    _WhichOneofArgType__transactional_id: _TypeAlias = _typing.Literal["_transactional_id", b"_transactional_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__acks) -> _WhichOneofReturnType__acks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transactional_id) -> _WhichOneofReturnType__transactional_id | None: ...
 
 Global___ProduceRequest: _TypeAlias = ProduceRequest  # noqa: Y015
 
@@ -108,6 +118,7 @@ class ProduceStreamRequest(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TOPIC_DATA_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client, returned in the answer (ours)."""
     cluster_id: _builtins.str
@@ -116,6 +127,8 @@ class ProduceStreamRequest(_message.Message):
     """Copies waited for: 0, 1 or -1 (all in-sync replicas); absent: -1."""
     timeout_ms: _builtins.int
     """Milliseconds to wait for those copies; absent: 30000."""
+    transactional_id: _builtins.str
+    """As in ProduceRequest."""
     @_builtins.property
     def topic_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopic]:
         """The records by topic."""
@@ -128,10 +141,11 @@ class ProduceStreamRequest(_message.Message):
         acks: _builtins.int | None = ...,
         timeout_ms: _builtins.int | None = ...,
         topic_data: _abc.Iterable[Global___ProduceTopic] | None = ...,
+        transactional_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "acks", b"acks", "cluster_id", b"cluster_id", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acks", b"_acks", "_cluster_id", b"_cluster_id", "_timeout_ms", b"_timeout_ms", "_transactional_id", b"_transactional_id", "acks", b"acks", "cluster_id", b"cluster_id", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms", "topic_data", b"topic_data", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acks: _TypeAlias = _typing.Literal["acks"]  # noqa: Y015
     _WhichOneofArgType__acks: _TypeAlias = _typing.Literal["_acks", b"_acks"]  # noqa: Y015
@@ -139,12 +153,16 @@ class ProduceStreamRequest(_message.Message):
     _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
     _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
+    _WhichOneofReturnType__transactional_id: _TypeAlias = _typing.Literal["transactional_id"]  # noqa: Y015
+    _WhichOneofArgType__transactional_id: _TypeAlias = _typing.Literal["_transactional_id", b"_transactional_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__acks) -> _WhichOneofReturnType__acks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transactional_id) -> _WhichOneofReturnType__transactional_id | None: ...
 
 Global___ProduceStreamRequest: _TypeAlias = ProduceStreamRequest  # noqa: Y015
 
@@ -908,6 +926,8 @@ class FetchProducerSnapshotResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    MARKERS_FIELD_NUMBER: _builtins.int
     error_code: _error_pb2.ErrorCode.ValueType
     """Why there is no answer; unspecified (Kafka's NONE) if there is."""
     error_message: _builtins.str
@@ -918,6 +938,14 @@ class FetchProducerSnapshotResponse(_message.Message):
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerBatchEntry]:
         """The remembered batches that end below it, of each producer oldest first; at most 100,000, the newest."""
 
+    @_builtins.property
+    def open_transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenTransactionEntry]:
+        """The transactions that began below it and are open there, or were aborted above it."""
+
+    @_builtins.property
+    def markers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastMarkerEntry]:
+        """The last marker of each producer whose last marker lies below it."""
+
     def __init__(
         self,
         *,
@@ -925,16 +953,82 @@ class FetchProducerSnapshotResponse(_message.Message):
         error_message: _builtins.str = ...,
         log_start_offset: _builtins.int | None = ...,
         batches: _abc.Iterable[Global___ProducerBatchEntry] | None = ...,
+        open_transactions: _abc.Iterable[Global___OpenTransactionEntry] | None = ...,
+        markers: _abc.Iterable[Global___LastMarkerEntry] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "log_start_offset", b"log_start_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "batches", b"batches", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset", "batches", b"batches", "error_code", b"error_code", "error_message", b"error_message", "log_start_offset", b"log_start_offset", "markers", b"markers", "open_transactions", b"open_transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__log_start_offset: _TypeAlias = _typing.Literal["log_start_offset"]  # noqa: Y015
     _WhichOneofArgType__log_start_offset: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start_offset) -> _WhichOneofReturnType__log_start_offset | None: ...
 
 Global___FetchProducerSnapshotResponse: _TypeAlias = FetchProducerSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class OpenTransactionEntry(_message.Message):
+    """A transaction that was open at a log start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of its producer."""
+    first_offset: _builtins.int
+    """Offset of its first record."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTransactionEntry: _TypeAlias = OpenTransactionEntry  # noqa: Y015
+
+@_typing.final
+class LastMarkerEntry(_message.Message):
+    """The newest marker of a producer, which fences producer epochs and coordinators."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of the producer."""
+    producer_epoch: _builtins.int
+    """Epoch of the producer that the marker carries."""
+    coordinator_epoch: _builtins.int
+    """Leader epoch of the coordinator that wrote it."""
+    offset: _builtins.int
+    """Offset of the marker."""
+    timestamp_ms: _builtins.int
+    """Time of the marker, in ms since 1970, UTC."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        coordinator_epoch: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "offset", b"offset", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LastMarkerEntry: _TypeAlias = LastMarkerEntry  # noqa: Y015
 
 @_typing.final
 class ProducerBatchEntry(_message.Message):
@@ -1421,6 +1515,367 @@ class DeleteRecordsPartitionResult(_message.Message):
 Global___DeleteRecordsPartitionResult: _TypeAlias = DeleteRecordsPartitionResult  # noqa: Y015
 
 @_typing.final
+class WriteTxnMarkersRequest(_message.Message):
+    """Markers of transactions, in the order in which they are appended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    MARKERS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; a node must give it."""
+    @_builtins.property
+    def markers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WritableTxnMarker]:
+        """The markers; at least one."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        markers: _abc.Iterable[Global___WritableTxnMarker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "markers", b"markers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___WriteTxnMarkersRequest: _TypeAlias = WriteTxnMarkersRequest  # noqa: Y015
+
+@_typing.final
+class WritableTxnMarker(_message.Message):
+    """The end of one transaction in some partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    TRANSACTION_RESULT_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of the transaction's producer."""
+    producer_epoch: _builtins.int
+    """The epoch after that of the transaction's batches."""
+    transaction_result: _builtins.bool
+    """Whether it is committed; else it is aborted."""
+    coordinator_epoch: _builtins.int
+    """Leader epoch of the coordinator that decided."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicPartitions]:
+        """The partitions, by topic."""
+
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        transaction_result: _builtins.bool = ...,
+        topics: _abc.Iterable[_partition_pb2.TopicPartitions] | None = ...,
+        coordinator_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator_epoch", b"coordinator_epoch", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transaction_result", b"transaction_result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WritableTxnMarker: _TypeAlias = WritableTxnMarker  # noqa: Y015
+
+@_typing.final
+class WriteTxnMarkersResponse(_message.Message):
+    """What became of the markers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MARKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def markers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WritableTxnMarkerResult]:
+        """One entry per marker of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        markers: _abc.Iterable[Global___WritableTxnMarkerResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["markers", b"markers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteTxnMarkersResponse: _TypeAlias = WriteTxnMarkersResponse  # noqa: Y015
+
+@_typing.final
+class WritableTxnMarkerResult(_message.Message):
+    """What became of one marker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of its producer."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___WritableTxnMarkerTopicResult]:
+        """One entry per topic."""
+
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        topics: _abc.Iterable[Global___WritableTxnMarkerTopicResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WritableTxnMarkerResult: _TypeAlias = WritableTxnMarkerResult  # noqa: Y015
+
+@_typing.final
+class WritableTxnMarkerTopicResult(_message.Message):
+    """What became of one marker in one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic; empty if the server knows no topic by this id."""
+    topic_id: _builtins.str
+    """Id of the topic; empty if the server knows no topic by this name."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___WritableTxnMarkerPartitionResult]:
+        """One entry per partition."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___WritableTxnMarkerPartitionResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WritableTxnMarkerTopicResult: _TypeAlias = WritableTxnMarkerTopicResult  # noqa: Y015
+
+@_typing.final
+class WritableTxnMarkerPartitionResult(_message.Message):
+    """What became of one marker in one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why the transaction did not end here, or may not have: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, or what
+    a produce is answered; unspecified (Kafka's NONE) if it ended, whether by this marker or by an earlier copy.
+    """
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error (ours)."""
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "error_message", b"error_message", "partition_index", b"partition_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WritableTxnMarkerPartitionResult: _TypeAlias = WritableTxnMarkerPartitionResult  # noqa: Y015
+
+@_typing.final
+class DescribeProducersRequest(_message.Message):
+    """Whose producers to describe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicPartitions]:
+        """The partitions asked for; at least one."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        topics: _abc.Iterable[_partition_pb2.TopicPartitions] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "cluster_id", b"cluster_id", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+
+Global___DescribeProducersRequest: _TypeAlias = DescribeProducersRequest  # noqa: Y015
+
+@_typing.final
+class DescribeProducersResponse(_message.Message):
+    """The producers of the partitions asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedProducersTopic]:
+        """One entry per topic of the request."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___DescribedProducersTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeProducersResponse: _TypeAlias = DescribeProducersResponse  # noqa: Y015
+
+@_typing.final
+class DescribedProducersTopic(_message.Message):
+    """The producers of the partitions of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the topic; empty if the server knows no topic by this id."""
+    topic_id: _builtins.str
+    """Id of the topic; empty if the server knows no topic by this name."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedProducersPartition]:
+        """One entry per partition of the request."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___DescribedProducersPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribedProducersTopic: _TypeAlias = DescribedProducersTopic  # noqa: Y015
+
+@_typing.final
+class DescribedProducersPartition(_message.Message):
+    """The producers of one partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_INDEX_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    ACTIVE_PRODUCERS_FIELD_NUMBER: _builtins.int
+    partition_index: _builtins.int
+    """Index of the partition."""
+    error_code: _error_pb2.ErrorCode.ValueType
+    """Why there is no answer; unspecified (Kafka's NONE) if there is."""
+    error_message: _builtins.str
+    """One sentence that names field, rule and remedy; empty without an error (ours)."""
+    @_builtins.property
+    def active_producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActiveProducer]:
+        """Those that the log remembers, by producer id; at most 100,000."""
+
+    def __init__(
+        self,
+        *,
+        partition_index: _builtins.int = ...,
+        error_code: _error_pb2.ErrorCode.ValueType = ...,
+        error_message: _builtins.str = ...,
+        active_producers: _abc.Iterable[Global___ActiveProducer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_producers", b"active_producers", "error_code", b"error_code", "error_message", b"error_message", "partition_index", b"partition_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribedProducersPartition: _TypeAlias = DescribedProducersPartition  # noqa: Y015
+
+@_typing.final
+class ActiveProducer(_message.Message):
+    """What a log remembers of one producer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    LAST_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    CURRENT_TXN_START_OFFSET_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Its id."""
+    producer_epoch: _builtins.int
+    """Its newest epoch here, of a batch or of a marker."""
+    last_sequence: _builtins.int
+    """Sequence of its last record in that epoch; absence (Kafka's -1) means that it has sent none."""
+    last_timestamp: _builtins.int
+    """Latest time of its last batch or marker, in milliseconds since 1970, UTC."""
+    coordinator_epoch: _builtins.int
+    """Leader epoch of the coordinator that wrote its last marker; absence (Kafka's -1) means that there is none."""
+    current_txn_start_offset: _builtins.int
+    """First offset of the transaction that it has open here; absence (Kafka's -1) means that none is."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        last_sequence: _builtins.int | None = ...,
+        last_timestamp: _builtins.int = ...,
+        coordinator_epoch: _builtins.int | None = ...,
+        current_txn_start_offset: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "_current_txn_start_offset", b"_current_txn_start_offset", "_last_sequence", b"_last_sequence", "coordinator_epoch", b"coordinator_epoch", "current_txn_start_offset", b"current_txn_start_offset", "last_sequence", b"last_sequence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "_current_txn_start_offset", b"_current_txn_start_offset", "_last_sequence", b"_last_sequence", "coordinator_epoch", b"coordinator_epoch", "current_txn_start_offset", b"current_txn_start_offset", "last_sequence", b"last_sequence", "last_timestamp", b"last_timestamp", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__coordinator_epoch: _TypeAlias = _typing.Literal["coordinator_epoch"]  # noqa: Y015
+    _WhichOneofArgType__coordinator_epoch: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__current_txn_start_offset: _TypeAlias = _typing.Literal["current_txn_start_offset"]  # noqa: Y015
+    _WhichOneofArgType__current_txn_start_offset: _TypeAlias = _typing.Literal["_current_txn_start_offset", b"_current_txn_start_offset"]  # noqa: Y015
+    _WhichOneofReturnType__last_sequence: _TypeAlias = _typing.Literal["last_sequence"]  # noqa: Y015
+    _WhichOneofArgType__last_sequence: _TypeAlias = _typing.Literal["_last_sequence", b"_last_sequence"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coordinator_epoch) -> _WhichOneofReturnType__coordinator_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current_txn_start_offset) -> _WhichOneofReturnType__current_txn_start_offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_sequence) -> _WhichOneofReturnType__last_sequence | None: ...
+
+Global___ActiveProducer: _TypeAlias = ActiveProducer  # noqa: Y015
+
+@_typing.final
 class DescribePartitionsRequest(_message.Message):
     """Which partitions to describe."""
 
@@ -1539,6 +1994,8 @@ class DescribedPartition(_message.Message):
     MIN_INSYNC_REPLICAS_FIELD_NUMBER: _builtins.int
     ELR_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    OLDEST_OPEN_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -1565,6 +2022,10 @@ class DescribedPartition(_message.Message):
     """Bytes in the leader's segment files."""
     min_insync_replicas: _builtins.int
     """Effective min ISR, min(min.insync.replicas, replication factor)."""
+    last_stable_offset: _builtins.int
+    """The partition's LSO, below which every transaction is decided; absent with an error."""
+    oldest_open_producer_id: _builtins.int
+    """Id of the producer whose open transaction began first; absent without an open one."""
     @_builtins.property
     def current_leader(self) -> _partition_pb2.CurrentLeader:
         """The leader this node knows; set with NOT_LEADER_OR_FOLLOWER only."""
@@ -1605,10 +2066,12 @@ class DescribedPartition(_message.Message):
         min_insync_replicas: _builtins.int = ...,
         elr: _abc.Iterable[_builtins.int] | None = ...,
         replicas: _abc.Iterable[Global___DescribedRemoteReplica] | None = ...,
+        last_stable_offset: _builtins.int | None = ...,
+        oldest_open_producer_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_partition_epoch", b"_partition_epoch", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "epoch_start_offset", b"epoch_start_offset", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_epoch", b"partition_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_oldest_open_producer_id", b"_oldest_open_producer_id", "_partition_epoch", b"_partition_epoch", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "epoch_start_offset", b"epoch_start_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "oldest_open_producer_id", b"oldest_open_producer_id", "partition_epoch", b"partition_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_partition_epoch", b"_partition_epoch", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "elr", b"elr", "epoch_start_offset", b"epoch_start_offset", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "isr", b"isr", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "maximal_isr", b"maximal_isr", "min_insync_replicas", b"min_insync_replicas", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_oldest_open_producer_id", b"_oldest_open_producer_id", "_partition_epoch", b"_partition_epoch", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "elr", b"elr", "epoch_start_offset", b"epoch_start_offset", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "isr", b"isr", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "maximal_isr", b"maximal_isr", "min_insync_replicas", b"min_insync_replicas", "oldest_open_producer_id", b"oldest_open_producer_id", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__durable_log_end_offset: _TypeAlias = _typing.Literal["durable_log_end_offset"]  # noqa: Y015
     _WhichOneofArgType__durable_log_end_offset: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset"]  # noqa: Y015
@@ -1616,12 +2079,16 @@ class DescribedPartition(_message.Message):
     _WhichOneofArgType__epoch_start_offset: _TypeAlias = _typing.Literal["_epoch_start_offset", b"_epoch_start_offset"]  # noqa: Y015
     _WhichOneofReturnType__high_watermark: _TypeAlias = _typing.Literal["high_watermark"]  # noqa: Y015
     _WhichOneofArgType__high_watermark: _TypeAlias = _typing.Literal["_high_watermark", b"_high_watermark"]  # noqa: Y015
+    _WhichOneofReturnType__last_stable_offset: _TypeAlias = _typing.Literal["last_stable_offset"]  # noqa: Y015
+    _WhichOneofArgType__last_stable_offset: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset"]  # noqa: Y015
     _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
     _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
     _WhichOneofReturnType__log_end_offset: _TypeAlias = _typing.Literal["log_end_offset"]  # noqa: Y015
     _WhichOneofArgType__log_end_offset: _TypeAlias = _typing.Literal["_log_end_offset", b"_log_end_offset"]  # noqa: Y015
     _WhichOneofReturnType__log_start_offset: _TypeAlias = _typing.Literal["log_start_offset"]  # noqa: Y015
     _WhichOneofArgType__log_start_offset: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset"]  # noqa: Y015
+    _WhichOneofReturnType__oldest_open_producer_id: _TypeAlias = _typing.Literal["oldest_open_producer_id"]  # noqa: Y015
+    _WhichOneofArgType__oldest_open_producer_id: _TypeAlias = _typing.Literal["_oldest_open_producer_id", b"_oldest_open_producer_id"]  # noqa: Y015
     _WhichOneofReturnType__partition_epoch: _TypeAlias = _typing.Literal["partition_epoch"]  # noqa: Y015
     _WhichOneofArgType__partition_epoch: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch"]  # noqa: Y015
     @_typing.overload
@@ -1631,11 +2098,15 @@ class DescribedPartition(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__high_watermark) -> _WhichOneofReturnType__high_watermark | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_stable_offset) -> _WhichOneofReturnType__last_stable_offset | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_end_offset) -> _WhichOneofReturnType__log_end_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start_offset) -> _WhichOneofReturnType__log_start_offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_open_producer_id) -> _WhichOneofReturnType__oldest_open_producer_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_epoch) -> _WhichOneofReturnType__partition_epoch | None: ...
 

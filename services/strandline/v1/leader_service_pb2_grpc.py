@@ -76,6 +76,16 @@ class LeaderServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsResponse.FromString,
                 _registered_method=True)
+        self.WriteTxnMarkers = channel.unary_unary(
+                '/strandline.v1.LeaderService/WriteTxnMarkers',
+                request_serializer=strandline_dot_v1_dot_leader__service__pb2.WriteTxnMarkersRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_leader__service__pb2.WriteTxnMarkersResponse.FromString,
+                _registered_method=True)
+        self.DescribeProducers = channel.unary_unary(
+                '/strandline.v1.LeaderService/DescribeProducers',
+                request_serializer=strandline_dot_v1_dot_leader__service__pb2.DescribeProducersRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_leader__service__pb2.DescribeProducersResponse.FromString,
+                _registered_method=True)
         self.DescribePartitions = channel.unary_unary(
                 '/strandline.v1.LeaderService/DescribePartitions',
                 request_serializer=strandline_dot_v1_dot_leader__service__pb2.DescribePartitionsRequest.SerializeToString,
@@ -145,6 +155,21 @@ class LeaderServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WriteTxnMarkers(self, request, context):
+        """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
+        coordinator of a transaction decides.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeProducers(self, request, context):
+        """Tells which producers the logs that this node leads remember, and which of them have a transaction open there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribePartitions(self, request, context):
         """Tells the leader's own view of the partitions it leads and of their replicas.
         """
@@ -194,6 +219,16 @@ def add_LeaderServiceServicer_to_server(servicer, server):
                     servicer.DeleteRecords,
                     request_deserializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsResponse.SerializeToString,
+            ),
+            'WriteTxnMarkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteTxnMarkers,
+                    request_deserializer=strandline_dot_v1_dot_leader__service__pb2.WriteTxnMarkersRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_leader__service__pb2.WriteTxnMarkersResponse.SerializeToString,
+            ),
+            'DescribeProducers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeProducers,
+                    request_deserializer=strandline_dot_v1_dot_leader__service__pb2.DescribeProducersRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_leader__service__pb2.DescribeProducersResponse.SerializeToString,
             ),
             'DescribePartitions': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribePartitions,
@@ -419,6 +454,60 @@ class LeaderService(object):
             '/strandline.v1.LeaderService/DeleteRecords',
             strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsRequest.SerializeToString,
             strandline_dot_v1_dot_leader__service__pb2.DeleteRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteTxnMarkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.LeaderService/WriteTxnMarkers',
+            strandline_dot_v1_dot_leader__service__pb2.WriteTxnMarkersRequest.SerializeToString,
+            strandline_dot_v1_dot_leader__service__pb2.WriteTxnMarkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeProducers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.LeaderService/DescribeProducers',
+            strandline_dot_v1_dot_leader__service__pb2.DescribeProducersRequest.SerializeToString,
+            strandline_dot_v1_dot_leader__service__pb2.DescribeProducersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,8 +3,8 @@
 isort:skip_file
 What a leader serves: produce, fetch for replicas and consumers, and the questions about its log.
 
-Kafka's fields for transactions and for its own metadata log (transactional ids, aborted transactions,
-snapshots, the follower's HW in Fetch) are left out: nothing here would read them.
+Kafka's fields for its own metadata log (snapshots, the follower's HW in Fetch) are left out: nothing here would read
+them.
 """
 
 from collections import abc as _abc
@@ -57,6 +57,12 @@ class LeaderServiceStub:
     """Returns the producer state below the start of this log, for a replica that begins there (ours)."""
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]
     """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
+    WriteTxnMarkers: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.WriteTxnMarkersRequest, _leader_service_pb2.WriteTxnMarkersResponse]
+    """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
+    coordinator of a transaction decides.
+    """
+    DescribeProducers: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DescribeProducersRequest, _leader_service_pb2.DescribeProducersResponse]
+    """Tells which producers the logs that this node leads remember, and which of them have a transaction open there."""
     DescribePartitions: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DescribePartitionsRequest, _leader_service_pb2.DescribePartitionsResponse]
     """Tells the leader's own view of the partitions it leads and of their replicas."""
 
@@ -85,6 +91,12 @@ class LeaderServiceAsyncStub(LeaderServiceStub):
     """Returns the producer state below the start of this log, for a replica that begins there (ours)."""
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
+    WriteTxnMarkers: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.WriteTxnMarkersRequest, _leader_service_pb2.WriteTxnMarkersResponse]  # type: ignore[assignment]
+    """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
+    coordinator of a transaction decides.
+    """
+    DescribeProducers: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DescribeProducersRequest, _leader_service_pb2.DescribeProducersResponse]  # type: ignore[assignment]
+    """Tells which producers the logs that this node leads remember, and which of them have a transaction open there."""
     DescribePartitions: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DescribePartitionsRequest, _leader_service_pb2.DescribePartitionsResponse]  # type: ignore[assignment]
     """Tells the leader's own view of the partitions it leads and of their replicas."""
 
@@ -158,6 +170,24 @@ class LeaderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_leader_service_pb2.DeleteRecordsResponse, _abc.Awaitable[_leader_service_pb2.DeleteRecordsResponse]]:
         """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
+
+    @_abc_1.abstractmethod
+    def WriteTxnMarkers(
+        self,
+        request: _leader_service_pb2.WriteTxnMarkersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_leader_service_pb2.WriteTxnMarkersResponse, _abc.Awaitable[_leader_service_pb2.WriteTxnMarkersResponse]]:
+        """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
+        coordinator of a transaction decides.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeProducers(
+        self,
+        request: _leader_service_pb2.DescribeProducersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_leader_service_pb2.DescribeProducersResponse, _abc.Awaitable[_leader_service_pb2.DescribeProducersResponse]]:
+        """Tells which producers the logs that this node leads remember, and which of them have a transaction open there."""
 
     @_abc_1.abstractmethod
     def DescribePartitions(

@@ -34,7 +34,7 @@ class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Isolat
     ISOLATION_LEVEL_UNSPECIFIED: _IsolationLevel.ValueType  # 0
     """Kafka's READ_UNCOMMITTED, the default: up to the HW."""
     ISOLATION_LEVEL_READ_COMMITTED: _IsolationLevel.ValueType  # 1
-    """Up to the last stable offset, which is the HW as long as there are no transactions."""
+    """Up to the last stable offset, below which every transaction is decided; the HW without an open one."""
 
 class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
     """How far a consumer may read; the numbers are Kafka's."""
@@ -42,7 +42,7 @@ class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
 ISOLATION_LEVEL_UNSPECIFIED: IsolationLevel.ValueType  # 0
 """Kafka's READ_UNCOMMITTED, the default: up to the HW."""
 ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.ValueType  # 1
-"""Up to the last stable offset, which is the HW as long as there are no transactions."""
+"""Up to the last stable offset, below which every transaction is decided; the HW without an open one."""
 Global___IsolationLevel: _TypeAlias = IsolationLevel  # noqa: Y015
 
 class _LeaderRecoveryState:
@@ -416,6 +416,32 @@ class FetchTopicResponse(_message.Message):
 Global___FetchTopicResponse: _TypeAlias = FetchTopicResponse  # noqa: Y015
 
 @_typing.final
+class AbortedTransaction(_message.Message):
+    """A transaction that was aborted: the batches of its producer from first_offset up to its next marker count for nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Id of its producer."""
+    first_offset: _builtins.int
+    """Offset of its first record."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortedTransaction: _TypeAlias = AbortedTransaction  # noqa: Y015
+
+@_typing.final
 class FetchPartitionResponse(_message.Message):
     """The answer of a Fetch for one partition."""
 
@@ -432,7 +458,9 @@ class FetchPartitionResponse(_message.Message):
     PREFERRED_READ_REPLICA_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     SIMPLE_RECORDS_FIELD_NUMBER: _builtins.int
+    ABORTED_TRANSACTIONS_FIELD_NUMBER: _builtins.int
     BARRIER_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -442,7 +470,7 @@ class FetchPartitionResponse(_message.Message):
     high_watermark: _builtins.int
     """First offset that is not committed, as the server knows it; absent with an error."""
     last_stable_offset: _builtins.int
-    """First offset of an open transaction, today always the HW; absence is Kafka's -1."""
+    """First offset of the oldest transaction that is not decided for good, the HW without one; absent with an error."""
     log_start_offset: _builtins.int
     """First offset that the log still holds; absence (Kafka's -1) means not known."""
     preferred_read_replica: _builtins.int
@@ -452,6 +480,10 @@ class FetchPartitionResponse(_message.Message):
     barrier: _builtins.int
     """A number that a follower repeats in its next Fetch, by which the leader learns that it still led when the number
     began; only for replicas, of partitions in which a coordinator lives (ours).
+    """
+    next_offset: _builtins.int
+    """With decode: where the next Fetch goes on, behind the records and behind whatever of transactions follows them and is
+    left out; absent if nothing was read (ours).
     """
     @_builtins.property
     def diverging_epoch(self) -> Global___EpochEndOffset:
@@ -467,6 +499,12 @@ class FetchPartitionResponse(_message.Message):
     def simple_records(self) -> _containers.RepeatedCompositeFieldContainer[_record_pb2.SimpleRecord]:
         """The same records as messages, from fetch_offset on; only if the request said decode (ours)."""
 
+    @_builtins.property
+    def aborted_transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbortedTransaction]:
+        """For a consumer that reads READ_COMMITTED: the aborted transactions whose records are among these batches, by the
+        offsets of their markers. With decode their records are left out, and nothing is here.
+        """
+
     def __init__(
         self,
         *,
@@ -481,11 +519,13 @@ class FetchPartitionResponse(_message.Message):
         preferred_read_replica: _builtins.int | None = ...,
         records: _builtins.bytes = ...,
         simple_records: _abc.Iterable[_record_pb2.SimpleRecord] | None = ...,
+        aborted_transactions: _abc.Iterable[Global___AbortedTransaction] | None = ...,
         barrier: _builtins.int | None = ...,
+        next_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_barrier", b"_barrier", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_preferred_read_replica", b"_preferred_read_replica", "barrier", b"barrier", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "preferred_read_replica", b"preferred_read_replica"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_barrier", b"_barrier", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_next_offset", b"_next_offset", "_preferred_read_replica", b"_preferred_read_replica", "barrier", b"barrier", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "preferred_read_replica", b"preferred_read_replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_barrier", b"_barrier", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_preferred_read_replica", b"_preferred_read_replica", "barrier", b"barrier", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "partition_index", b"partition_index", "preferred_read_replica", b"preferred_read_replica", "records", b"records", "simple_records", b"simple_records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_barrier", b"_barrier", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_log_start_offset", b"_log_start_offset", "_next_offset", b"_next_offset", "_preferred_read_replica", b"_preferred_read_replica", "aborted_transactions", b"aborted_transactions", "barrier", b"barrier", "current_leader", b"current_leader", "diverging_epoch", b"diverging_epoch", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition_index", b"partition_index", "preferred_read_replica", b"preferred_read_replica", "records", b"records", "simple_records", b"simple_records"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__barrier: _TypeAlias = _typing.Literal["barrier"]  # noqa: Y015
     _WhichOneofArgType__barrier: _TypeAlias = _typing.Literal["_barrier", b"_barrier"]  # noqa: Y015
@@ -495,6 +535,8 @@ class FetchPartitionResponse(_message.Message):
     _WhichOneofArgType__last_stable_offset: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset"]  # noqa: Y015
     _WhichOneofReturnType__log_start_offset: _TypeAlias = _typing.Literal["log_start_offset"]  # noqa: Y015
     _WhichOneofArgType__log_start_offset: _TypeAlias = _typing.Literal["_log_start_offset", b"_log_start_offset"]  # noqa: Y015
+    _WhichOneofReturnType__next_offset: _TypeAlias = _typing.Literal["next_offset"]  # noqa: Y015
+    _WhichOneofArgType__next_offset: _TypeAlias = _typing.Literal["_next_offset", b"_next_offset"]  # noqa: Y015
     _WhichOneofReturnType__preferred_read_replica: _TypeAlias = _typing.Literal["preferred_read_replica"]  # noqa: Y015
     _WhichOneofArgType__preferred_read_replica: _TypeAlias = _typing.Literal["_preferred_read_replica", b"_preferred_read_replica"]  # noqa: Y015
     @_typing.overload
@@ -505,6 +547,8 @@ class FetchPartitionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_stable_offset) -> _WhichOneofReturnType__last_stable_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start_offset) -> _WhichOneofReturnType__log_start_offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_offset) -> _WhichOneofReturnType__next_offset | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__preferred_read_replica) -> _WhichOneofReturnType__preferred_read_replica | None: ...
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.core.fetch_serving import Counted, FetchServing
-from strandline.core.messages import FetchPartition, FetchResult, ReplicaState
+from strandline.core.messages import FetchPartition, FetchRequest, FetchResult
 
 
 def _counts_it(
     real: Real,
     serving: FetchServing,
     part: FetchPartition,
-    replica: ReplicaState | None,
+    request: FetchRequest,
     at_follower: bool,
     now_ms: int,
     counted: list[Counted],
 ) -> FetchResult:
-    result: FetchResult = real(serving, part, replica, at_follower, now_ms, counted)
+    result: FetchResult = real(serving, part, request, at_follower, now_ms, counted)
+    replica = request.replica
     leader = serving._state.leaders.get(part.tp)
     if result.diverging is not None and replica is not None and leader is not None:
         real.differs()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from strandline.core.effects import Append, AppendReplicated
-from strandline.core.types import NodeId, Offset, ProducerBatch, TopicPartition
-from strandline.runtime.ports import Opened
+from strandline.core.types import NodeId, Offset, ProducerBatch, TopicPartition, TransactionState
+from strandline.runtime.ports import Cut, Opened
 from strandline.sim.exhaust.local import Rec
 
 
@@ -36,14 +36,14 @@ class RecordLogs:
         self.records.extend(records)
         return False
 
-    def truncate(
-        self, tp: TopicPartition, offset: Offset, *, durable: bool
-    ) -> tuple[Offset, tuple[ProducerBatch, ...]]:
+    def truncate(self, tp: TopicPartition, offset: Offset, *, durable: bool) -> Cut:
         """Cut the log."""
         del self.records[offset:]
-        return offset, ()
+        return Cut(offset, ())
 
-    def restart(self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch]) -> None:
+    def restart(
+        self, tp: TopicPartition, offset: Offset, producers: Sequence[ProducerBatch], transactions: TransactionState
+    ) -> None:
         """Throw the records away; producers are not modelled."""
         self.records.clear()
 

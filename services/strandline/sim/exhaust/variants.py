@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.fetch_serving import Counted, FetchServing
 from strandline.core.leader import LeaderReplica
-from strandline.core.messages import FetchPartition, FetchResult, ReplicaState
+from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReplicaState
 from strandline.core.node import NodeCore
 from strandline.core.offset_serving import OffsetServing
 from strandline.core.truncation import rule_for
@@ -66,11 +66,11 @@ class ServesAnyEpoch(FetchOfAnyEpoch):
     """Serves a replica's Fetch whatever leader epoch it names, but counts it only in its own."""
 
     def _receive(
-        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, counted: list[Counted]
+        self, part: FetchPartition, request: FetchRequest, at_follower: bool, now_ms: int, counted: list[Counted]
     ) -> FetchResult:
-        if replica is not None and self._names_another_epoch(part):
-            return self._look(part, replica, at_follower, fresh=True)
-        return super()._receive(part, replica, at_follower, now_ms, counted)
+        if request.replica is not None and self._names_another_epoch(part):
+            return self._look(part, request.replica, at_follower, request.read_committed, fresh=True)
+        return super()._receive(part, request, at_follower, now_ms, counted)
 
     def _names_another_epoch(self, part: FetchPartition) -> bool:
         image = self._state.images.get(part.tp)
@@ -81,9 +81,10 @@ class CountsAnyEpoch(FetchServing):
     """Refuses a Fetch of another leader epoch, but takes its offset for the follower's LEO all the same."""
 
     def _receive(
-        self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool, now_ms: int, counted: list[Counted]
+        self, part: FetchPartition, request: FetchRequest, at_follower: bool, now_ms: int, counted: list[Counted]
     ) -> FetchResult:
-        result = super()._receive(part, replica, at_follower, now_ms, counted)
+        result = super()._receive(part, request, at_follower, now_ms, counted)
+        replica = request.replica
         leader = self._state.leaders.get(part.tp)
         if replica is None or leader is None or result.refusal is None or result.refusal.code not in OTHER_EPOCH:
             return result

@@ -22,16 +22,19 @@ from strandline.core.messages import (
     ProduceResult,
     ReplicaState,
 )
-from strandline.core.types import Acks, BatchHeader, Offset
+from strandline.core.types import TRANSACTIONAL_BIT, Acks, BatchHeader, Offset
 from strandline.sim.scenario.believing import Belief
 from strandline.sim.scenario.nodes import TP, Actor
 from strandline.sim.scenario.telling import deleted_text, fetched_text, produced_text, refused_text
+from strandline.sim.scenario.transactions import Producers
 
 if TYPE_CHECKING:
     from strandline.sim.scenario.stage import Stage
 
 WAITING = "waiting"
 NO_ANSWER = "no answer"
+_ID = "scenario"
+"""The transactional id of every producer: no coordinator looks at it."""
 
 
 def consumer_of(node: str) -> str:
@@ -70,24 +73,22 @@ class Clients:
         self.belief = Belief()
         self.calls: dict[str, Call] = {}
         self._open: dict[int, Call] = {}
-        self._producers: dict[str, int] = {}
-        # The sequence of the next record of each producer.
-        self.next_sequence: dict[str, int] = {}
-
-    def producer_id(self, name: str) -> int:
-        """The id behind a producer's name."""
-        return self._producers.setdefault(name, len(self._producers) + 1)
+        self.producers = Producers()
 
     def produce(
         self, actor: Actor, header: BatchHeader, values: tuple[str, ...], *, label: str, acks: Acks, timeout_ms: int
     ) -> Call:
-        """Send one batch."""
+        """Send one batch; a transactional one is of the transactional id that its producer has."""
         call, request_id = self._begin(Call(label, actor.name, values, acks))
         if len(values) > 1:
             self.calls.update(dict.fromkeys(values, call))
         part = ProducePartition(TP, header, values)
         now_ms = self._stage.now_ms
-        self._stage.step(actor, events.ProduceArrived(now_ms, request_id, acks, timeout_ms, (part,)))
+        transactional_id = _ID if header.attributes & TRANSACTIONAL_BIT else None
+        arrived = events.ProduceArrived(
+            now_ms, request_id, acks, timeout_ms, (part,), transactional_id=transactional_id
+        )
+        self._stage.step(actor, arrived)
         if call.text == WAITING:
             self._stage.tell(f"{label}: waits")
         return call
@@ -102,10 +103,13 @@ class Clients:
         wait_ms: int,
         min_bytes: int,
         at_follower: bool,
+        read_committed: bool = False,
     ) -> Call:
         """Send one fetch."""
         call, request_id = self._begin(Call(label, actor.name, start=part.fetch_offset))
-        request = FetchRequest((part,), replica, max_wait_ms=wait_ms, min_bytes=min_bytes)
+        request = FetchRequest(
+            (part,), replica, max_wait_ms=wait_ms, min_bytes=min_bytes, read_committed=read_committed
+        )
         arrived = events.FetchArrived(self._stage.now_ms, request_id, request, None, at_follower)
         self._stage.step(actor, arrived)
         if call.text == WAITING:

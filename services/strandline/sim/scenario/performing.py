@@ -15,11 +15,13 @@ from strandline.core import events
 from strandline.core.messages import (
     DeletedPartition,
     EpochEndQuestion,
+    FetchedPartition,
+    FetchResult,
     OffsetAnswer,
     OffsetQuestion,
     ProducerSnapshotAnswer,
 )
-from strandline.core.types import TopicPartition
+from strandline.core.types import CONTROL_BIT, AbortedTransaction, BatchHeader, TopicPartition
 from strandline.sim.disk import LogFile
 from strandline.sim.memory_logs import NoLooks, as_fetched
 from strandline.sim.scenario import telling
@@ -154,10 +156,36 @@ def _answer_fetch(stage: Stage, actor: Actor, effect: want.AnswerFetch) -> list[
         arrived = events.FetchAnswered(stage.now_ms, leader, asked.correlation_id, (received,))
         _reply(stage, actor, effect.request_id, "fetched", telling.fetched_text(received), arrived)
     else:
-        stage.clients.fetched(effect.request_id, received)
+        stage.clients.fetched(effect.request_id, _given(received, found.partitions[0].result))
     if effect.replica is None or not found.ends:
         return []
     return [events.FetchServed(stage.now_ms, effect.replica, tuple(found.ends))]
+
+
+def _given(received: FetchedPartition, result: FetchResult) -> FetchedPartition:
+    """What a client keeps of an answer: of a log with transactions neither markers nor what was aborted (X14)."""
+    payloads: Any = received.payload
+    kept = [
+        (header, payload)
+        for header, payload in zip(received.batches, payloads or (), strict=True)
+        if not header.attributes & CONTROL_BIT and not _is_aborted(header, result.aborted)
+    ]
+    if len(kept) == len(received.batches):
+        return received
+    return received._replace(batches=tuple(h for h, _ in kept), payload=tuple(p for _, p in kept))
+
+
+def _is_aborted(header: BatchHeader, aborted: tuple[AbortedTransaction, ...]) -> bool:
+    sent = header.producer
+    return sent is not None and any(
+        sent.producer_id == one.producer_id and one.first_offset <= header.base_offset < one.marker_offset
+        for one in aborted
+    )
+
+
+def _send_add(stage: Stage, actor: Actor, effect: want.SendAddPartitions) -> list[events.Event]:
+    refusal = stage.clients.producers.verdict(effect.producer_id)
+    return [events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal)]
 
 
 def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds) -> list[events.Event]:
@@ -254,6 +282,7 @@ _PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
     want.SendEpochEnds: _send_epoch_ends,
     want.SendListOffsets: _send_offsets,
     want.SendProducerSnapshot: _send_producers,
+    want.SendAddPartitions: _send_add,
     want.SendAlterPartition: _send_alter,
     want.SendReplicaLogs: _send_logs,
     want.RefreshMetadata: _refresh,

@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from strandline.core.types import BatchHeader, EpochEntry, Offset, ProducerStamp
+from strandline.core.types import OF_TRANSACTIONS, BatchHeader, EpochEntry, Marker, Offset, ProducerStamp
 from strandline.sim.disk import LogFile
 
 _RANGE = re.compile(r"^([a-zA-Z_-]*)(\d{1,12})\.\.([a-zA-Z_-]*)(\d{1,12})$")
 EMPTY = "empty"
+MARKER_BYTES = 78
+"""Size of a marker."""
 
 MOST_RECORDS = 100_000
 """What one word of a command may represent."""
@@ -46,7 +48,7 @@ def expand(word: str) -> list[str]:
     return [f"{found[1]}{number}" for number in range(int(found[2]), int(found[4]) + 1)]
 
 
-def header(*, count: int = 1, size_bytes: int, producer: int | None = None, sequence: int | None = None) -> BatchHeader:
+def header(*, count: int = 1, size_bytes: int, stamp: ProducerStamp | None = None, attributes: int = 0) -> BatchHeader:
     """A batch of records of ``size_bytes`` each; the leader stamps base offset and epoch."""
     return BatchHeader(
         base_offset=Offset(0),
@@ -54,8 +56,14 @@ def header(*, count: int = 1, size_bytes: int, producer: int | None = None, sequ
         record_count=count,
         size_bytes=size_bytes * count,
         max_timestamp_ms=0,
-        producer=None if producer is None or sequence is None else ProducerStamp(producer, 0, sequence),
+        producer=stamp,
+        attributes=attributes,
     )
+
+
+def marker(said: Marker, stamp: ProducerStamp) -> BatchHeader:
+    """The control batch that ends a producer's transaction."""
+    return header(size_bytes=MARKER_BYTES, stamp=stamp, attributes=OF_TRANSACTIONS)._replace(marker=said)
 
 
 def in_batches(values: list[str], size: int) -> Iterator[tuple[str, ...]]:

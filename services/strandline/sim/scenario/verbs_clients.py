@@ -1,13 +1,22 @@
-"""The verbs of callers: produce, append, fetch, consume, list-offsets, show."""
+"""The verbs of callers: produce, append, begin, commit, abort, fetch, consume, list-offsets, show."""
 
 from __future__ import annotations
 
 from strandline.core.messages import EARLIEST, LATEST, FetchPartition, OffsetQuestion, ReplicaState
-from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, Offset
+from strandline.core.types import Acks, LeaderEpoch, Marker, NodeEpoch, Offset
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.clients import consumer_of
 from strandline.sim.scenario.nodes import TP, Actor
-from strandline.sim.scenario.records import EMPTY, header, in_batches, named, records_of, shown_epochs, shown_records
+from strandline.sim.scenario.records import (
+    EMPTY,
+    header,
+    in_batches,
+    marker,
+    named,
+    records_of,
+    shown_epochs,
+    shown_records,
+)
 from strandline.sim.scenario.telling import sight_of
 from strandline.sim.scenario.verb import Verb
 from strandline.sim.scenario.verbs_scene import RECORD_BYTES
@@ -33,11 +42,12 @@ def _produce(call: Call, acks: Acks) -> None:
     actor = _asked(call)
     call.word(1, "a record")
     records = [(value, word) for word in call.words[1:] for value in call.records(word)]
+    producers = stage.clients.producers
     producer, sequence = call.options.get("producer"), call.maybe_integer("sequence")
     if producer is None and sequence is not None:
         raise call.wrong(call.options["sequence"], "producer= beside a sequence")
     if producer is not None and sequence is None:
-        sequence = stage.clients.next_sequence.get(producer.text, 0)
+        sequence = stage.clients.producers.next_sequence.get(producer.text, 0)
     for values in in_batches([value for value, _ in records], call.positive_option("batch", 1)):
         label = call.text_option("as", named(values))
         again = next((v for v in (label, *values[1:]) if v in stage.clients.calls), None)
@@ -47,14 +57,48 @@ def _produce(call: Call, acks: Acks) -> None:
         batch = header(
             count=len(values),
             size_bytes=call.integer_option("size", RECORD_BYTES),
-            producer=stage.clients.producer_id(producer.text) if producer else None,
-            sequence=-1 if sequence is None else sequence,
+            stamp=None if producer is None else producers.stamp(producer.text, sequence or 0),
+            attributes=0 if producer is None else producers.attributes(producer.text),
         )
         timeout_ms = call.duration_option("timeout", 30_000)
         stage.clients.produce(actor, batch, values, label=label, acks=acks, timeout_ms=timeout_ms)
         if producer is not None and sequence is not None:
             sequence += len(values)
-            stage.clients.next_sequence[producer.text] = sequence
+            producers.next_sequence[producer.text] = sequence
+
+
+def begin(call: Call) -> None:
+    """`begin`: a producer begins a transaction; whatever it produces from now on is of transactions."""
+    name = call.word(0, "a producer, such as P").text
+    call.no_more(1)
+    call.stage.clients.producers.begin(name)
+
+
+def commit(call: Call) -> None:
+    """`commit`: the coordinator ends a producer's transaction in the partition that a node leads."""
+    _end(call, committed=True)
+
+
+def abort(call: Call) -> None:
+    """`abort`: as `commit`, with the other outcome."""
+    _end(call, committed=False)
+
+
+def _end(call: Call, *, committed: bool) -> None:
+    stage, producers = call.stage, call.stage.clients.producers
+    actor = _asked(call)
+    name = call.word(1, "the producer, such as P").text
+    call.no_more(2)
+    epoch = call.integer_option("epoch", producers.epochs.get(name, 0) + 1)
+    said = Marker(committed, call.integer_option("coordinator", 0))
+    value = f"{'commit' if committed else 'abort'}({name})"
+    batch = marker(said, producers.stamp(name, -1, epoch))
+    timeout_ms = call.duration_option("timeout", 30_000)
+    label = call.text_option("as", value)
+    if label in stage.clients.calls:
+        raise call.wrong(call.words[1], "another name for this marker with as=", f"{label!r} again")
+    producers.end(name, epoch)
+    stage.clients.produce(actor, batch, (value,), label=label, acks=Acks.ALL, timeout_ms=timeout_ms)
 
 
 def _asked(call: Call) -> Actor:
@@ -100,7 +144,12 @@ def fetch(call: Call) -> None:
         wait_ms=call.duration_option("wait", 0),
         min_bytes=call.integer_option("min-bytes", 1),
         at_follower=call.text_option("service", "leader", ("leader", "follower")) == "follower",
+        read_committed=_is_committed(call),
     )
+
+
+def _is_committed(call: Call) -> bool:
+    return call.text_option("isolation", "all", ("all", "committed")) == "committed"
 
 
 def _identity(call: Call) -> ReplicaState | None:
@@ -146,7 +195,16 @@ def consume(call: Call) -> None:
     start = actor.log.log_start
     part = FetchPartition(TP, Offset(call.integer_option("offset", start)), max_bytes=_max_bytes(call))
     label = consumer_of(actor.name)
-    stage.clients.fetch(actor, part, label=label, replica=None, wait_ms=0, min_bytes=1, at_follower=follows)
+    stage.clients.fetch(
+        actor,
+        part,
+        label=label,
+        replica=None,
+        wait_ms=0,
+        min_bytes=1,
+        at_follower=follows,
+        read_committed=_is_committed(call),
+    )
 
 
 def list_offsets(call: Call) -> None:
@@ -156,7 +214,7 @@ def list_offsets(call: Call) -> None:
     call.no_more(2)
     if which.text not in ("latest", "earliest"):
         raise call.wrong(which, "latest or earliest")
-    question = OffsetQuestion(TP, LATEST if which.text == "latest" else EARLIEST)
+    question = OffsetQuestion(TP, LATEST if which.text == "latest" else EARLIEST, None, _is_committed(call))
     call.stage.clients.list_offsets(actor, question, label=which.text, replica=_identity(call))
 
 
@@ -182,13 +240,28 @@ def _drawn(actor: Actor) -> str:
 VERBS = (
     Verb("produce", produce, ("acks", "as", "timeout", "size", "batch", "producer", "sequence")),
     Verb("append", append, ("size", "batch")),
+    Verb("begin", begin),
+    Verb("commit", commit, ("as", "timeout", "epoch", "coordinator")),
+    Verb("abort", abort, ("as", "timeout", "epoch", "coordinator")),
     Verb("serve-metadata", serve_metadata),
     Verb(
         "fetch",
         fetch,
-        ("as", "offset", "epoch", "last-epoch", "wait", "min-bytes", "max-bytes", "node-epoch", "service", "label"),
+        (
+            "as",
+            "offset",
+            "epoch",
+            "last-epoch",
+            "wait",
+            "min-bytes",
+            "max-bytes",
+            "node-epoch",
+            "service",
+            "label",
+            "isolation",
+        ),
     ),
-    Verb("consume", consume, ("offset", "max-bytes")),
-    Verb("list-offsets", list_offsets, ("as", "node-epoch")),
+    Verb("consume", consume, ("offset", "max-bytes", "isolation")),
+    Verb("list-offsets", list_offsets, ("as", "node-epoch", "isolation")),
     Verb("show", show),
 )

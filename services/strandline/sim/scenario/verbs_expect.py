@@ -116,6 +116,7 @@ def _numbers(what: str, look: Callable[[NodeCore], int]) -> Callable[[Call], Non
 expect_hw = _numbers("hw", lambda core: core.state.logs[TP].hw)
 expect_log_start = _numbers("log start", lambda core: core.state.logs[TP].log_start_offset)
 expect_leo = _numbers("leo", lambda core: core.state.logs[TP].leo)
+expect_lso = _numbers("lso", lambda core: core.state.logs[TP].lso)
 
 
 def expect_remote(call: Call) -> None:
@@ -264,6 +265,7 @@ VERBS = (
     Verb("expect-read", expect_read),
     Verb("expect-hw", expect_hw),
     Verb("expect-leo", expect_leo),
+    Verb("expect-lso", expect_lso),
     Verb("expect-remote", expect_remote),
     Verb("expect-isr", expect_isr),
     Verb("expect-elr", expect_elr),

@@ -1,0 +1,152 @@
+"""Decides what the transactional batches and markers of a log come to: open, ended, aborted, fenced (X11 to X13).
+
+Invariant: the ledger is a function of the log alone, folded by leaders, followers and recovery alike. Whether an end
+is final is not: a marker counts once it is below the high watermark, which `settled` is given.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import KeysView
+from enum import Enum
+
+from strandline.core.types import (
+    NO_TRANSACTIONS,
+    AbortedTransaction,
+    BatchHeader,
+    EndedTransaction,
+    LastMarker,
+    Marker,
+    Offset,
+    OpenTransaction,
+    TransactionState,
+)
+
+
+class MarkerVerdict(Enum):
+    """What a marker is to a log that it was sent to (X11)."""
+
+    APPEND = "append"
+    """It ends the open transaction, or fences a producer that never wrote here."""
+    KNOWN = "known"
+    """A copy of the last marker: nothing is appended, and it is done once that marker is committed (KAFKA-19999)."""
+    FENCED_COORDINATOR = "fenced_coordinator"
+    OLD_EPOCH = "old_epoch"
+    LATE_COPY = "late_copy"
+    """Of the epoch of the open transaction, which only the marker of the epoch after it can end (KAFKA-19446)."""
+
+
+class TransactionLedger:
+    """The transactions of one log, up to the offset up to which it was folded."""
+
+    __slots__ = ("_aborted", "_markers", "ended", "open")
+
+    def __init__(self, state: TransactionState = NO_TRANSACTIONS) -> None:
+        self.open: dict[int, Offset] = dict(state.open)
+        """Producer id -> first offset, in the order in which they began. Changed here alone."""
+        self.ended: list[EndedTransaction] = list(state.ended)
+        """Those whose marker may be lost again, by marker. Changed here alone."""
+        self._aborted: list[AbortedTransaction] = list(state.aborted)
+        self._markers: dict[int, LastMarker] = {marker.producer_id: marker for marker in state.markers}
+
+    @property
+    def first_unstable(self) -> Offset | None:
+        """The first offset of a transaction that is not decided for good; None without one (X12)."""
+        first = next(iter(self.open.values()), None)
+        for transaction in self.ended:
+            if first is None or transaction.first_offset < first:
+                first = transaction.first_offset
+        return first
+
+    def last_marker(self, producer_id: int) -> LastMarker | None:
+        """The newest marker of a producer, None without one."""
+        return self._markers.get(producer_id)
+
+    @property
+    def marked_producers(self) -> KeysView[int]:
+        """The ids of the producers of which a marker is remembered."""
+        return self._markers.keys()
+
+    def judge(
+        self, producer_id: int, producer_epoch: int, marker: Marker, newest_epoch: int | None
+    ) -> tuple[MarkerVerdict, LastMarker | None]:
+        """What a marker is to this log, with the last one of its producer (X11).
+
+        ``newest_epoch``: of the producer's batches in this log; None if none is remembered.
+        """
+        last = self._markers.get(producer_id)
+        if last is not None and marker.coordinator_epoch < last.coordinator_epoch:
+            return MarkerVerdict.FENCED_COORDINATOR, last
+        known = max(-1 if newest_epoch is None else newest_epoch, -1 if last is None else last.producer_epoch)
+        if producer_epoch != known:
+            return (MarkerVerdict.OLD_EPOCH if producer_epoch < known else MarkerVerdict.APPEND), last
+        if producer_id in self.open:
+            return MarkerVerdict.LATE_COPY, last
+        is_new = last is None or marker.coordinator_epoch > last.coordinator_epoch
+        return (MarkerVerdict.APPEND if is_new else MarkerVerdict.KNOWN), last
+
+    def began(self, producer_id: int, first_offset: Offset) -> None:
+        """A transactional batch was appended; the first one since the producer's last marker opens a transaction."""
+        self.open.setdefault(producer_id, first_offset)
+
+    def marked(self, header: BatchHeader, offset: Offset) -> None:
+        """A marker was appended at ``offset``: it ends what its producer has open, if anything."""
+        marker, sent = header.marker, header.producer
+        assert marker is not None and sent is not None, f"the control batch at {offset} is not a marker"
+        producer_id = sent.producer_id
+        self._markers[producer_id] = LastMarker(
+            producer_id, sent.producer_epoch, marker.coordinator_epoch, offset, header.max_timestamp_ms
+        )
+        first_offset = self.open.pop(producer_id, None)
+        if first_offset is None:
+            return
+        self.ended.append(EndedTransaction(first_offset, offset))
+        if not marker.committed:
+            stable = next(iter(self.open.values()), Offset(offset + 1))
+            self._aborted.append(AbortedTransaction(producer_id, first_offset, offset, stable))
+
+    def settled(self, committed: Offset) -> None:
+        """Everything below ``committed`` is committed: what markers below it ended stays ended."""
+        self.ended = [transaction for transaction in self.ended if transaction.marker_offset >= committed]
+
+    def aborted_between(self, start: Offset, end: Offset) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions with an offset from ``start`` up to, not including, ``end``, by marker (X15)."""
+        if not self._aborted:
+            return ()
+        first = bisect_left(self._aborted, start, key=lambda transaction: transaction.marker_offset)
+        return tuple(transaction for transaction in self._aborted[first:] if transaction.first_offset < end)
+
+    def log_begins_at(self, offset: Offset) -> None:
+        """Nothing below ``offset`` is read any more: what was aborted wholly below it is forgotten."""
+        if self._aborted and self._aborted[0].marker_offset < offset:
+            self._aborted = [transaction for transaction in self._aborted if transaction.marker_offset >= offset]
+
+    def state(self) -> TransactionState:
+        """Everything that is remembered."""
+        if not (self.open or self.ended or self._aborted or self._markers):
+            return NO_TRANSACTIONS
+        return TransactionState(
+            tuple(OpenTransaction(*transaction) for transaction in self.open.items()),
+            tuple(self.ended),
+            tuple(self._aborted),
+            tuple(self._markers.values()),
+        )
+
+    def state_below(self, offset: Offset) -> TransactionState:
+        """What a log that begins at ``offset`` must know, so that it comes to this state by its own batches (C43).
+
+        A transaction that was aborted by a marker at or above ``offset`` is open there. One that was committed there
+        is left out: its records are given whether or not it is known.
+        """
+        was_open = [OpenTransaction(*item) for item in self.open.items() if item[1] < offset]
+        was_open += [
+            OpenTransaction(transaction.producer_id, transaction.first_offset)
+            for transaction in self._aborted
+            if transaction.first_offset < offset <= transaction.marker_offset
+        ]
+        # Those of one producer do not overlap, so none is named twice.
+        was_open.sort(key=lambda transaction: transaction.first_offset)
+        return TransactionState(
+            open=tuple(was_open),
+            markers=tuple(marker for marker in self._markers.values() if marker.offset < offset),
+        )

@@ -1,0 +1,53 @@
+"""Which transactions the producers of a scenario have begun: epochs, sequences, and what is consented to.
+
+There is no coordinator in a scenario: it consents to the transactions that were begun, and to no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.types import TRANSACTIONAL_BIT, ProducerStamp
+
+NOT_BEGUN = Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction was not begun", Outcome.NOT_APPENDED)
+
+
+@dataclass(slots=True)
+class Producers:
+    """All producers, by their names."""
+
+    _ids: dict[str, int] = field(default_factory=dict)
+    next_sequence: dict[str, int] = field(default_factory=dict)
+    """Of each producer the sequence of its next record, in its newest epoch."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """Of each producer that began a transaction its newest epoch."""
+    begun: set[int] = field(default_factory=set)
+    """The ids of those that have a transaction open."""
+
+    def id_of(self, name: str) -> int:
+        """The id behind a producer's name."""
+        return self._ids.setdefault(name, len(self._ids) + 1)
+
+    def stamp(self, name: str, sequence: int, epoch: int | None = None) -> ProducerStamp:
+        """What a producer writes into a batch, in its newest epoch unless another is given."""
+        return ProducerStamp(self.id_of(name), self.epochs.get(name, 0) if epoch is None else epoch, sequence)
+
+    def attributes(self, name: str) -> int:
+        """Those of a producer's batches: once it has begun a transaction, all of them are of transactions."""
+        return TRANSACTIONAL_BIT if name in self.epochs else 0
+
+    def begin(self, name: str) -> None:
+        """A producer begins a transaction."""
+        self.epochs.setdefault(name, 0)
+        self.begun.add(self.id_of(name))
+
+    def end(self, name: str, epoch: int) -> None:
+        """Its coordinator has decided; the next transaction is of this epoch, and begins at sequence 0."""
+        self.begun.discard(self.id_of(name))
+        if epoch > self.epochs.get(name, -1):
+            self.epochs[name], self.next_sequence[name] = epoch, 0
+
+    def verdict(self, producer_id: int) -> Refusal | None:
+        """What the coordinator says of a partition that a producer writes to first."""
+        return None if producer_id in self.begun else NOT_BEGUN

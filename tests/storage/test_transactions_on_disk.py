@@ -1,0 +1,115 @@
+"""Transactions after a restart: folded from batches and markers, or from the newest sound snapshot (X12, X13)."""
+
+from __future__ import annotations
+
+import crc32c
+import pytest
+
+from strandline.core.types import LeaderEpoch, Marker, Offset
+from strandline.records.batch import TRANSACTIONAL_BIT, Batch, parse_header, split_batches
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.records.control import encode_marker
+from strandline.storage.disk import StorageDamaged
+from strandline.storage.log import Log
+
+
+def data(producer: int, epoch: int, sequence: int) -> Batch:
+    """A transactional batch of one record."""
+    records = [NewRecord(None, b"v", 1)]
+    changed = bytearray(encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence))
+    changed[22] |= TRANSACTIONAL_BIT
+    changed[17:21] = crc32c.crc32c(bytes(changed[21:])).to_bytes(4, "big")
+    return Batch(parse_header(changed), memoryview(bytes(changed)))
+
+
+def end(producer: int, epoch: int, *, commit: bool) -> Batch:
+    """The marker of a transaction."""
+    return encode_marker(Marker(commit, 1), producer_id=producer, producer_epoch=epoch, timestamp_ms=1)
+
+
+def fill(log: Log) -> None:
+    """Producer 7 aborts a transaction at 0 and 2, producer 8 commits one at 1 and 3, 7 opens the next at 4."""
+    for batch in (data(7, 0, 0), data(8, 0, 0), end(7, 1, commit=False), end(8, 1, commit=True), data(7, 1, 0)):
+        log.append([batch], log.leo, LeaderEpoch(1))
+
+
+def aborted(log: Log) -> list[tuple[int, ...]]:
+    """Producer, first offset, marker and LSO of each aborted transaction."""
+    return [tuple(t) for t in log.producers().transactions.state().aborted]
+
+
+def test_transactions_are_read_from_the_log(build) -> None:
+    """X12: without a snapshot every header is folded, and of control batches the record."""
+    log = build.log()
+    fill(log)
+    again = build.log()
+
+    assert aborted(log) == aborted(again) == [(7, 0, 2, 1)]
+    assert [tuple(t) for t in again.producers().transactions.state().open] == [(7, 4)]
+    assert [m.coordinator_epoch for m in again.producers().transactions.state().markers] == [1, 1]
+
+
+def test_a_snapshot_within_a_transaction_gives_the_same(build) -> None:
+    """X12: state at any batch's end, and the batches behind it, make what the whole log makes."""
+    log = build.log()
+    fill(log)
+    for batch in (data(8, 1, 0), end(8, 2, commit=False)):
+        producers = log.producers()
+        log.save_producers(log.leo, producers.rows(), producers.transactions.state())
+        log.append([batch], log.leo, LeaderEpoch(1))
+
+    assert aborted(log) == [(7, 0, 2, 1), (8, 5, 6, 4)]
+    for path in build.path.glob("*.snapshot"):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert aborted(log) == [(7, 0, 2, 1), (8, 5, 6, 4)]
+
+
+def test_a_torn_tail_takes_its_marker_with_it(build) -> None:
+    """X13: after an unclean stop a snapshot above what is durable is not believed, nor the markers that are gone."""
+    log = build.log()
+    fill(log)
+    log.note_durable(Offset(2))
+    log.checkpoints.recovery_points.save()
+    producers = log.producers()
+    log.save_producers(Offset(5), producers.rows(), producers.transactions.state())
+    segment = log.active_segment
+    segment.path.write_bytes(segment.path.read_bytes()[: log.bytes_between(Offset(0), Offset(2)) + 30])
+    again = build.log()
+
+    assert again.leo == 2
+    assert aborted(again) == []
+    assert [tuple(t) for t in again.producers().transactions.state().open] == [(7, 0), (8, 1)]
+
+
+def test_a_cut_opens_what_it_took_the_marker_of(build) -> None:
+    """X13: also where the newest snapshot lies above the cut."""
+    log = build.log()
+    fill(log)
+    producers = log.producers()
+    log.save_producers(log.leo, producers.rows(), producers.transactions.state())
+    log.truncate_to(Offset(2))
+
+    assert [tuple(t) for t in log.producers().transactions.state().open] == [(7, 0), (8, 1)]
+
+
+def test_a_log_begins_again_with_the_transactions_below_it(build) -> None:
+    """C43: the state is durable with the new start, also where no batch is remembered beside it."""
+    log = build.log()
+    fill(log)
+    state = log.producers().transactions.state_below(Offset(5))
+    log.truncate_fully_and_start_at(Offset(500), (), state)
+
+    assert build.log().producers().transactions.state() == state
+    assert [tuple(t) for t in state.open] == [(7, 4)]
+
+
+def test_a_control_batch_that_is_no_marker_is_damage(build) -> None:
+    """Its CRC may be right: what cannot be folded cannot be served."""
+    log = build.log()
+    changed = bytearray(end(7, 1, commit=True).view)
+    changed[69] = 9
+    changed[17:21] = crc32c.crc32c(bytes(changed[21:])).to_bytes(4, "big")
+    log.append(split_batches(bytes(changed)), log.leo, LeaderEpoch(1))
+
+    with pytest.raises(StorageDamaged, match="no marker"):
+        log.producers()
