@@ -21,6 +21,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
+from strandline_analytics.jvm import gateway_of
+
 _EXIT_S = 180.0
 """How long the JVM may take to write the file at its end."""
 
@@ -68,7 +70,7 @@ def make_archive(open_session: Callable[[tuple[str, ...]], SparkSession], work: 
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
     try:
         spark = open_session((f"-XX:ArchiveClassesAtExit={unfinished}", "-Xlog:disable", "-Xlog:all=error:stderr"))
-        gateway: Any = spark.sparkContext._gateway
+        gateway = gateway_of(spark)
         try:
             work(spark)
         finally:

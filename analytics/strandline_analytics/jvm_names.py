@@ -23,6 +23,8 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID, Py4JError
 from pyspark.sql import SparkSession
 
+from strandline_analytics.jvm import client_of, gateway_of, has_jvm, view_of
+
 _FUNCTIONS = ("org.apache.spark.sql.functions", "functions")
 _LISTS = "PythonUtils"
 _NAMES = 4_096
@@ -47,9 +49,9 @@ class _KnownClass:
 
 def remember_names(spark: SparkSession) -> None:
     """Let the view of the JVM that a session has remember; with Spark Connect there is no JVM, and nothing to do."""
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:
+    if not has_jvm(spark):
         return
+    jvm = view_of(spark)
     for name in (*_FUNCTIONS, _LISTS):
         # Names stand in the view itself, where Python finds them before it asks the JVM.
         if name in vars(jvm):
@@ -93,14 +95,13 @@ def keep_objects(spark: SparkSession) -> None:
     A report makes some ten thousand of them, each of a few hundred bytes, and Python would report each one in a call
     of its own: a third of all calls.
     """
-    gateway: Any = spark.sparkContext._gateway
-    gateway._gateway_client.gateway_property.enable_memory_management = False
+    client_of(spark).gateway_property.enable_memory_management = False
 
 
 def release_together(spark: SparkSession) -> None:
     """Let the JVM release what Python has released `_RELEASED_AT_ONCE` objects at a time, in a session that stays."""
-    gateway: Any = spark.sparkContext._gateway
-    client: Any = gateway._gateway_client
+    gateway = gateway_of(spark)
+    client = client_of(spark)
     if "garbage_collect_object" in vars(client):
         return
     bindings: Any = JavaObject("GATEWAY_SERVER", client).getGateway().getBindings()

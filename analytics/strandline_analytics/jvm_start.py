@@ -23,8 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
-from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
+
+from strandline_analytics.jvm import is_started
 
 _OF_RUNNING = frozenset({"SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"})
 """Variables that a running Spark reads, and that say nothing of how it is started."""
@@ -93,7 +94,7 @@ def started(settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes] | N
         PySparkRuntimeError: the JVM ended before it could be spoken to (JAVA_GATEWAY_EXITED).
     """
     java = _java()
-    if java is None or _is_set_up() or SparkContext._gateway is not None:
+    if java is None or _is_set_up() or is_started():
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="strandline-jvm-") as folder:

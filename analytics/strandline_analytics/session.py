@@ -10,11 +10,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.class_archive import jvm_options
+from strandline_analytics.jvm import analyzed_plan, gateway_of, has_jvm, query_of
 from strandline_analytics.jvm_names import keep_objects, release_together, remember_names
 from strandline_analytics.jvm_start import started
 from strandline_analytics.jvm_words import without_greetings
@@ -34,6 +34,8 @@ _WISHES = {
     # Results of an hour replace the results of that hour and no other.
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
+    # By default times are INT96, which has no statistics to skip files by, and which other tools have dropped.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # To look for the best way of compressing each column costs more than all the statistics that read it.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Lists of a group's values are gathered for thousands of groups; by default they are sorted from 128 on.
@@ -219,11 +221,11 @@ def open_session(
 def _joined() -> SparkSession:
     session = SparkSession.builder.getOrCreate()
     given = frozenset(_set_in(session))
-    _GIVEN[session.sparkContext.applicationId] = given
+    _GIVEN[_application(session)] = given
     wishes = {name: value for name, value in _WISHES.items() if name not in given}
     for name, value in (wishes | _MEANING).items():
         session.conf.set(name, value)
-    if _LOG_LEVEL not in given:
+    if _LOG_LEVEL not in given and has_jvm(session):
         session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -244,9 +246,8 @@ def _embedded(app: str, master: str, memory: str, jvm: Sequence[str]) -> SparkSe
     with without_greetings(), started(settings) as process:
         session = SparkSession.builder.config(map={**settings}).getOrCreate()
     if process is not None:
-        gateway: Any = session.sparkContext._gateway
-        gateway.proc = process
-    _GIVEN[session.sparkContext.applicationId] = frozenset()
+        gateway_of(session).proc = process
+    _GIVEN[_application(session)] = frozenset()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -267,9 +268,13 @@ def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
     Above `MIDDLE_BYTES` a shuffle has a part for every `PART_BYTES` of files, rounded down to a power of two: at least
     16, for so many are in 1 GiB, and at most `MOST_PARTS`. A query that learns under way that parts are small merges
     them, and none is ever split.
+
+    A session of Spark Connect is used as it is: it cannot make others that share its tables.
     """
     most, wanted = _wanted(size_bytes)
-    application = spark.sparkContext.applicationId
+    if not has_jvm(spark):
+        return spark
+    application = _application(spark)
     if (application, most) not in _FITTED:
         _FITTED[application, most] = spark.newSession()
     fitted = _FITTED[application, most]
@@ -298,10 +303,10 @@ def _set_in(spark: SparkSession) -> dict[str, str]:
 
 def carried_out_in(spark: SparkSession, query: DataFrame) -> DataFrame:
     """The same query, planned and carried out with the settings of another session of its application."""
-    origin: Any = getattr(query, "_jdf", None)
-    if origin is None or query.sparkSession is spark:
-        # Spark Connect: no plan is within reach.
+    if query.sparkSession is spark or not has_jvm(spark):
         return query
-    jvm: Any = spark._jvm
-    plan = origin.queryExecution().analyzed()
-    return type(query)(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    return query_of(analyzed_plan(query), spark, like=query)
+
+
+def _application(spark: SparkSession) -> str:
+    return str(spark.conf.get("spark.app.id"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,15 @@ def test_the_page_beside_the_results_names_every_column(steps: dict[str, Step]) 
         section += page.partition(f"## {stat} ")[2].partition("## s")[0]
         for name in step.rows(stat, 0)[0]:
             assert f"| {name} |" in section, f"{stat}: {name}"
+
+
+def test_a_window_is_there_in_microseconds_and_as_a_time(steps: dict[str, Step]) -> None:
+    """Both columns are the same moment, in UTC."""
+    for row in steps["closed"].rows("s10", 0):
+        times = (row["window_start_time"], row["window_end_time"])
+        assert times == tuple(
+            datetime.fromtimestamp(row[name] // 1_000_000, UTC) for name in ("window_start", "window_end")
+        )
 
 
 def test_the_ledger_tells_what_an_hour_was_written_from(steps: dict[str, Step]) -> None:

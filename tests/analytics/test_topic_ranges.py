@@ -2,81 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline_analytics.topic.errors import TopicReadFailed
+from strandline.client import TopicPartition
+from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.ranges import Extent, OffsetRange, batch_ranges, next_end, split, stream_ranges
+from strandline_analytics.topic.where import Offsets
 
-LOGS = {0: Extent(0, 10), 1: Extent(5, 8), 2: Extent(3, 3)}
+
+def logs_of(*extents: Extent) -> dict[TopicPartition, Extent]:
+    """The partitions of one topic."""
+    return {TopicPartition("t", partition): extent for partition, extent in enumerate(extents)}
+
+
+LOGS = logs_of(Extent(0, 10), Extent(5, 8), Extent(3, 3))
+
+
+def at(offsets: Mapping[int, int]) -> Offsets:
+    """Offsets of the partitions of one topic."""
+    return {TopicPartition("t", partition): offset for partition, offset in offsets.items()}
+
+
+def spans(*found: tuple[int, int, int]) -> list[OffsetRange]:
+    """Ranges of the partitions of one topic."""
+    return [OffsetRange("t", *one) for one in found]
 
 
 def test_a_batch_reads_what_is_committed() -> None:
     """A batch reads from log start to HW; an empty partition has no range."""
     ranges = batch_ranges("earliest", "latest", LOGS, fail_on_data_loss=True)
 
-    assert ranges == [OffsetRange(0, 0, 10), OffsetRange(1, 5, 8)]
+    assert ranges == spans((0, 0, 10), (1, 5, 8))
 
 
 def test_offsets_may_be_given_for_each_partition() -> None:
     """-2 and -1 mean the ends of the log, other numbers are offsets."""
-    ranges = batch_ranges({0: 4, 1: -2, 2: -2}, {0: 6, 1: -1, 2: -1}, LOGS, fail_on_data_loss=True)
+    ranges = batch_ranges(at({0: 4, 1: -2, 2: -2}), at({0: 6, 1: -1, 2: -1}), LOGS, fail_on_data_loss=True)
 
-    assert ranges == [OffsetRange(0, 4, 6), OffsetRange(1, 5, 8)]
+    assert ranges == spans((0, 4, 6), (1, 5, 8))
 
 
 @pytest.mark.parametrize(
     ("starting", "ending", "reported"),
     [
-        ({0: 1}, "latest", r"startingOffsets: it names partitions \[0\], the topic has \[0, 1, 2\]; give an offset"),
-        ({0: 1, 1: 4, 2: 3}, "latest", "startingOffsets: partition 1 begins at 5, and 4 was asked for: retention"),
-        ("earliest", {0: 11, 1: 8, 2: 3}, "endingOffsets: partition 0 is committed up to 10, and 11 was asked for"),
-        ({0: 7, 1: 5, 2: 3}, {0: 6, 1: 8, 2: 3}, "startingOffsets: partition 0 would be read from 7 to before 6"),
+        (at({0: 1}), "latest", "startingOffsets: it names partitions t-0, read are t-0, t-1, t-2; give a number for"),
+        (
+            at({0: 1, 1: 4, 2: 3}),
+            "latest",
+            "startingOffsets: partition t-1 begins at 5, and 4 was asked for: retention",
+        ),
+        (
+            "earliest",
+            at({0: 11, 1: 8, 2: 3}),
+            "endingOffsets: partition t-0 is committed up to 10, and 11 was asked for",
+        ),
+        (
+            at({0: 7, 1: 5, 2: 3}),
+            at({0: 6, 1: 8, 2: 3}),
+            "startingOffsets: partition t-0 would be read from 7 to before 6",
+        ),
     ],
 )
 def test_offsets_outside_of_the_log_are_refused(starting: object, ending: object, reported: str) -> None:
     """Nothing is read that does not exist, and nothing is left out without an error."""
-    with pytest.raises(TopicReadFailed, match=reported):
+    with pytest.raises(TopicFailed, match=reported):
         batch_ranges(starting, ending, LOGS, fail_on_data_loss=True)  # type: ignore[arg-type]
 
 
 def test_lost_records_are_skipped_if_asked() -> None:
     """With failOnDataLoss false reading begins at the first remaining record."""
-    ranges = batch_ranges({0: 10, 1: 0, 2: 0}, "latest", LOGS, fail_on_data_loss=False)
+    ranges = batch_ranges(at({0: 10, 1: 0, 2: 0}), "latest", LOGS, fail_on_data_loss=False)
 
-    assert ranges == [OffsetRange(1, 5, 8)]
+    assert ranges == spans((1, 5, 8))
 
 
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     """A partition that the previous offset did not name is not skipped."""
-    assert stream_ranges({0: 9}, {0: 10, 1: 8}, LOGS, fail_on_data_loss=True) == [
-        OffsetRange(0, 9, 10),
-        OffsetRange(1, 5, 8),
-    ]
+    ranges = stream_ranges(at({0: 9}), at({0: 10, 1: 8}), LOGS, fail_on_data_loss=True)
+
+    assert ranges == spans((0, 9, 10), (1, 5, 8))
 
 
 def test_a_limit_is_shared_out() -> None:
     """A limit is divided in proportion to the waiting records, with at least one record for each that has some."""
-    logs = {0: Extent(0, 1_000), 1: Extent(0, 10), 2: Extent(0, 0)}
+    logs = logs_of(Extent(0, 1_000), Extent(0, 10), Extent(0, 0))
 
-    assert next_end({}, logs, 101, fail_on_data_loss=True) == {0: 100, 1: 1, 2: 0}
-    assert next_end({}, logs, None, fail_on_data_loss=True) == {0: 1_000, 1: 10, 2: 0}
+    assert next_end({}, logs, 101, fail_on_data_loss=True) == at({0: 100, 1: 1, 2: 0})
+    assert next_end({}, logs, None, fail_on_data_loss=True) == at({0: 1_000, 1: 10, 2: 0})
 
 
 def test_a_target_is_not_passed() -> None:
     """A run over the existing records reads neither later records nor later partitions, and never goes back."""
-    logs = {0: Extent(0, 20), 1: Extent(0, 20), 2: Extent(0, 20)}
+    logs = logs_of(*[Extent(0, 20)] * 3)
 
-    assert next_end({0: 3, 1: 15}, logs, None, target={0: 10, 1: 12}, fail_on_data_loss=True) == {0: 10, 1: 15}
+    end = next_end(at({0: 3, 1: 15}), logs, None, target=at({0: 10, 1: 12}), fail_on_data_loss=True)
+
+    assert end == at({0: 10, 1: 15})
 
 
 def test_a_log_that_ends_before_what_was_read_is_loss() -> None:
     """An unclean election truncated it: reported, or with failOnDataLoss false waited out at the same offset."""
-    with pytest.raises(TopicReadFailed, match="failOnDataLoss: partition 0 ends at 10, but was read up to 12"):
-        next_end({0: 12}, {0: Extent(0, 10)}, None, fail_on_data_loss=True)
+    with pytest.raises(TopicFailed, match="failOnDataLoss: partition t-0 ends at 10, but was read up to 12"):
+        next_end(at({0: 12}), logs_of(Extent(0, 10)), None, fail_on_data_loss=True)
 
-    assert next_end({0: 12}, {0: Extent(0, 10)}, None, fail_on_data_loss=False) == {0: 12}
+    assert next_end(at({0: 12}), logs_of(Extent(0, 10)), None, fail_on_data_loss=False) == at({0: 12})
 
 
 @given(
@@ -85,10 +118,17 @@ def test_a_log_that_ends_before_what_was_read_is_loss() -> None:
 )
 def test_pieces_are_the_whole(sizes: list[tuple[int, int]], pieces: int) -> None:
     """For any split of a batch, the pieces of a partition are adjacent and cover its range."""
-    ranges = [OffsetRange(p, start, start + size) for p, (start, size) in enumerate(sizes)]
+    ranges = [OffsetRange("t", p, start, start + size) for p, (start, size) in enumerate(sizes)]
     found = split(ranges, pieces)
 
     assert [(one.partition, offset) for one in found for offset in range(one.start, one.end)] == [
         (one.partition, offset) for one in ranges for offset in range(one.start, one.end)
     ]
     assert len(found) >= min(pieces, sum(one.size for one in ranges))
+
+
+def test_a_piece_has_at_most_so_many_records() -> None:
+    """maxRecordsPerPartition cuts ranges further than minPartitions needs."""
+    pieces = split(spans((0, 0, 10), (1, 5, 8)), 2, max_records=4)
+
+    assert pieces == spans((0, 0, 4), (0, 4, 8), (0, 8, 10), (1, 5, 8))

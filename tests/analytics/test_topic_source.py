@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 from tests.cluster.running_cluster import Probe, plan, started, stopped
 
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer
 from strandline_analytics.topic import register
-from strandline_analytics.topic.errors import TopicReadFailed
+from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
-from strandline_analytics.topic.source import TopicStreamReader
+from strandline_analytics.topic.stream_source import TopicStreamReader
 
 # The first query of a session starts the Python workers and real processes share two cores with them.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -34,6 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     running = started(plan(tmp_path_factory.mktemp("cluster")))
     try:
         yield running
+        close_idle()
         ends = stopped(running)
     finally:
         running.kill()
@@ -97,7 +99,10 @@ def test_a_batch_is_what_the_client_consumes(spark: SparkSession, cluster: Local
 
     assert len(expected) == COUNT
     assert rows(whole) == expected
-    assert {row.leader_epoch for row in whole.select("leader_epoch").distinct().collect()} == {0}
+    assert [
+        (row.topic, row.timestampType, row.leader_epoch)
+        for row in whole.select("topic", "timestampType", "leader_epoch").distinct().collect()
+    ] == [("batch", 0, 0)]
     assert whole.rdd.getNumPartitions() == PARTITIONS
 
     part = spark.read.format("strandline").options(**options, minPartitions="5")
@@ -137,7 +142,7 @@ def test_a_leader_that_dies_during_a_read_is_followed(cluster: LocalCluster) -> 
     asyncio.run(create(cluster, "moved", 1))
     asyncio.run(write(cluster, "moved", 0, count, size=1_000, partitions=1))
     options = read_options({"bootstrap": cluster.bootstrap, "topic": "moved"}, streaming=False)
-    reading = read_range(options, OffsetRange(0, 0, count))
+    reading = read_range(options, OffsetRange("moved", 0, 0, count))
     offsets = next(reading).column("offset").to_pylist()
 
     async def kill_leader() -> None:
@@ -181,8 +186,81 @@ def test_a_topic_made_anew_is_not_continued(cluster: LocalCluster) -> None:
     asyncio.run(create(cluster, "again", 1))
     asyncio.run(write(cluster, "again", 0, 5, partitions=1))
 
-    assert before["offsets"] == {"0": 3}
-    with pytest.raises(TopicReadFailed, match="deleted and created again: begin with a new checkpointLocation"):
+    assert before["again"]["offsets"] == {"0": 3}
+    with pytest.raises(TopicFailed, match="deleted and created again: begin with a new checkpointLocation"):
         reader.latestOffset(before, ReadAllAvailable())
-    with pytest.raises(TopicReadFailed, match="deleted and created again: begin with a new checkpointLocation"):
+    with pytest.raises(TopicFailed, match="deleted and created again: begin with a new checkpointLocation"):
         reader.partitions(start, before)
+
+
+def test_times_select_records(cluster: LocalCluster) -> None:
+    """A time means the first record that is not older; where none is, that is an error or the end, as asked."""
+    asyncio.run(create(cluster, "timed"))
+    asyncio.run(write(cluster, "timed", 0, 20))
+    asyncio.run(write(cluster, "timed", 1_000, 2))
+
+    def begins(**options: str) -> dict[str, int]:
+        given = {"bootstrap": cluster.bootstrap, "topic": "timed"} | options
+        return dict(TopicStreamReader(read_options(given, streaming=True)).initialOffset()["timed"]["offsets"])
+
+    by_partition = '{"timed": {"0": 1790000000007, "1": 1790000000007}}'
+    late = str(1_790_000_001_001)
+
+    # Even numbers are in partition 0, odd ones in 1.
+    assert begins(startingOffsetsByTimestamp=by_partition) == {"0": 4, "1": 3}
+    assert begins(startingTimestamp=late, startingOffsetsByTimestampStrategy="latest") == {"0": 11, "1": 10}
+    with pytest.raises(TopicFailed, match="option startingTimestamp: partition timed-0 has no record at or after"):
+        begins(startingTimestamp=late)
+
+
+def test_several_topics_are_one_stream(cluster: LocalCluster) -> None:
+    """A pattern takes a topic that is made later, and a least number of records holds a micro-batch back."""
+    asyncio.run(create(cluster, "sea-1", 1))
+    asyncio.run(write(cluster, "sea-1", 0, 3, partitions=1))
+    options = {"bootstrap": cluster.bootstrap, "subscribePattern": "sea-.*", "startingOffsets": "earliest"}
+    reader = TopicStreamReader(read_options(options | {"minOffsetsPerTrigger": "3"}, streaming=True))
+    limit = reader.getDefaultReadLimit()
+
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    asyncio.run(create(cluster, "sea-2", 1))
+    asyncio.run(write(cluster, "sea-2", 0, 2, partitions=1))
+    held = reader.latestOffset(first, limit)
+    asyncio.run(write(cluster, "sea-1", 3, 1, partitions=1))
+    then = reader.latestOffset(held, limit)
+
+    assert limit == ReadMinRows(3)
+    assert held == first
+    assert {topic: own["offsets"] for topic, own in then.items()} == {"sea-1": {"0": 4}, "sea-2": {"0": 2}}
+    assert [one.range for one in reader.partitions(first, then)] == [  # type: ignore[attr-defined]
+        OffsetRange("sea-1", 0, 3, 4),
+        OffsetRange("sea-2", 0, 0, 2),
+    ]
+
+
+def test_tasks_of_a_process_share_their_clients(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second range that a process reads opens no connection; one whose reading failed leaves no client behind."""
+    asyncio.run(create(cluster, "shared", 1))
+    asyncio.run(write(cluster, "shared", 0, 6, partitions=1))
+    options = read_options({"bootstrap": cluster.bootstrap, "topic": "shared"}, streaming=False)
+    close_idle()
+    started = 0
+    start = Consumer.start
+
+    async def counted(self: Consumer) -> None:
+        nonlocal started
+        started += 1
+        await start(self)
+
+    monkeypatch.setattr(Consumer, "start", counted)
+
+    def offsets(begin: int, end: int) -> list[int]:
+        found = read_range(options, OffsetRange("shared", 0, begin, end))
+        return [offset for batch in found for offset in batch.column("offset").to_pylist()]
+
+    # The second lies before the first, so nothing may be left of where the first one was.
+    assert (offsets(3, 6), offsets(1, 4)) == ([3, 4, 5], [1, 2, 3])
+    assert started == 1
+    with pytest.raises(TopicFailed, match="failOnDataLoss"):
+        offsets(9, 10)
+    assert offsets(0, 2) == [0, 1]
+    assert started == 2

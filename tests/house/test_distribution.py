@@ -34,9 +34,9 @@ def wheel(built: Path) -> zipfile.ZipFile:
 
 
 def test_the_wheel_has_everything_that_is_read_at_run_time(wheel: zipfile.ZipFile) -> None:
-    """The wheel has both packages with their types, every file beside a module, and the scenarios in the README."""
+    """The wheel has all packages with their types, every file beside a module, and the scenarios in the README."""
     names = set(wheel.namelist())
-    packages = (ROOT / "services" / "strandline", ROOT / "analytics" / "strandline_analytics")
+    packages = (ROOT / "services" / "strandline", *ROOT.glob("analytics/*"))
     beside = {
         f"{package.name}/{path.relative_to(package)}"
         for package in packages
@@ -45,11 +45,12 @@ def test_the_wheel_has_everything_that_is_read_at_run_time(wheel: zipfile.ZipFil
     }
 
     assert beside - names == set()
-    assert {"strandline/py.typed", "strandline_analytics/py.typed"} <= names
+    assert {"strandline/py.typed", "strandline_analytics/py.typed", "pyspark_strandline/py.typed"} <= names
     assert {f"strandline/sim/scenarios/{path.name}" for path in shipped()} <= names
     assert {PurePosixPath(name).parts[0] for name in names} == {
         "strandline",
         "strandline_analytics",
+        "pyspark_strandline",
         next(name for name in names if name.endswith("METADATA")).partition("/")[0],
     }
 

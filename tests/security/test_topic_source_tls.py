@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from asyncio import to_thread
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from certificates import settings_of
 from secured_cluster import secured_cluster
 
-from strandline.client import Producer
+from strandline.client import Producer, TopicPartition
 from strandline.rpc.channels import target
 from strandline_analytics.topic.cluster import ask
-from strandline_analytics.topic.errors import TopicReadFailed
-from strandline_analytics.topic.loop import close
+from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
-
-T = TypeVar("T")
-
-
-async def in_a_thread(work: Callable[[], T]) -> T:
-    """The result of ``work`` in a thread with its own loop, which is closed before the thread ends."""
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(thread, work)
-        finally:
-            await asyncio.get_running_loop().run_in_executor(thread, close)
 
 
 async def test_a_topic_is_read_as_a_client(tmp_path: Path) -> None:
@@ -51,12 +37,15 @@ async def test_a_topic_is_read_as_a_client(tmp_path: Path) -> None:
         }
         options = read_options(given, streaming=False)
 
-        extent = (await in_a_thread(lambda: ask(options))).partitions[0]
-        wanted = OffsetRange(partition=0, start=extent.start, end=extent.end)
-        batches = await in_a_thread(lambda: list(read_range(options, wanted)))
+        found = await to_thread(ask, options.connection, options.selection)
+        extent = found.partitions[TopicPartition("t", 0)]
+        wanted = OffsetRange(topic="t", partition=0, start=extent.start, end=extent.end)
+        batches = await to_thread(lambda: list(read_range(options, wanted)))
 
-        with pytest.raises(TopicReadFailed, match="option tlsCert: tls_key and tls_ca must be given too"):
-            await in_a_thread(lambda: ask(read_options({**given, "tlsKey": "", "tlsCa": ""}, streaming=False)))
+        wrong = read_options({**given, "tlsKey": "", "tlsCa": ""}, streaming=False)
+        with pytest.raises(TopicFailed, match="option tlsCert: tls_key and tls_ca must be given too"):
+            await to_thread(ask, wrong.connection, wrong.selection)
+        await to_thread(close_idle)
 
     assert (extent.start, extent.end) == (0, 2)
     assert [value for batch in batches for value in batch.to_pydict()["value"]] == [b"a", b"b"]

@@ -13,10 +13,12 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
+
+from strandline_analytics.jvm import gateway_of, hadoop_settings, has_jvm
 
 UNFINISHED = "_unfinished"
 FILE_NAME = "rows.parquet"
@@ -51,6 +53,22 @@ def is_placed(spark: SparkSession, root: str, folder: str, cluster: str) -> bool
     return _mover(spark, root).exists(f"{root}/{folder}/cluster={cluster}/{FILE_NAME}")
 
 
+class Mover(Protocol):
+    """Moves files of one kind of place."""
+
+    def replace(self, fresh: str, place: str) -> None:
+        """Move the only data file of a folder over a place; without one, what is at the place is removed."""
+        ...
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder with everything in it."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether a file is there."""
+        ...
+
+
 class _LocalMover:
     """Moves files of this machine."""
 
@@ -78,10 +96,9 @@ class HadoopMover:
     """Moves files of a file system of Hadoop."""
 
     def __init__(self, spark: SparkSession) -> None:
-        context: Any = spark.sparkContext
-        self._gateway = context._gateway
+        self._gateway = gateway_of(spark)
         self._fs: Any = self._gateway.jvm.org.apache.hadoop.fs
-        self._conf = context._jsc.hadoopConfiguration()
+        self._conf = hadoop_settings(spark)
 
     def replace(self, fresh: str, place: str) -> None:
         """As on this machine, by the one rename of Hadoop that may replace."""
@@ -113,8 +130,14 @@ class HadoopMover:
         return self._fs.Path(_uri(name))
 
 
-def _mover(spark: SparkSession, root: str) -> _LocalMover | HadoopMover:
-    return _LocalMover() if "://" not in root or root.startswith("file:") else HadoopMover(spark)
+def _mover(spark: SparkSession, root: str) -> Mover:
+    if "://" not in root or root.startswith("file:"):
+        return _LocalMover()
+    if has_jvm(spark):
+        return HadoopMover(spark)
+    from strandline_analytics.sources.arrow_files import ArrowMover
+
+    return ArrowMover()
 
 
 def _path(name: str) -> Path:

@@ -36,6 +36,7 @@ from strandline_analytics.sources.places import write_text
 from strandline_analytics.sources.trouble import NothingThere
 from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stats.together import together
+from strandline_analytics.timestamps import with_times
 
 _WRITTEN = (HourState.CLOSED, HourState.CLOSED_INCOMPLETE)
 _FOLDERS = {
@@ -210,7 +211,7 @@ def _write(
     """Write the rows of a statistic; how many there are, by cluster."""
     values = {value.name for value in statistic.values}
     order = [name for name in statistic.columns(scope) if name in found.columns and name not in values]
-    rows = found.repartition(1).sortWithinPartitions(PLACE, *order)
+    rows = with_times(found).repartition(1).sortWithinPartitions(PLACE, *order)
     # Counted on the way: a query of its own would be planned again, which costs more than it does.
     counts = Observation()
     places = [F.count_if(F.col(PLACE) == place).alias(f"_{place}") for place in range(len(clusters))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from strandline_analytics.scope import Grouping
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.timestamps import TIMES
 
 _COMMON = {
     "cluster_id": ("string", "", "the cluster, as it calls itself"),
@@ -15,7 +16,9 @@ _COMMON = {
     "topic": ("string", "", "the topic's name"),
     "partition": ("int", "", "the partition's number"),
     "window_start": ("bigint", "us since 1970", "the first moment of the row's window"),
+    "window_start_time": ("timestamp", "", "the same as window_start"),
     "window_end": ("bigint", "us since 1970", "the moment before which it ends"),
+    "window_end_time": ("timestamp", "", "the same as window_end"),
 }
 _EVERYWHERE = {
     "coverage": ("double", "share", "known time / time of the window, over all partitions of the row"),
@@ -30,7 +33,7 @@ _EVERYWHERE = {
 
 def schema_page(grouping: Grouping) -> str:
     """The page for results of a grouping."""
-    group = {name: _COMMON[name] for name in (*grouping.value, "window_start", "window_end")}
+    group = {name: _COMMON[name] for name in (*grouping.value, *(name for both in TIMES.items() for name in both))}
     parts = [
         "# Columns of the results",
         "Files: `stat=ID/dt=YYYY-MM-DD/hr=HH/cluster=ID/`, Parquet; `dt`, `hr` and `cluster` repeat what the rows say. "

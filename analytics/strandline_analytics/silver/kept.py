@@ -10,10 +10,10 @@ again; rows have no origin, and are never lost while the process lives.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+
+from strandline_analytics.jvm import analyzed_plan, has_jvm, plan_of_cached, query_of
 
 KEPT_AS_ROWS = "spark.strandline.keptAsRows"
 """The setting of a session under which tables are kept as rows; it is set by the size of input (`session.SMALL`)."""
@@ -29,14 +29,10 @@ def kept(made: DataFrame) -> DataFrame:
     if is_kept_as_rows(made):
         return made.coalesce(1).localCheckpoint()
     cached = made.persist(StorageLevel.MEMORY_AND_DISK)
-    origin: Any = getattr(cached, "_jdf", None)
-    if origin is None:
-        # Spark Connect: no plan is within reach.
+    if not has_jvm(cached.sparkSession):
+        # No plan is within reach.
         return cached
-    session: Any = cached.sparkSession
-    plan = origin.queryExecution().withCachedData()
-    leaf = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(origin.sparkSession(), plan)
-    frame = type(cached)(leaf, session)
+    frame = query_of(plan_of_cached(cached), cached.sparkSession, like=cached)
     setattr(frame, _ORIGIN, cached)
     return frame
 
@@ -53,8 +49,8 @@ def tables_are_rows(spark: SparkSession) -> bool:
 
 def let_go(frame: DataFrame) -> None:
     """Keep a table no longer; it can still be read, and is then made again, unless it was kept as rows."""
-    origin: Any = getattr(frame, _ORIGIN, frame)
-    plan = None if getattr(origin, "_jdf", None) is None else origin._jdf.queryExecution().analyzed()
+    origin: DataFrame = getattr(frame, _ORIGIN, frame)
+    plan = analyzed_plan(origin) if has_jvm(origin.sparkSession) else None
     if plan is not None and plan.nodeName() == _ROWS:
         plan.rdd().unpersist(False)
     else:

@@ -1,4 +1,5 @@
-"""How files are listed and read before Spark reads them: directories of this machine, or what Hadoop reaches.
+"""How files are listed and read before Spark reads them: directories of this machine, or what Hadoop reaches; where
+a session has no JVM, what pyarrow reaches.
 
 Invariant: hidden files, whose names begin with a dot, are unfinished and are never listed.
 """
@@ -6,22 +7,16 @@ Invariant: hidden files, whose names begin with a dot, are unfinished and are ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from strandline_analytics.jvm import hadoop_files, hadoop_path, has_jvm, read_stream
+from strandline_analytics.sources.listed import Listed
 from strandline_analytics.sources.trouble import NothingThere
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Listed:
-    """A file below a root: its path from there, and its size in bytes."""
-
-    path: str
-    size_bytes: int
 
 
 class Place(Protocol):
@@ -80,13 +75,13 @@ class HadoopPlace:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root.rstrip("/")
-        self._jvm: Any = spark.sparkContext._jvm
+        self._spark = spark
         path = self._path("")
-        self._fs = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        self._fs = hadoop_files(spark, path)
         self._prefix = len(self._fs.makeQualified(path).toString().rstrip("/")) + 1
 
     def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}".rstrip("/"))
+        return hadoop_path(self._spark, f"{self.root}/{path}".rstrip("/"))
 
     def files(self, folder: str = "") -> Iterator[Listed]:
         """Files in order of their paths."""
@@ -112,8 +107,7 @@ class HadoopPlace:
         stream = self._fs.open(self._path(path))
         try:
             stream.seek(start)
-            content = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, count)
-            return bytes(content)
+            return read_stream(self._spark, stream, count)
         finally:
             stream.close()
 
@@ -138,6 +132,9 @@ def open_place(spark: SparkSession, name: str) -> Place:
     """
     if name.startswith("file:"):
         name = urlsplit(name).path
+    if "://" in name and not has_jvm(spark):
+        place: Place = _arrow().ArrowPlace(name)
+        return place
     if "://" in name:
         return HadoopPlace(spark, name.replace("s3://", "s3a://", 1))
     root = Path(name)
@@ -157,8 +154,11 @@ def write_text(spark: SparkSession, name: str, text: str) -> None:
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(path)
         return
-    path_there, files = _hadoop(spark, name)
-    stream = files.create(path_there, True)
+    if not has_jvm(spark):
+        _arrow().write(name, text.encode())
+        return
+    path_there = hadoop_path(spark, name)
+    stream = hadoop_files(spark, path_there).create(path_there, True)
     try:
         stream.write(text.encode())
     finally:
@@ -172,20 +172,22 @@ def read_text(spark: SparkSession, name: str) -> str | None:
     if "://" not in name:
         path = Path(name)
         return path.read_text(encoding="utf-8") if path.is_file() else None
-    path_there, files = _hadoop(spark, name)
+    if not has_jvm(spark):
+        content = _arrow().read(name)
+        return None if content is None else content.decode()
+    path_there = hadoop_path(spark, name)
+    files = hadoop_files(spark, path_there)
     if not files.exists(path_there):
         return None
     stream = files.open(path_there)
     try:
-        jvm: Any = spark.sparkContext._jvm
-        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+        return read_stream(spark, stream).decode()
     finally:
         stream.close()
 
 
-def _hadoop(spark: SparkSession, name: str) -> tuple[Any, Any]:
-    """A path of Hadoop and its file system."""
-    jvm: Any = spark.sparkContext._jvm
-    context: Any = spark.sparkContext._jsc
-    path = jvm.org.apache.hadoop.fs.Path(name.replace("s3://", "s3a://", 1))
-    return path, path.getFileSystem(context.hadoopConfiguration())
+def _arrow() -> ModuleType:
+    # Only where it is needed: loading it takes longer than listing the files of a small export.
+    from strandline_analytics.sources import arrow_files
+
+    return arrow_files

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stream.columns import columns_of, ddl
+from strandline_analytics.timestamps import with_times
 
 _WINDOW = ("stat", *PARTITION_KEY, "window_start")
 
@@ -24,7 +25,7 @@ def writer(out: str) -> Callable[[DataFrame, int], None]:
     """What `foreachBatch` calls."""
 
     def write(rows: DataFrame, batch: int) -> None:
-        numbered = rows.withColumn("batch", F.lit(batch).cast("bigint")).coalesce(1)
+        numbered = with_times(rows).withColumn("batch", F.lit(batch).cast("bigint")).coalesce(1)
         mode = numbered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         mode.partitionBy("final", "batch").parquet(out)
 
@@ -32,10 +33,13 @@ def writer(out: str) -> Callable[[DataFrame, int], None]:
 
 
 def live_rows(spark: SparkSession, out: str, statistic: Statistic) -> DataFrame:
-    """The rows of one statistic: final ones, and of windows that are open what was said of them last."""
+    """The rows of one statistic: final ones, and of windows that are open what was said of them last.
+
+    Moments are there in microseconds and as TIMESTAMPs (`timestamps`).
+    """
     reported = spark.read.schema(f"{ddl()}, batch BIGINT").parquet(out).where(F.col("stat") == statistic.id)
     rank = F.struct("final", "batch")
     newest = reported.withColumn("_newest", F.max(rank).over(Window.partitionBy(*_WINDOW))).where(
         rank == F.col("_newest")
     )
-    return newest.select(*columns_of(statistic))
+    return with_times(newest.select(*columns_of(statistic)))

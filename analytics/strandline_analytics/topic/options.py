@@ -1,141 +1,97 @@
-"""Which options the source takes, what they mean, and what stands where one is left out.
+"""Which options the source takes, and what stands where one is left out.
 
-Those that Kafka's Spark source has as well are spelled as there: ``startingOffsets`` and ``endingOffsets`` take
-``earliest``, ``latest`` or JSON by topic and partition, where -2 is earliest and -1 is latest. Names count in any case,
-as everywhere in Spark.
+Those that Kafka's Spark source has as well are spelled as there, so that a job moves from it by its format and address.
 
-Invariant: an option that is not known is refused, never ignored: a misspelt limit would be no limit.
+Invariant: an option that makes no sense for what is asked, a batch or a stream, is refused.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypedDict, cast
 
-from strandline_analytics.topic.errors import TopicReadFailed
-
-EARLIEST = -2
-LATEST = -1
-
-Offsets = Mapping[int, int]
-"""Offset, EARLIEST or LATEST by partition."""
-
-Where = Literal["earliest", "latest"] | Offsets
+from strandline_analytics.topic import connection, selection, where
+from strandline_analytics.topic.connection import Connection, read_connection
+from strandline_analytics.topic.given import Given, read_given
+from strandline_analytics.topic.selection import Selection, read_selection
+from strandline_analytics.topic.where import Where, read_end, read_start
 
 KNOWN = (
-    "bootstrap", "topic", "startingOffsets", "endingOffsets", "maxOffsetsPerTrigger", "minPartitions", "failOnDataLoss",
-    "fetchTimeoutMs", "tlsCert", "tlsKey", "tlsCa",
+    *connection.OPTIONS, *selection.OPTIONS, *where.STARTING, *where.ENDING, "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
+    "fetchTimeoutMs", "includeHeaders",
 )  # fmt: skip
 
-_LATEST_AT_START = "a batch that starts at the end of the log reads nothing; give earliest, or offsets"
-
-
-class TlsPaths(TypedDict):
-    """What `strandline.client`'s classes take."""
-
-    tls_cert: str
-    tls_key: str
-    tls_ca: str
+_OF_TRIGGERS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_DELAY = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.ASCII | re.IGNORECASE)
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions:
     """What a reader was asked for."""
 
-    bootstrap: str
-    topic: str
+    connection: Connection
+    selection: Selection
     starting: Where
     ending: Where
-    max_offsets_per_trigger: int | None
-    min_partitions: int | None
-    fail_on_data_loss: bool
-    fetch_timeout_ms: int
-    tls_cert: str = ""
-    """Paths on every worker: a client's certificate, its key, the authority; all three or none."""
-    tls_key: str = ""
-    tls_ca: str = ""
-
-    @property
-    def tls(self) -> TlsPaths:
-        """As the client library takes them."""
-        return TlsPaths(tls_cert=self.tls_cert, tls_key=self.tls_key, tls_ca=self.tls_ca)
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 900_000
+    """How long fewer records than the minimum may wait."""
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    fetch_timeout_ms: int = 60_000
+    include_headers: bool = True
 
 
-def read_options(given: Mapping[str, str], *, streaming: bool) -> TopicOptions:
+def read_options(options: Mapping[str, str], *, streaming: bool) -> TopicOptions:
     """Read the options of a batch or of a stream.
 
     Raises:
-        TopicReadFailed: one is unknown, missing, or has no such value.
+        TopicFailed: one is unknown, missing, or has no such value.
     """
-    names = {name.lower(): name for name in KNOWN}
-    for name in given:
-        if name.lower() not in names:
-            raise TopicReadFailed(name, "the source has no such option", f"it has {', '.join(KNOWN)}")
-    said = {names[name.lower()]: value for name, value in given.items()}
-    topic = _required(said, "topic", "name the topic to read")
-    if streaming and "endingOffsets" in said:
-        raise TopicReadFailed("endingOffsets", "a stream has no end", "leave it out, or use spark.read")
-    if not streaming and "maxOffsetsPerTrigger" in said:
-        raise TopicReadFailed("maxOffsetsPerTrigger", "a batch has no triggers", "leave it out, or use minPartitions")
-    starting = _where(said, "startingOffsets", topic, "latest" if streaming else "earliest")
-    if not streaming and (starting == "latest" or (not isinstance(starting, str) and LATEST in starting.values())):
-        raise TopicReadFailed("startingOffsets", "it is latest", _LATEST_AT_START)
-    ending = _where(said, "endingOffsets", topic, "latest")
-    if ending == "earliest" or (not isinstance(ending, str) and EARLIEST in ending.values()):
-        raise TopicReadFailed("endingOffsets", "it is earliest", "give latest, or offsets; reading ends before them")
+    given = read_given(options, KNOWN, what="source")
+    _check_use(given, streaming=streaming)
+    selected = read_selection(given)
+    most, least = given.count("maxOffsetsPerTrigger"), given.count("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise given.wrong("minOffsetsPerTrigger", f"it is {least}", f"give at most maxOffsetsPerTrigger, {most}")
     return TopicOptions(
-        bootstrap=_required(said, "bootstrap", "give the controller's address, for example 127.0.0.1:9092"),
-        topic=topic,
-        starting=starting,
-        ending=ending,
-        max_offsets_per_trigger=_count(said, "maxOffsetsPerTrigger"),
-        min_partitions=_count(said, "minPartitions"),
-        fail_on_data_loss=_flag(said, "failOnDataLoss", default=True),
-        fetch_timeout_ms=_count(said, "fetchTimeoutMs") or 60_000,
-        tls_cert=said.get("tlsCert", ""),
-        tls_key=said.get("tlsKey", ""),
-        tls_ca=said.get("tlsCa", ""),
+        connection=read_connection(given),
+        selection=selected,
+        starting=read_start(given, selected, streaming=streaming),
+        ending=read_end(given, selected),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_delay_ms(given),
+        min_partitions=given.count("minPartitions"),
+        max_records_per_partition=given.count("maxRecordsPerPartition"),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        fetch_timeout_ms=given.count("fetchTimeoutMs") or 60_000,
+        include_headers=with_headers(given),
     )
 
 
-def _required(said: Mapping[str, str], name: str, remedy: str) -> str:
-    value = said.get(name, "").strip()
-    if not value:
-        raise TopicReadFailed(name, "it is missing", remedy)
-    return value
+def with_headers(given: Given) -> bool:
+    """Whether rows have the column ``headers``."""
+    return given.flag("includeHeaders", default=True)
 
 
-def _count(said: Mapping[str, str], name: str) -> int | None:
-    if name not in said:
-        return None
-    try:
-        value = int(said[name])
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise TopicReadFailed(name, f"it is {said[name]!r}", "give a whole number above 0")
-    return value
+def _check_use(given: Given, *, streaming: bool) -> None:
+    for name in where.ENDING if streaming else ():
+        if name in given:
+            raise given.wrong(name, "a stream has no end", "leave it out, or use spark.read")
+    for name in () if streaming else _OF_TRIGGERS:
+        if name in given:
+            raise given.wrong(name, "a batch has no triggers", "leave it out, or use minPartitions")
 
 
-def _flag(said: Mapping[str, str], name: str, *, default: bool) -> bool:
-    value = said.get(name, str(default)).lower()
-    if value not in ("true", "false"):
-        raise TopicReadFailed(name, f"it is {said[name]!r}", "give true or false")
-    return value == "true"
-
-
-def _where(said: Mapping[str, str], name: str, topic: str, default: str) -> Where:
-    text = said.get(name, default).strip()
-    if text.lower() in ("earliest", "latest"):
-        return cast(Literal["earliest", "latest"], text.lower())
-    remedy = f'give earliest, latest, or offsets by partition: {{"{topic}": {{"0": 23, "1": -2}}}}'
-    try:
-        by_topic = json.loads(text)
-        offsets = {int(partition): offset for partition, offset in by_topic[topic].items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise TopicReadFailed(name, f"it is {text!r}", remedy) from None
-    if set(by_topic) != {topic} or not all(type(offset) is int and offset >= EARLIEST for offset in offsets.values()):
-        raise TopicReadFailed(name, f"it is {text!r}", remedy)
-    return offsets
+def _delay_ms(given: Given) -> int:
+    text = given.text("maxTriggerDelay", "15m")
+    found = _DELAY.fullmatch(text)
+    if found is None:
+        raise given.wrong("maxTriggerDelay", f"it is {text!r}", "give a time with its unit: 30s, 15m, 2h")
+    return int(found[1]) * _UNIT_MS[(found[2] or "ms").lower()]

@@ -12,96 +12,105 @@ from typing import Literal
 
 import pyarrow as pa
 
-from strandline.client import ClusterUnreachable, Consumer, FetchedRecords, LogTruncated, OffsetOutOfRange, TopicDeleted
-from strandline_analytics.topic.cluster import unreachable
-from strandline_analytics.topic.errors import TopicReadFailed
-from strandline_analytics.topic.loop import wait
+from strandline.client import Consumer, FetchedRecords, LogTruncated, OffsetOutOfRange, TopicDeleted
+from strandline.client.loop_thread import loop_thread
+from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import TopicOptions
+from strandline_analytics.topic.pool import borrowed
 from strandline_analytics.topic.ranges import OffsetRange
 
-COLUMNS = (
-    "partition INT, offset BIGINT, timestamp TIMESTAMP, leader_epoch INT, key BINARY, value BINARY, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
-"""What a row has, as Spark spells it; ``timestamp`` is the record's own."""
+_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_CREATE_TIME = 0
+_NO_TIME = -1
+"""Kafka's numbers: the producer's time, which is the only one that a log has here, or none."""
 
-_ARROW = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("leader_epoch", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
+_ARROW = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "leader_epoch": pa.int32(),
+}
+
+
+def columns(*, headers: bool) -> str:
+    """What a row has, as Spark spells it: the columns of Kafka's source in its order, then ``leader_epoch``.
+
+    ``timestamp`` is the record's own.
+    """
+    return (
+        "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+        f"{_HEADERS + ', ' if headers else ''}leader_epoch INT"
+    )
 
 
 def read_range(options: TopicOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range.
 
     Raises:
-        TopicReadFailed: the cluster fell silent, or records of the range are gone.
+        TopicFailed: the cluster fell silent, or records of the range are gone.
     """
-    consumer = wait(_started(options, wanted))
-    try:
+    reset: Literal["error", "earliest"] = "error" if options.fail_on_data_loss else "earliest"
+    connection, run = options.connection, loop_thread().run
+
+    def make() -> Consumer:
+        return Consumer(connection.bootstrap, auto_offset_reset=reset, **connection.tls)
+
+    with borrowed(connection, ("consumer", reset), make) as consumer:
+        # Known to exist since it was planned.
+        run(consumer.assign, [(wanted.topic, wanted.partition)], start=wanted.start)
         position = wanted.start
         while position < wanted.end:
-            for one in wait(_next(consumer, options, wanted, position)):
+            for one in run(_next, consumer, options, wanted, position):
                 rows = [record for record in one.records if record.offset < wanted.end]
                 position = one.records[-1].offset + 1
                 if rows:
-                    yield _batch(one, len(rows))
-    finally:
-        wait(consumer.close())
-
-
-async def _started(options: TopicOptions, wanted: OffsetRange) -> Consumer:
-    reset: Literal["error", "earliest"] = "error" if options.fail_on_data_loss else "earliest"
-    consumer = Consumer(options.bootstrap, auto_offset_reset=reset, **options.tls)
-    try:
-        await consumer.start()
-    except ClusterUnreachable as error:
-        raise unreachable(options, error) from error
-    # Known to exist since it was planned.
-    await consumer.assign([(options.topic, wanted.partition)], start=wanted.start)
-    return consumer
+                    yield _batch(one, len(rows), headers=options.include_headers)
+        # Nothing is fetched for nobody until the next task comes, which begins where it says.
+        run(consumer.assign, [])
 
 
 async def _next(consumer: Consumer, options: TopicOptions, wanted: OffsetRange, position: int) -> list[FetchedRecords]:
     try:
         fetched = await consumer.fetch_batches(options.fetch_timeout_ms)
     except (OffsetOutOfRange, LogTruncated) as error:
-        raise TopicReadFailed(
+        raise TopicFailed(
             "failOnDataLoss",
-            f"records of partition {wanted.partition} from offset {position} on are gone: {error}",
+            f"records of partition {wanted.topic}-{wanted.partition} from offset {position} on are gone: {error}",
             "start from offsets that are there, with a new checkpoint; or set it to false to skip them",
         ) from error
     except TopicDeleted as error:
-        raise TopicReadFailed("topic", str(error), "name a topic that exists, with a new checkpoint") from error
+        raise TopicFailed(
+            options.selection.option, str(error), "name a topic that exists, with a new checkpoint"
+        ) from error
     if not fetched:
-        raise TopicReadFailed(
+        raise TopicFailed(
             "fetchTimeoutMs",
-            f"partition {wanted.partition} gave nothing from offset {position} on for {options.fetch_timeout_ms} ms, "
-            f"and {wanted.end - position} records are missing",
+            f"partition {wanted.topic}-{wanted.partition} gave nothing from offset {position} on for "
+            f"{options.fetch_timeout_ms} ms, and {wanted.end - position} records are missing",
             "look whether it has a leader (`strandline cluster status`), or wait longer",
         )
     return fetched
 
 
-def _batch(fetched: FetchedRecords, count: int) -> pa.RecordBatch:
+def _batch(fetched: FetchedRecords, count: int, *, headers: bool) -> pa.RecordBatch:
     records = fetched.records[:count]
     starts = [start for start, _ in fetched.epoch_starts]
-    epochs = [fetched.epoch_starts[bisect_right(starts, record.offset) - 1][1] for record in records]
-    columns = [
-        [fetched.partition] * count,
-        [record.offset for record in records],
-        [None if record.timestamp_ms is None else record.timestamp_ms * 1_000 for record in records],
-        epochs,
-        [record.key for record in records],
-        [record.value for record in records],
-        [[{"key": key, "value": value} for key, value in record.headers] for record in records],
-    ]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _ARROW, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    given = {
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "topic": [fetched.topic] * count,
+        "partition": [fetched.partition] * count,
+        "offset": [record.offset for record in records],
+        "timestamp": [None if record.timestamp_ms is None else record.timestamp_ms * 1_000 for record in records],
+        "timestampType": [_NO_TIME if record.timestamp_ms is None else _CREATE_TIME for record in records],
+        "leader_epoch": [fetched.epoch_starts[bisect_right(starts, record.offset) - 1][1] for record in records],
+    }
+    if headers:
+        given["headers"] = [[{"key": key, "value": value} for key, value in record.headers] for record in records]
+    schema = pa.schema([(name, form) for name, form in _ARROW.items() if name in given])
+    return pa.RecordBatch.from_arrays([pa.array(given[field.name], field.type) for field in schema], schema=schema)

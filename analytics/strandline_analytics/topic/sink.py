@@ -1,0 +1,205 @@
+"""How rows become records of a topic: which columns count, and that every record is acknowledged or the task fails.
+
+As Kafka's Spark sink: ``value`` and optionally ``key``, ``headers``, ``topic`` and ``partition``; other columns are not
+written. A record without a partition goes where its key says, to the partition that Kafka's default would choose.
+
+Invariant: a task ends well only when every record of it was acknowledged by all in-sync replicas. A task or micro-batch
+that is repeated writes its records again: at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
+
+from strandline.client import ErrorCode, Producer, RecordMetadata, Refused, SendFailed
+from strandline.client.loop_thread import loop_thread
+from strandline_analytics.topic.connection import OPTIONS, Connection, read_connection
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.given import read_given
+from strandline_analytics.topic.pool import borrowed
+
+KNOWN = (
+    *OPTIONS, "topic", "includeHeaders", "kafka.acks", "kafka.compression.type", "kafka.linger.ms", "kafka.batch.size",
+    "kafka.max.block.ms",
+)  # fmt: skip
+_LINGER_MS = 5
+_BATCH_BYTES = 256 << 10
+_MAX_BLOCK_MS = 60_000
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+_BYTES = (StringType, BinaryType)
+_COLUMNS: dict[str, tuple[type[DataType], ...]] = {
+    "value": _BYTES, "key": _BYTES, "topic": (StringType,), "partition": (IntegerType,),
+}  # fmt: skip
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where records go, and how they are sent."""
+
+    connection: Connection
+    topic: str | None
+    """Of every record; None: each row names its own."""
+    compression: str
+    linger_ms: int
+    batch_bytes: int
+    max_block_ms: int
+    """How long a row waits for its topic to exist, or for room among what is being sent."""
+
+    def producer(self) -> Producer:
+        """A producer that waits for all in-sync replicas, and whose repeated sends are no second records."""
+        return Producer(
+            self.connection.bootstrap,
+            compression=None if self.compression == "none" else self.compression,
+            linger_ms=self.linger_ms,
+            batch_bytes=self.batch_bytes,
+            max_block_ms=self.max_block_ms,
+            **self.connection.tls,
+        )
+
+
+def sink_of(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Sink:
+    """Read the options of a sink, and check the columns that it gets.
+
+    Raises:
+        TopicFailed: an option or a column is unknown, missing, or of the wrong kind; or a topic would be overwritten.
+    """
+    given = read_given(options, KNOWN, what="sink")
+    if overwrite:
+        raise TopicFailed("mode", "it is overwrite", 'a topic is only appended to: .mode("append")')
+    # Rows without a column of headers have none, so there is nothing that it could change.
+    given.flag("includeHeaders", default=True)
+    given.choice("kafka.acks", ("all", "-1"), "all")
+    sink = Sink(
+        connection=read_connection(given),
+        topic=given.text("topic") or None,
+        compression=given.choice("kafka.compression.type", _COMPRESSIONS, "none"),
+        linger_ms=given.count("kafka.linger.ms") or _LINGER_MS,
+        batch_bytes=given.count("kafka.batch.size") or _BATCH_BYTES,
+        max_block_ms=given.count("kafka.max.block.ms") or _MAX_BLOCK_MS,
+    )
+    _check_columns(sink, schema)
+    return sink
+
+
+def _check_columns(sink: Sink, schema: StructType) -> None:
+    there = {field.name: field.dataType for field in schema.fields}
+    if "value" not in there:
+        raise TopicFailed.of_column("value", "it is missing", "select what is written AS value")
+    if sink.topic is None and "topic" not in there:
+        raise TopicFailed("topic", "it is missing", "name the topic by it, or in a column of this name")
+    for name, kinds in _COLUMNS.items():
+        if name in there and not isinstance(there[name], kinds):
+            words = " or ".join(kind.typeName() for kind in kinds)
+            raise TopicFailed.of_column(name, f"it is {there[name].simpleString()}", f"cast it to {words}")
+    if "headers" in there and there["headers"].simpleString() != _HEADERS:
+        raise TopicFailed.of_column("headers", f"it is {there['headers'].simpleString()}", f"make it {_HEADERS}")
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """What one task wrote."""
+
+    n_records: int
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """Of a batch. What a task wrote cannot be taken back, so nothing is left to commit or to abort."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Write the rows of one task; runs in a worker."""
+        return send_all(self._sink, iterator)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Of a stream; the same for each micro-batch."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Write the rows of one task; runs in a worker."""
+        return send_all(self._sink, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Everything was acknowledged by now."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """What was acknowledged stays."""
+
+
+def send_all(sink: Sink, batches: Iterable[pa.RecordBatch]) -> Sent:
+    """Send rows in their order, and wait until all are acknowledged.
+
+    Raises:
+        TopicFailed: a row names no topic, or one that does not exist.
+        SendFailed: a record was given up.
+        Refused: a record is too large, or its partition does not exist.
+    """
+    kind = ("producer", sink.compression, sink.linger_ms, sink.batch_bytes, sink.max_block_ms)
+    n_records = 0
+    with borrowed(sink.connection, kind, sink.producer) as producer:
+        sending = _Sending(sink, producer)
+        for batch in batches:
+            loop_thread().run(sending.send, batch)
+            n_records += batch.num_rows
+        loop_thread().run(sending.finish)
+    return Sent(n_records)
+
+
+class _Sending:
+    """What one task has sent."""
+
+    def __init__(self, sink: Sink, producer: Producer) -> None:
+        self._sink = sink
+        self._producer = producer
+        self._failed: SendFailed | None = None
+
+    async def send(self, batch: pa.RecordBatch) -> None:
+        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name in _WRITTEN}
+        for row in range(batch.num_rows):
+            if self._failed is not None:
+                raise self._failed
+            await self._send_row({name: values[row] for name, values in columns.items()})
+
+    async def _send_row(self, row: Mapping[str, Any]) -> None:
+        topic = self._sink.topic or row["topic"]
+        if topic is None:
+            raise TopicFailed.of_column("topic", "it is null", "name the topic in every row, or by the option topic")
+        try:
+            await self._producer.send(
+                topic,
+                _bytes(row["value"]),
+                _bytes(row.get("key")),
+                partition=row.get("partition"),
+                headers=[(header["key"], header["value"]) for header in row.get("headers") or ()],
+                on_done=self._done,
+            )
+        except Refused as refused:
+            if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise TopicFailed("topic", str(refused), "create the topic first") from refused
+
+    async def finish(self) -> None:
+        await self._producer.flush()
+        if self._failed is not None:
+            raise self._failed
+
+    def _done(self, written: RecordMetadata | None, failed: SendFailed | None) -> None:
+        self._failed = self._failed or failed
+
+
+_WRITTEN = frozenset((*_COLUMNS, "headers"))
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

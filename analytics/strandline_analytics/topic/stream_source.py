@@ -1,0 +1,106 @@
+"""How Spark reads a topic as a stream: its offsets are the log's, and micro-batches lie side by side.
+
+Invariant: a micro-batch is planned from what the checkpoint holds and from what the cluster says, never from what this
+process remembers; what it remembers decides only when the next one begins, and where a run of availableNow ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from strandline.client import TopicPartition
+from strandline_analytics.topic.checkpoint import read, written
+from strandline_analytics.topic.cluster import Found, ask, settle
+from strandline_analytics.topic.options import TopicOptions
+from strandline_analytics.topic.pacing import Pacing
+from strandline_analytics.topic.ranges import next_end, resolve, stream_ranges
+from strandline_analytics.topic.reading import read_range
+from strandline_analytics.topic.source import TopicPartitionRange, pieces
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream; `checkpoint` says what its offsets are."""
+
+    def __init__(self, options: TopicOptions) -> None:
+        self._options = options
+        self._pacing = Pacing(options)
+        self._target: Mapping[TopicPartition, int] | None = None
+        self._latest: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a stream without a checkpoint begins."""
+        found = self._ask()
+        starting = settle(self._options.connection, self._options.starting, found)
+        return written(found, resolve("startingOffsets", starting, found.partitions))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """``maxOffsetsPerTrigger`` or ``minOffsetsPerTrigger``, if one was given."""
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note where everything ends now; this run reads no further."""
+        self._target = {tp: extent.end for tp, extent in self._ask().partitions.items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; ``start`` while it waits for more."""
+        found = self._ask()
+        self._latest = written(found, {tp: extent.end for tp, extent in found.partitions.items()})
+        begin = self._offsets(start, found)
+        end = self._end(begin, found, None)
+        if isinstance(limit, ReadAllAvailable):
+            # A run of one micro-batch takes everything, whatever the options say.
+            return written(found, {**begin, **end})
+        n_waiting = sum(offset - begin.get(tp, found.partitions[tp].start) for tp, offset in end.items())
+        if self._target is None and self._pacing.waits(n_waiting, time.monotonic() * 1_000):
+            return start
+        return written(found, {**begin, **self._end(begin, found, self._options.max_offsets_per_trigger)})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the logs ended at the last look, for the query's progress."""
+        return self._latest
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The ranges between two offsets."""
+        found = self._ask()
+        ranges = stream_ranges(
+            self._offsets(start, found),
+            self._offsets(end, found),
+            found.partitions,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+        return pieces(self._options, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one range; runs in a worker."""
+        assert isinstance(partition, TopicPartitionRange)
+        return read_range(self._options, partition.range)
+
+    def _ask(self) -> Found:
+        return ask(self._options.connection, self._options.selection)
+
+    def _offsets(self, position: Mapping[str, Any], found: Found) -> dict[TopicPartition, int]:
+        return read(position, found, fail_on_data_loss=self._options.fail_on_data_loss)
+
+    def _end(self, begin: Mapping[TopicPartition, int], found: Found, limit: int | None) -> dict[TopicPartition, int]:
+        return next_end(
+            begin,
+            found.partitions,
+            limit,
+            target=self._target,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
