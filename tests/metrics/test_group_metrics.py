@@ -189,7 +189,8 @@ def test_a_shard_that_loads_is_shown_without_its_groups(seen: Counted) -> None:
 
 
 async def test_commits_are_counted_by_result(tmp_path: Path) -> None:
-    """One for each partition: committed, or by the name of the error, also of a partition that does not exist."""
+    """One for each partition: committed, or by the name of the error, also of a partition that does not exist. The
+    loads of both coordinators are counted beside them."""
     state = topic(GROUP_STATE, "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a01", (1,), partitions=2)
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1,)), state)
     request = pb.OffsetCommitRequest(group_id="g")
@@ -212,5 +213,5 @@ async def test_commits_are_counted_by_result(tmp_path: Path) -> None:
     assert seen.value("offset_commits_total", result="committed") == 1
     assert seen.value("offset_commits_total", result="UNKNOWN_TOPIC_OR_PARTITION") == 1
     assert seen.value("offset_commits_total", result="UNKNOWN_MEMBER_ID") == 1
-    assert seen.value("coordinator_shards", state="active") == 2
+    assert seen.value("coordinator_shards", state="active") == seen.value("coordinator_load_seconds_count") == 2
     assert seen.value("groups", state="empty") == 1
