@@ -15,6 +15,7 @@ SEGMENT = "00000000000000000000.log"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 MakeNode = Callable[[int], Path]
+Unpack = Callable[[Path, int], Path]
 
 
 @pytest.fixture(scope="session")
@@ -23,12 +24,12 @@ def run_a_log() -> bytes:
     return lzma.decompress((RUN_A / f"{SEGMENT}.xz").read_bytes())
 
 
-@pytest.fixture
-def run_a_node(tmp_path: Path, run_a_log: bytes) -> MakeNode:
-    """Make the directory of one node of run A: its log, its snapshot, and who it is."""
+@pytest.fixture(scope="session")
+def unpack_node(run_a_log: bytes) -> Unpack:
+    """Make the directory of one node of run A below another one: its log, its snapshot, and who it is."""
 
-    def make(node_id: int) -> Path:
-        root = tmp_path / f"node{node_id}"
+    def make(below: Path, node_id: int) -> Path:
+        root = below / f"node{node_id}"
         folder = root / "__cluster_metadata-0"
         folder.mkdir(parents=True)
         (folder / SEGMENT).write_bytes(run_a_log)
@@ -40,14 +41,26 @@ def run_a_node(tmp_path: Path, run_a_log: bytes) -> MakeNode:
     return make
 
 
-@pytest.fixture
-def run_a_logs(tmp_path: Path) -> MakeNode:
+@pytest.fixture(scope="session")
+def unpack_logs() -> Unpack:
     """Unpack the folder of logs of one node of run A, with its partitions' small files beside it."""
 
-    def make(node_id: int) -> Path:
-        root = tmp_path / f"logs-of-{node_id}"
+    def make(below: Path, node_id: int) -> Path:
+        root = below / f"logs-of-{node_id}"
         with tarfile.open(RUN_A / "logs" / f"node{node_id}.tar.xz") as packed:
             packed.extractall(root, filter="data")
         return root / "logs"
 
     return make
+
+
+@pytest.fixture
+def run_a_node(tmp_path: Path, unpack_node: Unpack) -> MakeNode:
+    """`unpack_node` below the test's own directory."""
+    return lambda node_id: unpack_node(tmp_path, node_id)
+
+
+@pytest.fixture
+def run_a_logs(tmp_path: Path, unpack_logs: Unpack) -> MakeNode:
+    """`unpack_logs` below the test's own directory."""
+    return lambda node_id: unpack_logs(tmp_path, node_id)

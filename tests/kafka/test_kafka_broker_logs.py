@@ -128,10 +128,17 @@ def test_a_damaged_compressed_file_is_named(tmp_path: Path) -> None:
         read_logs(1, tmp_path, LAYOUT)
 
 
-@pytest.fixture
-def run_a(run_a_node: Any, run_a_logs: Any, tmp_path: Path) -> tuple[Imported, list[Row]]:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the files of run A are unpacked, once for all tests that only read."""
+    return tmp_path_factory.mktemp("run-a")
+
+
+@pytest.fixture(scope="module")
+def run_a(place: Path, unpack_node: Any, unpack_logs: Any) -> tuple[Imported, list[Row]]:
     """Run A with the logs of all three brokers."""
-    return imported(run_a_node, logs_of(run_a_logs, 1, 2, 3), tmp_path / "out")
+    logs = logs_of(lambda node: unpack_logs(place, node), 1, 2, 3)
+    return imported(lambda node: unpack_node(place, node), logs, place / "out")
 
 
 def test_the_clocks_of_one_machine_agree(run_a: tuple[Imported, list[Row]]) -> None:
@@ -216,10 +223,10 @@ def test_each_row_names_its_line(run_a: tuple[Imported, list[Row]]) -> None:
     assert all(re.fullmatch(r"[\w.-]+:\d+", row["ext"]["source"]) for row in rows if row["node_id"] > 0)
 
 
-def test_epochs_start_where_the_checkpoint_files_say(run_a: tuple[Imported, list[Row]], run_a_logs: Any) -> None:
+def test_epochs_start_where_the_checkpoint_files_say(run_a: tuple[Imported, list[Row]], place: Path) -> None:
     """The start offsets of node 1's epochs are those that its own files of epochs have."""
     _, rows = run_a
-    partitions = run_a_logs(1).parent / "partitions"
+    partitions = place / "logs-of-1" / "partitions"
     checked = 0
     for row in rows:
         if row["event_type"] == "EPOCH_START" and row["node_id"] == 1:
@@ -260,23 +267,25 @@ def test_a_proposal_and_its_result_are_one_request(run_a: tuple[Imported, list[R
     assert all(0 < r["latency_us"] < 1_000_000 for r in results)
 
 
-def test_the_export_of_logs_is_complete(run_a: tuple[Imported, list[Row]], tmp_path: Path) -> None:
+def test_the_export_of_logs_is_complete(run_a: tuple[Imported, list[Row]], place: Path) -> None:
     """Each process of a broker is an incarnation of its own, whole and ended; the source names levels and clocks."""
-    found = verify(LocalDirectory(tmp_path / "out"), CLUSTER)
+    found = verify(LocalDirectory(place / "out"), CLUSTER)
     assert found.is_sound
     assert {(i.node_id, i.incarnation) for i in found.incarnations} == {
         (-1, 1), (1, 11), (1, 553), (2, 19), (2, 432), (3, 10),
     }  # fmt: skip
     assert {i.completeness for i in found.incarnations} == {Completeness.COMPLETE}
-    source = json.loads((tmp_path / "out" / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
+    source = json.loads((place / "out" / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
     assert (source["levels"], source["kafka_versions"]) == (["metadata-log", "broker-logs"], ["4.3.1"])
     assert source["logs"]["2"]["clock"][0]["offset_ms"] == [-71, 35]
 
 
-def test_the_metadata_log_says_the_same_with_logs_and_without(run_a_node: Any, run_a_logs: Any, tmp_path: Path) -> None:
+def test_the_metadata_log_says_the_same_with_logs_and_without(
+    run_a: tuple[Imported, list[Row]], run_a_node: Any, tmp_path: Path
+) -> None:
     """Logs change no row of the controller but for measured clocks, causes of fences and what is inferred."""
+    _, beside = run_a
     _, alone = imported(run_a_node, [], tmp_path / "alone")
-    _, beside = imported(lambda node: tmp_path / f"node{node}", logs_of(run_a_logs, 1, 2, 3), tmp_path / "beside")
 
     def of_controller(rows: list[Row]) -> list[Row]:
         kept = [row for row in rows if row["node_id"] == -1 and row["event_type"] != "CLOCK_SAMPLE"]

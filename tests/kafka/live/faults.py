@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,13 @@ class Client:
         self._cluster = cluster
 
     async def create(self) -> None:
-        """Create the topics."""
+        """Create the topics, once every broker can lead."""
+        async with asyncio.timeout(START_S):
+            while True:
+                told = await self._ask("describe cluster", lambda admin: admin.describe_cluster())
+                if len(told["brokers"]) == len(self._cluster.nodes):
+                    break
+                await asyncio.sleep(0.5)
         await self._ask("create topics", lambda admin: admin.create_topics(TOPICS))
 
     async def delete(self, topic: str) -> None:
@@ -98,23 +104,25 @@ async def load(cluster: KafkaCluster) -> AsyncIterator[None]:
     producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, acks=1, request_timeout_ms=5_000)
     await producer.start()
 
+    is_over = asyncio.Event()
+
     async def send() -> None:
-        while True:
+        while not is_over.is_set():
             for topic, partitions in (("orders", 3), ("loose", 1)):
                 for partition in range(partitions):
-                    try:
+                    with suppress(KafkaError, TimeoutError):
                         await asyncio.wait_for(producer.send(topic, b"x" * 100, partition=partition), 1)
-                    except (KafkaError, TimeoutError):
-                        continue
             await asyncio.sleep(0.05)
 
     sending = asyncio.create_task(send())
     try:
         yield
     finally:
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
-        await asyncio.wait_for(producer.stop(), 60)
+        # Not cancelled: a wait that ends at that moment would swallow it.
+        is_over.set()
+        await sending
+        with suppress(TimeoutError):
+            await asyncio.wait_for(producer.stop(), 30)
 
 
 async def do_it(cluster: KafkaCluster) -> None:
