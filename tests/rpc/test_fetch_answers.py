@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import FetchResult, LeaderHint, ServedPartition
-from strandline.core.types import EpochEnd, LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.core.types import AbortedTransaction, EpochEnd, LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.addressing import Unresolved
 from strandline.rpc.convert_fetch import fetch_topics
 from strandline.rpc.fetch_answers import encode_fetch_answer
@@ -26,6 +26,10 @@ results = st.builds(
     refusal=st.none() | REFUSALS,
     leader_hint=st.none() | st.just(LeaderHint(NodeId(2), LeaderEpoch(3))),
     barrier=st.none() | st.integers(0, 2**63 - 1),
+    last_stable_offset=st.none() | OFFSETS,
+    aborted=st.lists(
+        st.builds(AbortedTransaction, st.integers(0, 2**63 - 1), OFFSETS, OFFSETS, OFFSETS), max_size=3
+    ).map(tuple),
 )
 payloads = st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 70_000]).map(lambda size: b"r" * size)
 served = st.lists(st.builds(ServedPartition, results, payloads), max_size=4)
