@@ -78,7 +78,7 @@ def kafka(
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
             raise CommandFailed("--metadata-log: nothing of it is proved to be committed, so nothing is written")
-        destination = _empty_destination(out)
+        destination = empty_destination(out)
         with _progress(work):
             done = work.write(destination)
         _tell(done, out)
@@ -109,7 +109,12 @@ def _assumed(pairs: list[str]) -> Assumed:
     return Assumed(min_isr=found.get(_MIN_ISR), lag_time_max_ms=found.get(_LAG_TIME))
 
 
-def _empty_destination(out: str) -> Destination:
+def empty_destination(out: str) -> Destination:
+    """The place of an export, where nothing is yet.
+
+    Raises:
+        CommandFailed: it cannot be opened, or something is there.
+    """
     from strandline.export.destination import open_destination
 
     try:
