@@ -22,6 +22,7 @@ from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.sources.kafka.availability import EVERYTHING, UNAVAILABLE, sentences, why_unavailable
+from strandline_analytics.sources.kafka.levels import Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
@@ -177,5 +178,6 @@ def test_the_table_names_figures_that_exist() -> None:
 )
 def test_the_reason_is_said(stat: str, said: list[Any]) -> None:
     """A statistic says what it lacks and why; one that lacks nothing says nothing."""
-    assert list(sentences([stat], ["run-a"])) == said
-    assert list(sentences([stat], [])) == []
+    figures = [value.name for value in ALL[stat].values]
+    assert list(sentences([(stat, figures)], {"run-a": frozenset({Level.METADATA_LOG})}, {})) == said
+    assert list(sentences([(stat, figures)], {}, {})) == []

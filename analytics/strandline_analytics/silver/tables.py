@@ -20,6 +20,7 @@ from strandline_analytics.silver.control import control_rows, control_states, la
 from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
+from strandline_analytics.sources.kafka.levels import Levels
 
 _Planned = TypeVar("_Planned")
 
@@ -49,8 +50,8 @@ class Silver:
     """
     beside: DataFrame | None = None
     """What is kept for the transitions, beside them (`events.distinct_events`)."""
-    kafka_clusters: frozenset[str] = frozenset()
-    """The clusters whose events were imported from Kafka's metadata log, which lacks much of what ours have."""
+    kafka: Levels = field(default_factory=dict)
+    """The clusters of Kafka's, whose events lack much of what ours have, and what those were made of."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _planned: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False, compare=False)
     _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)

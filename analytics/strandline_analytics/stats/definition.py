@@ -91,9 +91,8 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
 
 def _if_recorded(statistic: Statistic, value: Value, silver: Silver, found: Column) -> Column:
     """A value, but null for clusters whose export cannot give it."""
-    if not silver.kafka_clusters or why_unavailable(statistic.id, value.name) is None:
-        return found
-    return F.when(~F.col("cluster_id").isin(*silver.kafka_clusters), found)
+    without = [one for one, levels in silver.kafka.items() if why_unavailable(statistic.id, value.name, levels)]
+    return F.when(~F.col("cluster_id").isin(*without), found) if without else found
 
 
 def _filled(statistic: Statistic, value: Value, nothing_happened: Column) -> Column:

@@ -31,7 +31,9 @@ def stalls(silver: Silver) -> DataFrame:
 def _stalls(silver: Silver) -> DataFrame:
     episodes = silver.keep(("stalls", "episodes"), lambda: _episodes(silver), samples=True)
     # Who is at the HW at the last look was there all the time; at the first, all may be who have not fetched yet.
-    members = silver.believed_looks.where("in_maximal_isr AND durable_leo = hw AND leader_leo > hw")
+    # A collector of Kafka's knows no maximal ISR and no durable LEO: there a member with LEO = HW held it up.
+    unknown = "in_maximal_isr IS NULL AND in_isr AND leo = hw"
+    members = silver.believed_looks.where(f"leader_leo > hw AND ((in_maximal_isr AND durable_leo = hw) OR ({unknown}))")
     look = [*_SERIES, "hw", "_last_look"]
     # Episodes are few and looks are many: only the looks that are asked about are gathered.
     members = members.withColumnRenamed("sample_id", "_last_look").join(F.broadcast(episodes.select(*look)), look)

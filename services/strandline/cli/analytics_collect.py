@@ -167,7 +167,7 @@ async def _collect(brokers: list[Broker], security: Security, out: str, wanted: 
     from strandline.kafka.collector.refusals import Refused, Unreachable
 
     try:
-        destination = empty_destination(out)
+        destination = empty_destination(out, "collection")
         reached = await reach(brokers, security, wanted.topics)
     except Refused as error:
         raise CommandFailed(f"--bootstrap: {error}", EXIT_REFUSED) from error

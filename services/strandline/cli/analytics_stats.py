@@ -148,12 +148,14 @@ def _from_service(service: str, question: Question, coverage: float | None) -> l
 def _computed(question: Question, coverage: float | None, memory: str) -> list[Answer]:
     from strandline_analytics.jobs.ask import answers, files_for
     from strandline_analytics.sources.inspection import notices
-    from strandline_analytics.sources.kafka.availability import kafka_clusters, sentences
+    from strandline_analytics.sources.kafka.availability import sentences
+    from strandline_analytics.sources.kafka.levels import collectors, levels_of
 
     with spark_session(memory, inputs=question.inputs) as spark:
         missing: list[str] = []
         files = files_for(spark, question, missing.append)
-        unavailable = sentences((one.id for one in question.statistics), kafka_clusters(files))
+        asked = ((one.id, [value.name for value in one.values]) for one in question.statistics)
+        unavailable = sentences(asked, levels_of(files), collectors(files))
         reported([*missing, *notices(files), *unavailable])
         if coverage is not None:
             check_coverage(spark, question, coverage)

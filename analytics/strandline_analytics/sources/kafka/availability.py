@@ -1,4 +1,7 @@
-"""Which figures an export of Kafka's metadata log cannot give, and why (KAFKA.md#what-is-never-known).
+"""Which figures an export of a Kafka cluster cannot give, and why (KAFKA.md#what-is-never-known).
+
+`UNAVAILABLE` is the table of the metadata log; that of a collector is in `collected`. A figure that one of several
+sources gives is given.
 
 Invariant: a figure that is listed here is null in every result, never 0. A statistic that is not in the table at all,
 because it is newer than the table, has no figure either: nothing is shown that nobody has thought about.
@@ -6,10 +9,11 @@ because it is newer than the table, has no figure either: nothing is shown that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from strandline.export.layout import KAFKA_SOURCE
-from strandline_analytics.sources.catalog import ExportedFile
+from strandline_analytics.sources.kafka import collected
+from strandline_analytics.sources.kafka.levels import Level, Levels
 
 EVERYTHING = "*"
 _NOT_THOUGHT_OF = {EVERYTHING: "this statistic is not answered from Kafka's metadata log"}
@@ -49,32 +53,59 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures of a statistic."""
 
 
-def why_unavailable(statistic: str, figure: str) -> str | None:
-    """Why a figure is not known; None where it is."""
-    reasons = UNAVAILABLE.get(statistic, _NOT_THOUGHT_OF)
+_TABLES: Mapping[Level, Mapping[str, Mapping[str, str]]] = {
+    Level.METADATA_LOG: UNAVAILABLE,
+    Level.COLLECTOR: collected.UNAVAILABLE,
+}
+_METADATA_LOG_ALONE = frozenset({Level.METADATA_LOG})
+
+
+def why_unavailable(statistic: str, figure: str, levels: Collection[Level] = _METADATA_LOG_ALONE) -> str | None:
+    """Why a figure is not known by any of the sources; None where one of them gives it."""
+    reasons = [_why(_TABLES[level], statistic, figure) for level in sorted(levels)]
+    return None if None in reasons else "; ".join(map(str, reasons))
+
+
+def _why(table: Mapping[str, Mapping[str, str]], statistic: str, figure: str) -> str | None:
+    reasons = table.get(statistic, _NOT_THOUGHT_OF)
     return reasons.get(EVERYTHING, reasons.get(figure))
 
 
-def kafka_clusters(files: Sequence[ExportedFile]) -> frozenset[str]:
-    """The clusters among the files whose export is of Kafka's history."""
-    folders = {(id(file.place), file.folder): file for file in files}
-    return frozenset(file.cluster_id for file in folders.values() if _has_source(file))
+def sentences(
+    statistics: Iterable[tuple[str, Sequence[str]]], kafka: Levels, collectors: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """For each statistic of which a cluster lacks a figure, or has only a bound: which, and why.
+
+    Args:
+        statistics: each with its figures.
+        kafka: the sources of each cluster of Kafka's.
+        collectors: what the collector of a cluster says of itself.
+    """
+    for statistic, figures in statistics:
+        for cluster, levels in sorted(kafka.items()):
+            missing = {figure: why_unavailable(statistic, figure, levels) for figure in figures}
+            yield from _said(statistic, "unavailable", cluster, missing)
+            bounds = dict(collected.bounded(statistic, collectors.get(cluster, {}))) if cluster in collectors else {}
+            known = {
+                figure: bounds.get(EVERYTHING, bounds.get(figure))
+                if _is_only_of_a_collector(statistic, figure, levels)
+                else None
+                for figure in figures
+                if missing[figure] is None
+            }
+            yield from _said(statistic, "bounded", cluster, known)
 
 
-def _has_source(file: ExportedFile) -> bool:
-    wanted = f"{file.folder}{KAFKA_SOURCE}"
-    return any(listed.path == wanted for listed in file.place.files(wanted.rpartition("/")[0]))
+def _is_only_of_a_collector(statistic: str, figure: str, levels: frozenset[Level]) -> bool:
+    others = levels - {Level.COLLECTOR}
+    return not others or why_unavailable(statistic, figure, others) is not None
 
 
-def sentences(statistics: Iterable[str], clusters: Iterable[str]) -> Iterator[str]:
-    """For each statistic that lacks a figure: what it lacks and why."""
-    named = ", ".join(sorted(clusters))
-    if not named:
-        return
-    for statistic in statistics:
-        by_reason: dict[str, list[str]] = {}
-        for figure, reason in UNAVAILABLE.get(statistic, _NOT_THOUGHT_OF).items():
+def _said(statistic: str, what: str, cluster: str, reasons: Mapping[str, str | None]) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for figure, reason in reasons.items():
+        if reason is not None:
             by_reason.setdefault(reason, []).append(figure)
-        for reason, figures in by_reason.items():
-            what = "" if figures == [EVERYTHING] else f" {', '.join(figures)}"
-            yield f"{statistic}{what}: unavailable for {named}: {reason}"
+    for reason, figures in by_reason.items():
+        named = "" if len(figures) == len(reasons) else f" {', '.join(figures)}"
+        yield f"{statistic}{named}: {what} for {cluster}: {reason}"

@@ -33,7 +33,6 @@ from strandline.kafka.history.wire import (
     Type,
     Unreadable,
     array,
-    read_message,
     record,
 )
 
@@ -56,6 +55,7 @@ def _nullable_bytes(cursor: Cursor, version: int) -> bytes:
     return bytes(cursor.take(size)) if size > 0 else b""
 
 
+_TAGS = record()
 _BYTES = Type(_nullable_bytes, 1)
 _NODES = array(INT32)
 _BROKER = record(Field("node_id", INT32), Field("host", STRING), Field("port", INT32), Field("rack", NULLABLE_STRING))
@@ -68,7 +68,7 @@ _PARTITION = record(
     Field("isr", _NODES),
     Field("offline", _NODES),
 )
-_METADATA = (
+_METADATA = record(
     Field("throttle_ms", INT32),
     Field("brokers", array(_BROKER)),
     Field("cluster_id", NULLABLE_STRING),
@@ -87,7 +87,7 @@ _METADATA = (
         ),
     ),
 )
-_OFFSETS = (
+_OFFSETS = record(
     Field("throttle_ms", INT32),
     Field(
         "topics",
@@ -111,7 +111,7 @@ _OFFSETS = (
     ),
 )
 _SYNONYM = record(Field("name", STRING), Field("value", NULLABLE_STRING), Field("source", INT8))
-_CONFIGS = (
+_CONFIGS = record(
     Field("throttle_ms", INT32),
     Field(
         "results",
@@ -151,7 +151,7 @@ _DESCRIBED_PARTITION = record(
     Field("last_known_elr", array(INT32, nullable=True)),
     Field("offline", _NODES),
 )
-_DESCRIBED = (
+_DESCRIBED = record(
     Field("throttle_ms", INT32),
     Field(
         "topics",
@@ -168,11 +168,11 @@ _DESCRIBED = (
     ),
     Field("next", _nullable_record(Field("topic", STRING), Field("index", INT32))),
 )
-_VERSIONS = (
+_VERSIONS = record(
     Field("apis", array(record(Field("key", INT16), Field("lowest", INT16), Field("highest", INT16)))),
     Field("throttle_ms", INT32),
 )
-_AUTHENTICATED = (
+_AUTHENTICATED = record(
     Field("error", INT16),
     Field("message", NULLABLE_STRING),
     Field("token", _BYTES),
@@ -220,13 +220,13 @@ def _body(frame: bytes, api: Api) -> Cursor:
     cursor = Cursor(frame)
     cursor.take(4)
     if api.flexible_response:
-        read_message((), cursor, 0)
+        _TAGS.read(cursor, 0)
     return cursor
 
 
-def _whole(frame: bytes, api: Api, fields: tuple[Field, ...]) -> Message:
+def _whole(frame: bytes, api: Api, body: Type) -> Message:
     cursor = _body(frame, api)
-    message = read_message(fields, cursor, api.version)
+    message: Message = body.read(cursor, api.version)
     _ended(cursor, api)
     return message
 
@@ -246,7 +246,7 @@ def read_versions(frame: bytes) -> Offered | None:
     error: int = INT16.read(cursor, 0)
     if error == _UNSUPPORTED_VERSION:
         return None
-    message = read_message(_VERSIONS, cursor, API_VERSIONS.version)
+    message: Message = _VERSIONS.read(cursor, API_VERSIONS.version)
     _ended(cursor, API_VERSIONS)
     return {each["key"]: (each["lowest"], each["highest"]) for each in message["apis"]}
 

@@ -80,6 +80,8 @@ class Wanted:
     period_ms: int | None = None
     for_s: float | None = None
     min_isr: int | None = None
+    wait_s: float = 1.0
+    """For how long a look waits for an answer, if the period is not longer."""
 
 
 @dataclass(slots=True)
@@ -279,7 +281,7 @@ class Collection:
 
     @property
     def _within_s(self) -> float:
-        return self._pace.period_ms / 1_000
+        return max(self._pace.period_ms / 1_000, self._wanted.wait_s)
 
     async def _state(self) -> Cluster | None:
         """The cluster by the broker that showed it last, or by the next one that answers; None: nobody does."""
