@@ -54,9 +54,9 @@ def silver(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sil
         ends = {1: end, 2: end, 3: end} if second < 2 else {1: end, 2: end}
         hw = end if second < 2 else 110 if second < 6 else end
         found = {node: {("orders", 0): Position(0, each, 4)} for node, each in ends.items()}
-        told = {NodeId(1): {("orders", 0): Position(0, hw, 4)}}
+        given = {NodeId(1): {("orders", 0): Position(0, hw, 4)}}
         wider = {NodeId(1): {("orders", 0): Position(0, hw + (second == 3) * 2, 4)}}
-        answers = Answers(before=cluster, hw1=told, ends=found, hw2=wider, after=cluster, log_starts={})
+        answers = Answers(before=cluster, hw1=given, ends=found, hw2=wider, after=cluster, log_starts={})
         made += rows.of_state(states.changed(cluster, {}, {"orders": 2}), at)
         made += rows.of_look(looks.take(answers, 1_000).samples, {TP.topic_id: "orders"}, at)
     made += rows.beat((START_US + 8 * SECOND, 8 * SECOND), is_final=True)

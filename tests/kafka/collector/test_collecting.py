@@ -40,7 +40,7 @@ def bootstrap(fake: Fake, node: int = 1) -> list[Broker]:
 async def collect(
     fake: Fake, out: Path, looks: int = 3, seen: Callable[[Collected], None] = lambda _: None, **wanted: Any
 ) -> Collected:
-    """A collection that is stopped after so many looks; ``seen`` hears of each."""
+    """A collection that is stopped after so many looks; ``seen`` is called with each."""
     stop = asyncio.Event()
 
     def said(so_far: Collected) -> None:

@@ -34,9 +34,9 @@ def at(offset: int, epoch: int = 4, error: int = 0) -> dict[tuple[str, int], Pos
 def answers(one: Partition | None = None, hw: tuple[int, int] = (90, 90), **ends: int) -> Answers:
     """Of one partition; ``ends`` by broker, as ``n2=95``."""
     shown = cluster(one or partition())
-    told = {NodeId(int(name[1:])): at(end) for name, end in (ends or {"n1": 100, "n2": 95, "n3": 90}).items()}
+    given = {NodeId(int(name[1:])): at(end) for name, end in (ends or {"n1": 100, "n2": 95, "n3": 90}).items()}
     hw1, hw2 = ({NodeId(1): at(each)} for each in hw)
-    return Answers(before=shown, hw1=hw1, ends=told, hw2=hw2, after=shown, log_starts=at(10))
+    return Answers(before=shown, hw1=hw1, ends=given, hw2=hw2, after=shown, log_starts=at(10))
 
 
 def leos(look: Look) -> dict[int, int | None]:

@@ -49,11 +49,11 @@ BOUNDED: Mapping[str, Mapping[str, str]] = {
     ),
     "s02": dict.fromkeys(
         ("mean_records", "p50_records", "p95_records", "p99_records", "max_records"),
-        "upper bound while a replica's broker does not answer: its last end stands for it; else exact at the looks",
+        "upper bound while a replica's broker does not answer and its last end is used; else exact at the looks",
     ),
     "s03": dict.fromkeys(
         ("mean_us", "max_us", "waiting_us"),
-        "estimated: a record above the HW cannot be read, so the first look at it stands for its append time, "
+        "estimated: a record above the HW cannot be read, so the first look at it is taken as its append time, "
         "at most one period later; {hw}",
     ),
     "s06": dict.fromkeys(
@@ -70,7 +70,7 @@ BOUNDED: Mapping[str, Mapping[str, str]] = {
         "a stall ends within one period, and one shorter than two periods is not seen",
     ),
 }
-"""By statistic and figure: which bound is shown. ``{hw}`` stands where the width of the bounds of the HW is said."""
+"""By statistic and figure: which bound is shown. ``{hw}`` is where the width of the bounds of the HW is said."""
 
 
 def bounds_said(source: Mapping[str, Any]) -> str:

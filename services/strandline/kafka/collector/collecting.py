@@ -143,7 +143,7 @@ async def _first_look(connection: Connection, topics: Sequence[str] | None) -> C
 
 
 class Collection:
-    """One collection; ``said`` hears after each look what came of it so far."""
+    """One collection; ``said`` is called after each look with what came of it so far."""
 
     def __init__(
         self,

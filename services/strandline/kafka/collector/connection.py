@@ -1,7 +1,7 @@
 """One connection to a broker: questions and answers, one at a time.
 
 Invariant: every wait has a deadline, and an answer is at most `MOST_BYTES` long. After anything but an answer the
-connection is closed: what comes next on it could not be told from the answer that is missing.
+connection is closed: what comes next on it might be the answer that is missing.
 """
 
 from __future__ import annotations
