@@ -80,7 +80,9 @@ def _heights(silver: Silver) -> DataFrame:
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
     outof = F.struct(F.col("old_hw").alias("hw"), none.alias("_into"), F.col("first_us").alias("_outof"))
     moved = advances(silver).select(*_SERIES, F.explode(F.array(into, outof)).alias("_moved"))
-    seen = {"_t0": F.col("t0"), "_t1": F.col("t1"), "_look": F.col("sample_id")}
+    # Advances are not in a collector's export of Kafka: the HW is known to have stood still up to the last look at it.
+    held = F.when(F.col("in_maximal_isr").isNull(), F.col("t0")).otherwise(F.col("t1"))
+    seen = {"_t0": F.col("t0"), "_t1": held, "_look": F.col("sample_id")}
     rows = looks.select(
         *_SERIES, "hw", none.alias("_into"), none.alias("_outof"), *(c.alias(n) for n, c in seen.items())
     )

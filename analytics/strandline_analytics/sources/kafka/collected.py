@@ -31,7 +31,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s15": _NO_CHANGES,
     "s16": _NO_CHANGES,
     "s17": _NO_CHANGES,
-    "s18": {},
+    "s18": dict.fromkeys(("ended_by_epoch", "censored"), "what ended a stall is not seen"),
     "s19": _NO_CHANGES,
     "s20": {EVERYTHING: "a follower does not answer its high watermark"},
     "s21": _NO_GROUPS,
@@ -67,7 +67,7 @@ BOUNDED: Mapping[str, Mapping[str, str]] = {
     ),
     "s18": dict.fromkeys(
         ("episodes", "total_us", "longest_us", "under_min_episodes"),
-        "a stall ends within one period, and one shorter than two periods is not seen",
+        "lower bound: a stall counts from the first look at it to the last, and one shorter than two periods is not seen",
     ),
 }
 """By statistic and figure: which bound is shown. ``{hw}`` is where the width of the bounds of the HW is said."""

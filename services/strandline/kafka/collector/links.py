@@ -49,7 +49,11 @@ class Link:
             return None
         try:
             frame = self._asking.result()
-        except (Unreachable, Refused) as error:
+        except Unreachable as error:
+            # The remedy is for an address of the user; this one the cluster has named.
+            self.trouble = str(error).partition(";")[0]
+            return None
+        except Refused as error:
             self.trouble = str(error)
             return None
         self.longest_ms = max(self.longest_ms, (time.monotonic() - began) * 1_000)

@@ -151,7 +151,9 @@ class Looks:
         samples = []
         for node in partition.replicas:
             leo, ext = (end, bounds) if node == leader else self._end_of(node, partition, after, answers, at)
-            is_member, expected = node in partition.isr, _expected(node, partition, answers.before)
+            # A member of only one of both states left or came meanwhile, and need not have what is committed.
+            is_member = node in partition.isr and node in after.isr
+            expected = _expected(node, is_member, partition, answers.before)
             event = own._replace(replica_id=node, leo=leo, in_isr=is_member, expected_state=expected)
             samples.append(Sample(leader, partition.tp, event, ext))
         return samples
@@ -199,7 +201,10 @@ class Looks:
         if node in partition.isr and node in after.isr:
             # Who is in the ISR has everything below the HW: that is what it is made of.
             known.append(at.hw_low)
-        return (max(known), {"leo_bound": "lower"}) if known else (None, {})
+        if not known:
+            return None, {}
+        self._ends[key] = _Seen(partition.leader_epoch, max(known))
+        return max(known), {"leo_bound": "lower"}
 
     def _forget(self, cluster: Cluster) -> None:
         gone = [key for key in self._ends if key[0] not in cluster.partitions]
@@ -225,7 +230,7 @@ def _why_void(partition: Partition, given: list[Position | None], after: Partiti
     return None
 
 
-def _expected(node: NodeId, partition: Partition, cluster: Cluster) -> str:
-    if node in partition.isr:
+def _expected(node: NodeId, is_member: bool, partition: Partition, cluster: Cluster) -> str:
+    if is_member:
         return "member"
     return "down" if node not in cluster.brokers or node in partition.offline else "catching_up"

@@ -40,7 +40,8 @@ def not_connected(address: str, error: Exception, security: Security) -> Unreach
         )
     if isinstance(error, TimeoutError):
         return Unreachable(f"{address}: no connection in time; give the address of a broker's listener for clients")
-    return Unreachable(f"{address}: {_said(error)}; give the address of a broker's listener for clients")
+    said = "nobody listens there" if isinstance(error, ConnectionRefusedError) else _said(error)
+    return Unreachable(f"{address}: {said}; give the address of a broker's listener for clients")
 
 
 def closed_at_once(address: str, security: Security) -> Refused:
