@@ -67,7 +67,7 @@ BOUNDED: Mapping[str, Mapping[str, str]] = {
     ),
     "s18": dict.fromkeys(
         ("episodes", "total_us", "longest_us", "under_min_episodes"),
-        "lower bound: a stall counts from the first look at it to the last, and one shorter than two periods is not seen",
+        "lower bound: a stall counts from the first look at it to the last; one shorter than two periods is not seen",
     ),
 }
 """By statistic and figure: which bound is shown. ``{hw}`` is where the width of the bounds of the HW is said."""
