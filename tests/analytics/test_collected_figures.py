@@ -131,8 +131,8 @@ def test_both_bounds_are_said() -> None:
     (line,) = said("s01", COLLECTOR, source)
     assert line == (
         "s01 mean_records, p50_records, p95_records, p99_records, max_records: bounded for kafka: upper bound, by the "
-        "HW before the log's end was read; the lower one is at most 2 records less, 0.25 in the mean, and equal in 7 of "
-        "8 looks"
+        "HW before the log's end was read; the lower one is at most 2 records less, 0.25 in the mean, and equal in 7 "
+        "of 8 looks"
     )
     assert said("s08", COLLECTOR, source) == [
         "s08: unavailable for kafka: a collector sees states and not the changes between them; import the metadata log"
