@@ -25,14 +25,13 @@ from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.sources.kafka.availability import (
-    BROKER_LOGS,
     EVERYTHING,
-    METADATA_LOG,
     UNAVAILABLE,
     WITH_LOGS,
-    sentences,
+    unavailable,
     why_unavailable,
 )
+from strandline_analytics.sources.kafka.levels import Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
@@ -193,6 +192,11 @@ def test_the_table_names_figures_that_exist() -> None:
     assert wrong == []
 
 
+def asked(stat: str) -> tuple[str, list[str]]:
+    """A statistic with its figures."""
+    return stat, [value.name for value in ALL[stat].values]
+
+
 @pytest.mark.parametrize(
     ("stat", "said"),
     [
@@ -203,14 +207,17 @@ def test_the_table_names_figures_that_exist() -> None:
 )
 def test_the_reason_is_said(stat: str, said: list[Any]) -> None:
     """A statistic says what it lacks and why; one that lacks nothing says nothing."""
-    assert list(sentences([stat], {"run-a": frozenset({METADATA_LOG})})) == said
-    assert list(sentences([stat], {})) == []
+    assert list(unavailable([asked(stat)], {"run-a": frozenset({Level.METADATA_LOG})})) == said
+    assert list(unavailable([asked(stat)], {})) == []
 
 
 def test_clusters_with_logs_and_without_are_told_apart() -> None:
     """What the brokers' logs give is unavailable for the cluster alone that was imported without them."""
-    clusters = {"bare": frozenset({METADATA_LOG}), "logged": frozenset({METADATA_LOG, BROKER_LOGS})}
-    assert list(sentences(["s11"], clusters)) == [
+    clusters = {
+        "bare": frozenset({Level.METADATA_LOG}),
+        "logged": frozenset({Level.METADATA_LOG, Level.BROKER_LOGS}),
+    }
+    assert list(unavailable([asked("s11")], clusters)) == [
         "s11 activation_gap_us: unavailable for bare: no record says when a leader took up its epoch"
     ]
 

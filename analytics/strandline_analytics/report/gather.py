@@ -143,7 +143,7 @@ def as_of(silver: Silver, end_us: int) -> Silver:
         samples,
         silver.input_hash,
         beside=offsets if as_rows else None,
-        kafka_clusters=silver.kafka_clusters,
+        kafka=silver.kafka,
         kafka_sources=silver.kafka_sources,
     )
 

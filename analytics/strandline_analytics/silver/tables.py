@@ -20,7 +20,7 @@ from strandline_analytics.silver.control import control_rows, control_states, la
 from strandline_analytics.silver.kept import kept, let_go
 from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
-from strandline_analytics.sources.kafka.availability import KafkaClusters
+from strandline_analytics.sources.kafka.levels import Levels
 
 _Planned = TypeVar("_Planned")
 
@@ -50,8 +50,8 @@ class Silver:
     """
     beside: DataFrame | None = None
     """What is kept for the transitions, beside them (`events.distinct_events`)."""
-    kafka_clusters: KafkaClusters = field(default_factory=dict, hash=False)
-    """The clusters whose events were imported from Kafka's history, which lacks much, and from what."""
+    kafka: Levels = field(default_factory=dict, hash=False)
+    """The clusters of Kafka's, whose events lack much of what ours have, and what those were made of."""
     kafka_sources: tuple[str, ...] = ()
     """What those exports say of where they came from."""
     _kept: dict[tuple[object, ...], DataFrame] = field(default_factory=dict, repr=False, compare=False)

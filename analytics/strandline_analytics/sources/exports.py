@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.export import layout
-from strandline.export.schema import COLUMNS, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
+from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
 from strandline.export.schema import Column as ColumnOfSchema
 from strandline_analytics.session import carried_out_in, session_for
 from strandline_analytics.side_by_side import side_by_side
@@ -29,7 +29,7 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.doubles import apart_and_doubled
 from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
-from strandline_analytics.sources.kafka.availability import kafka_clusters
+from strandline_analytics.sources.kafka.levels import Level, Levels, levels_of
 from strandline_analytics.sources.kafka.source_words import source_words
 
 TRANSITIONS_BEFORE_H = 24
@@ -96,27 +96,34 @@ def read_exports(
 
     until_us = None if end_us is None else end_us + beyond_us
 
+    levels = levels_of(files)
+
     def events() -> tuple[DataFrame, DataFrame | None]:
-        return _events(spark, [file for file in files if file.dataset == TRANSITIONS], until_us, fit)
+        transitions = [file for file in files if file.dataset == TRANSITIONS]
+        return _events(spark, transitions, lambda rows: _until(_once(rows, levels), until_us), fit)
 
     def sampled() -> DataFrame | None:
         return _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
 
     (kept_events, beside), kept_samples = side_by_side(spark, events, sampled)
-    clusters, words = kafka_clusters(files), source_words(files)
-    return Silver(kept_events, kept_samples, input_hash(files), end_us, fit, beside, clusters, words)
+    words = source_words(files)
+    return Silver(kept_events, kept_samples, input_hash(files), end_us, fit, beside, levels, words)
 
 
 def _events(
     spark: SparkSession,
     files: Sequence[ExportedFile],
-    until_us: int | None,
+    asked: Callable[[DataFrame], DataFrame],
     fit: Callable[[DataFrame, bool], DataFrame],
 ) -> tuple[DataFrame, DataFrame | None]:
-    """Distinct transitions, kept, and what is kept beside them (`events.distinct_events`)."""
+    """Distinct transitions, kept, and what is kept beside them (`events.distinct_events`).
+
+    Args:
+        asked: leaves of rows as written those that the question is about.
+    """
 
     def rows(some: Sequence[ExportedFile]) -> DataFrame:
-        return _until(read_rows(spark, some, whole=tables_are_rows(spark)), until_us)
+        return asked(read_rows(spark, some, whole=tables_are_rows(spark)))
 
     apart, doubled = apart_and_doubled(files)
     if not doubled:
@@ -153,6 +160,20 @@ def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
         return sorted(row["_file"] for row in names.select("_file").distinct().collect())
 
     return found
+
+
+def _once(rows: DataFrame, kafka: Levels) -> DataFrame:
+    """Without states of partitions that a collector saw, where the metadata log has every change of them.
+
+    A collector's have no partition epoch, so they have no place in the order of the log's.
+    """
+    both = [cluster for cluster, levels in kafka.items() if levels == {*Level}]
+    if not both:
+        return rows
+    is_seen = (
+        F.col("partition").isNotNull() & F.col("partition_epoch").isNull() & (F.col("node_id") == CONTROLLER_NODE_ID)
+    )
+    return rows.where(~(F.col("cluster_id").isin(*both) & is_seen))
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:

@@ -91,11 +91,7 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
 
 def _if_recorded(statistic: Statistic, value: Value, silver: Silver, found: Column) -> Column:
     """A value, but null for clusters whose export cannot give it."""
-    without = [
-        cluster_id
-        for cluster_id, levels in silver.kafka_clusters.items()
-        if why_unavailable(statistic.id, value.name, levels) is not None
-    ]
+    without = [one for one, levels in silver.kafka.items() if why_unavailable(statistic.id, value.name, levels)]
     return F.when(~F.col("cluster_id").isin(*without), found) if without else found
 
 

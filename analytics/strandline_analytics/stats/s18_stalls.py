@@ -31,7 +31,9 @@ def stalls(silver: Silver) -> DataFrame:
 def _stalls(silver: Silver) -> DataFrame:
     episodes = silver.keep(("stalls", "episodes"), lambda: _episodes(silver), samples=True)
     # Who is at the HW at the last look was there all the time; at the first, all may be who have not fetched yet.
-    members = silver.believed_looks.where("in_maximal_isr AND durable_leo = hw AND leader_leo > hw")
+    # A collector of Kafka's knows no maximal ISR and no durable LEO: there a member with LEO = HW held it up.
+    unknown = "in_maximal_isr IS NULL AND in_isr AND leo = hw"
+    members = silver.believed_looks.where(f"leader_leo > hw AND ((in_maximal_isr AND durable_leo = hw) OR ({unknown}))")
     look = [*_SERIES, "hw", "_last_look"]
     # Episodes are few and looks are many: only the looks that are asked about are gathered.
     members = members.withColumnRenamed("sample_id", "_last_look").join(F.broadcast(episodes.select(*look)), look)
@@ -78,7 +80,9 @@ def _heights(silver: Silver) -> DataFrame:
     into = F.struct(F.col("new_hw").alias("hw"), F.col("last_us").alias("_into"), none.alias("_outof"))
     outof = F.struct(F.col("old_hw").alias("hw"), none.alias("_into"), F.col("first_us").alias("_outof"))
     moved = advances(silver).select(*_SERIES, F.explode(F.array(into, outof)).alias("_moved"))
-    seen = {"_t0": F.col("t0"), "_t1": F.col("t1"), "_look": F.col("sample_id")}
+    # Advances are not in a collector's export of Kafka: the HW is known to have stood still up to the last look at it.
+    held = F.when(F.col("in_maximal_isr").isNull(), F.col("t0")).otherwise(F.col("t1"))
+    seen = {"_t0": F.col("t0"), "_t1": held, "_look": F.col("sample_id")}
     rows = looks.select(
         *_SERIES, "hw", none.alias("_into"), none.alias("_outof"), *(c.alias(n) for n, c in seen.items())
     )

@@ -9,6 +9,7 @@ import typer
 
 from strandline.cli import (
     analytics_classes,
+    analytics_collect,
     analytics_coverage,
     analytics_explain,
     analytics_import,
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 
 app.add_typer(analytics_import.app, name="import")
+app.add_typer(analytics_collect.app, name="collect")
 app.command("run")(analytics_run.run)
 app.command("stats")(over_tls(analytics_stats.stats))
 app.command("coverage")(over_tls(analytics_coverage.coverage))

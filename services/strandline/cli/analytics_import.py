@@ -117,7 +117,7 @@ def kafka(
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
             raise CommandFailed("--metadata-log: nothing of it is proved to be committed, so nothing is written")
-        destination = _empty_destination(out)
+        destination = empty_destination(out, "import")
         with _progress(work):
             done = work.write(destination)
         _tell(done, out)
@@ -240,7 +240,12 @@ def _assumed(pairs: list[str]) -> Assumed:
     return Assumed(min_isr=found.get(_MIN_ISR), lag_time_max_ms=found.get(_LAG_TIME))
 
 
-def _empty_destination(out: str) -> Destination:
+def empty_destination(out: str, run: str) -> Destination:
+    """The place of an export, where nothing is yet; ``run`` names what one export comes from.
+
+    Raises:
+        CommandFailed: it cannot be opened, or something is there.
+    """
     from strandline.export.destination import open_destination
 
     try:
@@ -248,7 +253,7 @@ def _empty_destination(out: str) -> Destination:
     except ValueError as error:
         raise CommandFailed(f"--out: {error}", EXIT_UNREACHABLE) from error
     if next(destination.names(""), None) is not None:
-        raise CommandFailed(f"--out: {out} is not empty, and one import is one export; name another", EXIT_REFUSED)
+        raise CommandFailed(f"--out: {out} is not empty, and one {run} is one export; name another", EXIT_REFUSED)
     return destination
 
 

@@ -35,7 +35,7 @@ from strandline.cli.failures import CommandFailed, fail
 if TYPE_CHECKING:
     from strandline_analytics.jobs.ask import Question
     from strandline_analytics.jobs.thresholds import Threshold
-    from strandline_analytics.sources.kafka.availability import KafkaClusters
+    from strandline_analytics.sources.kafka.levels import Levels
     from strandline_analytics.stats.definition import Statistic
 
 _FILTERED = "s10"
@@ -161,15 +161,17 @@ def _computed(
 ) -> list[Answer]:
     from strandline_analytics.jobs.ask import answers, files_for
     from strandline_analytics.sources.inspection import notices
-    from strandline_analytics.sources.kafka.availability import kafka_clusters, sentences
+    from strandline_analytics.sources.kafka.availability import bounded, unavailable
+    from strandline_analytics.sources.kafka.levels import collectors, levels_of
 
     with spark_session(memory, inputs=question.inputs) as spark:
         missing: list[str] = []
         files = files_for(spark, question, missing.append)
-        clusters = kafka_clusters(files)
-        unavailable = list(sentences((one.id for one in question.statistics), clusters))
-        reported([*missing, *notices(files), *unavailable])
-        if unavailable and require_available:
+        asked = [(one.id, [value.name for value in one.values]) for one in question.statistics]
+        clusters = levels_of(files)
+        lacks = list(unavailable(asked, clusters))
+        reported([*missing, *notices(files), *lacks, *bounded(asked, clusters, collectors(files))])
+        if lacks and require_available:
             raise fail(
                 CommandFailed("--require-available: figures that were asked for are not recorded", EXIT_INCOMPLETE)
             )
@@ -181,12 +183,12 @@ def _computed(
         ]
 
 
-def _with_reasons(statistic: Statistic, row: dict[str, Any], clusters: KafkaClusters) -> dict[str, Any]:
+def _with_reasons(statistic: Statistic, row: dict[str, Any], clusters: Levels) -> dict[str, Any]:
     """A row of a cluster whose export lacks figures says which, and why; they are null."""
     from strandline_analytics.sources.kafka.availability import lacking
 
     levels = clusters.get(row["cluster_id"])
-    reasons = {} if levels is None else dict(lacking(statistic.id, levels))
+    reasons = {} if levels is None else lacking(statistic.id, [value.name for value in statistic.values], levels)
     return row | {UNAVAILABLE: reasons} if reasons else row
 
 

@@ -1,6 +1,7 @@
-"""Which figures an export of Kafka's history cannot give, and why (KAFKA.md#what-is-never-known).
+"""Which figures an export of a Kafka cluster cannot give, and why (KAFKA.md#what-is-never-known).
 
-An export says from which levels it was made: the metadata log alone, or the brokers' logs too.
+An export says from which sources it was made: the metadata log alone, the brokers' logs too, or a collector, whose
+table is in `collected`. A figure that one of several sources gives is given.
 
 Invariant: a figure that is listed here is null in every result, never 0. A statistic that is not in the table at all,
 because it is newer than the table, has no figure either: nothing is shown that nobody has thought about.
@@ -8,14 +9,12 @@ because it is newer than the table, has no figure either: nothing is shown that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from strandline.export.layout import KAFKA_SOURCE
-from strandline_analytics.sources.catalog import ExportedFile
+from strandline_analytics.sources.kafka import collected
+from strandline_analytics.sources.kafka.levels import Level, Levels
 
-METADATA_LOG, BROKER_LOGS = "metadata-log", "broker-logs"
-"""Levels of an export, in its own words."""
 EVERYTHING = "*"
 _NOT_THOUGHT_OF = {EVERYTHING: "this statistic is not answered from Kafka's metadata log"}
 _NO_POSITIONS = {EVERYTHING: "Kafka's metadata log has no positions of replicas and no high watermark"}
@@ -69,58 +68,74 @@ WITH_LOGS: Mapping[str, Mapping[str, str]] = {
 }
 """The same where the brokers' logs were imported too, for the statistics to which they add something."""
 
-KafkaClusters = Mapping[str, frozenset[str]]
-"""Clusters whose export is of Kafka's history, and the levels that it was made from."""
+_TABLES: Mapping[Level, Mapping[str, Mapping[str, str]]] = {
+    Level.METADATA_LOG: UNAVAILABLE,
+    Level.BROKER_LOGS: {**UNAVAILABLE, **WITH_LOGS},
+    Level.COLLECTOR: collected.UNAVAILABLE,
+}
+METADATA_LOG_ALONE = frozenset({Level.METADATA_LOG})
+Asked = Iterable[tuple[str, Sequence[str]]]
+"""Statistics, each with its figures."""
 
 
-def why_unavailable(statistic: str, figure: str, levels: frozenset[str] = frozenset((METADATA_LOG,))) -> str | None:
-    """Why a figure is not known from these levels; None where it is."""
-    reasons = lacking(statistic, levels)
-    return reasons.get(EVERYTHING, reasons.get(figure))
+def why_unavailable(statistic: str, figure: str, levels: frozenset[Level] = METADATA_LOG_ALONE) -> str | None:
+    """Why a figure is not known by any of the sources; None where one of them gives it."""
+    # What the metadata log lacks the brokers' logs explain.
+    asked = levels - METADATA_LOG_ALONE if Level.BROKER_LOGS in levels else levels
+    reasons = [_why(_TABLES[level], statistic, figure) for level in sorted(asked)]
+    return None if None in reasons else "; ".join(map(str, reasons))
 
 
-def lacking(statistic: str, levels: frozenset[str]) -> Mapping[str, str]:
-    """The figures that a statistic lacks at these levels, with the reason of each."""
-    alone = UNAVAILABLE.get(statistic, _NOT_THOUGHT_OF)
-    return WITH_LOGS.get(statistic, alone) if BROKER_LOGS in levels else alone
-
-
-def kafka_clusters(files: Sequence[ExportedFile]) -> KafkaClusters:
-    """The clusters among the files whose export is of Kafka's history, with what all their exports were made from."""
-    folders = {(id(file.place), file.folder): file for file in files}
-    found: dict[str, frozenset[str]] = {}
-    for file in folders.values():
-        if (levels := _levels(file)) is not None:
-            found[file.cluster_id] = found.get(file.cluster_id, levels) & levels
+def lacking(statistic: str, figures: Sequence[str], levels: frozenset[Level]) -> dict[str, str]:
+    """The figures that these sources do not give, with the reason of each; `EVERYTHING` if it is one for all."""
+    reasons = {figure: why_unavailable(statistic, figure, levels) for figure in figures}
+    found = {figure: reason for figure, reason in reasons.items() if reason is not None}
+    if len(found) == len(figures) and len({*found.values()}) == 1:
+        return {EVERYTHING: next(iter(found.values()))}
     return found
 
 
-def _levels(file: ExportedFile) -> frozenset[str] | None:
-    wanted = f"{file.folder}{KAFKA_SOURCE}"
-    if not any(listed.path == wanted for listed in file.place.files(wanted.rpartition("/")[0])):
-        return None
-    try:
-        said = json.loads(file.place.read(wanted))["levels"]
-        return frozenset(level for level in said if isinstance(level, str))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        # By its presence it is of Kafka; what cannot be read promises nothing.
-        return frozenset((METADATA_LOG,))
+def _why(table: Mapping[str, Mapping[str, str]], statistic: str, figure: str) -> str | None:
+    reasons = table.get(statistic, _NOT_THOUGHT_OF)
+    return reasons.get(EVERYTHING, reasons.get(figure))
 
 
-def sentences(statistics: Iterable[str], clusters: KafkaClusters) -> Iterator[str]:
-    """For each statistic that lacks a figure: what it lacks, where, and why."""
-    by_levels: dict[frozenset[str], list[str]] = {}
-    for cluster_id, levels in sorted(clusters.items()):
-        by_levels.setdefault(levels, []).append(cluster_id)
-    for statistic in statistics:
-        for levels, named in by_levels.items():
-            yield from _lacks(statistic, levels, ", ".join(named))
+def unavailable(asked: Asked, kafka: Levels) -> Iterator[str]:
+    """For each statistic of which a cluster lacks a figure: which, and why."""
+    for statistic, figures in asked:
+        for cluster, levels in sorted(kafka.items()):
+            yield from _said(statistic, "unavailable", cluster, lacking(statistic, figures, levels))
 
 
-def _lacks(statistic: str, levels: frozenset[str], named: str) -> Iterator[str]:
+def bounded(asked: Asked, kafka: Levels, collectors: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """For each statistic of which a cluster has only a bound: of which figures, and which bound.
+
+    ``collectors``: what the collector of a cluster says of itself.
+    """
+    for statistic, figures in asked:
+        for cluster, collector in sorted(collectors.items()):
+            bounds = dict(collected.bounded(statistic, collector))
+            found = {figure: bounds.get(EVERYTHING, bounds.get(figure)) for figure in figures}
+            known = {
+                figure: bound
+                for figure, bound in found.items()
+                if bound is not None and _is_only_of_a_collector(statistic, figure, kafka[cluster])
+            }
+            if EVERYTHING in bounds and len(known) == len(figures):
+                known = {EVERYTHING: bounds[EVERYTHING]}
+            yield from _said(statistic, "bounded", cluster, known)
+
+
+def _is_only_of_a_collector(statistic: str, figure: str, levels: frozenset[Level]) -> bool:
+    others = levels - {Level.COLLECTOR}
+    is_of_others = bool(others) and why_unavailable(statistic, figure, others) is None
+    return not is_of_others and why_unavailable(statistic, figure, levels) is None
+
+
+def _said(statistic: str, what: str, cluster: str, reasons: Mapping[str, str]) -> Iterator[str]:
     by_reason: dict[str, list[str]] = {}
-    for figure, reason in lacking(statistic, levels).items():
+    for figure, reason in reasons.items():
         by_reason.setdefault(reason, []).append(figure)
     for reason, figures in by_reason.items():
-        what = "" if figures == [EVERYTHING] else f" {', '.join(figures)}"
-        yield f"{statistic}{what}: unavailable for {named}: {reason}"
+        named = "" if figures == [EVERYTHING] else f" {', '.join(figures)}"
+        yield f"{statistic}{named}: {what} for {cluster}: {reason}"

@@ -5,33 +5,25 @@ Invariant: every figure is one of the export's own `_source/kafka.json`; what ca
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from strandline.export.layout import KAFKA_SOURCE
 from strandline_analytics.sources.catalog import ExportedFile
+from strandline_analytics.sources.kafka.levels import Level, levels_named, sources
 
 
 def source_words(files: Sequence[ExportedFile]) -> tuple[str, ...]:
-    """One sentence for each export of Kafka's history among the files."""
-    folders = {(id(file.place), file.folder): file for file in files}
-    found = (_said(file) for file in folders.values())
-    return tuple("; ".join(_words(said)) for said in found if said is not None)
-
-
-def _said(file: ExportedFile) -> Mapping[str, Any] | None:
-    wanted = f"{file.folder}{KAFKA_SOURCE}"
-    if not any(listed.path == wanted for listed in file.place.files(wanted.rpartition("/")[0])):
-        return None
-    try:
-        said = json.loads(file.place.read(wanted))
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) else None
+    """One sentence for each export of a Kafka cluster among the files."""
+    return tuple("; ".join(_words(source)) for _, source in sources(files) if source)
 
 
 def _words(said: Mapping[str, Any]) -> Iterator[str]:
+    if Level.COLLECTOR in levels_named(said):
+        yield (
+            f"a collector that looked at the Kafka cluster {said.get('cluster_id')}, nodes "
+            f"{_listed(said.get('nodes'))}, every {said.get('period_ms')} ms, {said.get('looks')} times"
+        )
+        return
     yield (
         f"metadata log of the Kafka cluster {said.get('cluster_id')}, offsets {said.get('first_offset')} to "
         f"{said.get('end_offset')}, from nodes {_listed(said.get('nodes'))}"

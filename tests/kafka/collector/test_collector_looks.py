@@ -1,0 +1,169 @@
+"""What a look says of answers: bounds of the HW, ends of logs, and when there is nothing to say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
+from strandline.kafka.collector.answers import Position
+from strandline.kafka.collector.cluster import Broker, Cluster, Partition
+from strandline.kafka.collector.looks import NOT_GIVEN, Answers, Look, Looks
+
+TP = TopicPartition("id", 0)
+NAME = ("t", 0)
+
+
+def partition(**other: Any) -> Partition:
+    nodes = tuple(map(NodeId, (1, 2, 3)))
+    own = {"leader": NodeId(1), "leader_epoch": LeaderEpoch(4), "replicas": nodes, "isr": frozenset(nodes)}
+    return Partition(tp=TP, topic="t", **{**own, "offline": frozenset(), **other})
+
+
+def cluster(one: Partition, nodes: tuple[int, ...] = (1, 2, 3)) -> Cluster:
+    brokers = {NodeId(node): Broker("h", node) for node in nodes}
+    return Cluster(cluster_id="c", brokers=brokers, partitions={TP: one}, refused={})
+
+
+def at(offset: int, epoch: int = 4, error: int = 0) -> dict[tuple[str, int], Position]:
+    return {NAME: Position(error, offset, epoch)}
+
+
+def answers(one: Partition | None = None, hw: tuple[int, int] = (90, 90), **ends: int) -> Answers:
+    """Of one partition; ``ends`` by broker, as ``n2=95``."""
+    shown = cluster(one or partition())
+    given = {NodeId(int(name[1:])): at(end) for name, end in (ends or {"n1": 100, "n2": 95, "n3": 90}).items()}
+    hw1, hw2 = ({NodeId(1): at(each)} for each in hw)
+    return Answers(before=shown, hw1=hw1, ends=given, hw2=hw2, after=shown, log_starts=at(10))
+
+
+def leos(look: Look) -> dict[int, int | None]:
+    return {sample.event.replica_id: sample.event.leo for sample in look.samples}
+
+
+def test_the_row_of_the_leader_has_both_bounds() -> None:
+    """LEO - HW2 and LEO - HW1 stand in ext, and the column has the HW of the upper one."""
+    leader, *_ = Looks().take(answers(hw=(90, 97)), 500).samples
+    assert (leader.event.hw, leader.event.leader_leo, leader.event.log_start) == (90, 100, 10)
+    assert leader.ext == {"hw_lag_low": "3", "hw_lag_high": "10"}
+
+
+def test_the_lower_bound_is_not_below_zero() -> None:
+    """An HW that was read after the end of the log may be beyond it; the lag was then at least 0."""
+    leader, *_ = Looks().take(answers(hw=(90, 130)), 500).samples
+    assert leader.ext == {"hw_lag_low": "0", "hw_lag_high": "10"}
+
+
+def test_widths_of_the_bounds_are_counted() -> None:
+    """How often the HW was exact, and by how much it was not, is known of the whole collection."""
+    looks = Looks()
+    for hw in ((90, 90), (90, 97), (90, 91)):
+        looks.take(answers(hw=hw), 500)
+    assert looks.bounds == (3, 1, 8, 7)
+
+
+def test_every_replica_has_the_end_of_its_own_log() -> None:
+    """Each row has what that broker answered, in a look with one number."""
+    look = Looks().take(answers(), 500)
+    assert leos(look) == {1: 100, 2: 95, 3: 90}
+    assert {(s.leader, s.event.sample_id, s.event.interval_ms) for s in look.samples} == {(1, 1, 500)}
+
+
+def test_a_follower_is_not_ahead_of_its_leader() -> None:
+    """A follower that was asked a moment later has at most the leader's end; what it answered stands in ext."""
+    look = Looks().take(answers(n1=100, n2=104, n3=90), 500)
+    assert leos(look)[2] == 100
+    assert look.samples[1].ext == {"leo_read": "104"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"hw1": {}}, "its leader did not answer"),
+        ({"ends": {NodeId(2): at(95)}}, "its leader did not answer"),
+        ({"hw2": {NodeId(1): at(90, error=6)}}, "its leader answered with an error"),
+        ({"hw2": {NodeId(1): at(90, epoch=5)}}, "its leader epoch changed"),
+        ({"after": cluster(partition(leader_epoch=LeaderEpoch(5)))}, "its leader epoch changed"),
+        ({"after": replace(cluster(partition()), partitions={})}, "its leader epoch changed"),
+        ({"hw2": {NodeId(1): at(89)}}, "its answers contradict each other"),
+    ],
+)
+def test_a_look_that_is_not_of_one_reign_is_void(change: dict[str, Any], why: str) -> None:
+    """Without three answers of one leader epoch there is no row; the missing rows and the reason are counted."""
+    look = Looks().take(replace(answers(), **change), 500)
+    assert (look.samples, dict(look.why), dict(look.missed)) == ([], {why: 1}, {1: 3})
+
+
+def test_a_partition_without_a_leader_is_not_missing() -> None:
+    """Where nobody leads there is nothing to look at, and nothing is counted as lost."""
+    look = Looks().take(answers(partition(leader=None)), 500)
+    assert (look.samples, look.why, look.missed) == ([], {}, {})
+
+
+def test_a_silent_member_has_at_least_what_is_committed() -> None:
+    """A member of the ISR that does not answer has its last end or the HW, whichever is more; marked as a bound."""
+    looks = Looks()
+    looks.take(answers(), 500)
+    later = looks.take(answers(hw=(93, 93), n1=200, n2=195), 500)
+    assert leos(later) == {1: 200, 2: 195, 3: 93}
+    assert later.samples[2].ext == {"leo_bound": "lower"}
+
+
+def test_a_member_that_has_left_meanwhile_is_not_raised_to_the_hw() -> None:
+    """Who is not in the ISR any more after the look may lack what was committed since, and counts as no member."""
+    looks = Looks()
+    looks.take(answers(), 500)
+    asked = answers(hw=(93, 93), n1=200, n2=195)
+    gone = cluster(partition(isr=frozenset(map(NodeId, (1, 2)))))
+    look = looks.take(replace(asked, after=gone), 500)
+    assert [(s.event.leo, s.event.in_isr, s.event.expected_state) for s in look.samples][2] == (
+        90,
+        False,
+        "catching_up",
+    )
+
+
+def test_a_silent_outsider_has_its_last_end() -> None:
+    """A replica outside the ISR has the end that it answered last; one that never answered has none."""
+    outside = partition(isr=frozenset(map(NodeId, (1, 2))))
+    looks = Looks()
+    assert leos(looks.take(answers(outside, n1=100, n2=95), 500))[3] is None
+    looks.take(answers(outside, n1=100, n2=95, n3=40), 500)
+    assert leos(looks.take(answers(outside, n1=100, n2=95), 500))[3] == 40
+
+
+def test_an_end_of_another_leader_epoch_is_no_bound() -> None:
+    """A new leader may cut a log: the end of before is not carried over."""
+    looks = Looks()
+    outside = partition(isr=frozenset(map(NodeId, (1, 2))))
+    looks.take(answers(outside), 500)
+    newer = replace(outside, leader_epoch=LeaderEpoch(5))
+    asked = answers(newer)
+    five = {node: at(found[NAME].offset, epoch=5) for node, found in asked.ends.items() if node != 3}
+    hw = {NodeId(1): at(90, epoch=5)}
+    assert leos(looks.take(replace(asked, ends=five, hw1=hw, hw2=hw), 500)) == {1: 100, 2: 95, 3: None}
+
+
+def test_what_is_expected_of_a_replica() -> None:
+    """A member is one; outside, a broker that is shown catches up and any other is down."""
+    one = partition(isr=frozenset({NodeId(1)}), offline=frozenset({NodeId(2)}))
+    assert [s.event.expected_state for s in Looks().take(answers(one), 500).samples] == [
+        "member",
+        "down",
+        "catching_up",
+    ]
+    asked = replace(
+        answers(partition(isr=frozenset({NodeId(1)}))), before=cluster(partition(isr=frozenset({NodeId(1)})), (1, 2))
+    )
+    assert [s.event.expected_state for s in Looks().take(asked, 500).samples] == ["member", "catching_up", "down"]
+
+
+def test_what_kafka_does_not_give_is_not_made_up() -> None:
+    """Bytes, times, acknowledged offsets, durable ends and the partition epoch are not in a row."""
+    for sample in Looks().take(answers(), 500).samples:
+        event = sample.event
+        assert (event.acked_offset, event.partition_epoch) == (NOT_GIVEN, NOT_GIVEN)
+        unknown = (event.durable_leo, event.leo_bytes, event.hw_bytes, event.last_fetch_ms, event.last_caught_up_ms)
+        assert unknown == (None,) * 5
