@@ -158,7 +158,7 @@ def _row(
 
 FORMS: tuple[LineForm, ...] = (
     _row(
-        "shrink", "3.5 to 4.3", "ALTER_PARTITION proposed; the echo's HW, LEO and members",
+        "shrink", "3.5 to 4.3", "`ALTER_PARTITION` proposed; the echo's HW, LEO and members",
         rf"{_SHRINKING}\. {_LEADER}{_out_of_sync(_ONE_TIMED)}", _shrink,
         "[Partition payments-0 broker=1] Shrinking ISR from 3,2,1 to 1,3. Leader: (highWatermark: 118, endOffset: 119)."
         " Out of sync replicas: (brokerId: 2, endOffset: 118, lastCaughtUpTimeMs: 1795387874209).",
@@ -175,13 +175,13 @@ FORMS: tuple[LineForm, ...] = (
         "[Partition orders-11 broker=2] Shrinking ISR from 2,4,5 to 2,5",
     ),
     _row(
-        "update", "3.0 to 4.3", "ALTER_PARTITION result and the leader's ISR_CHANGE of partition epoch V",
+        "update", "3.0 to 4.3", "`ALTER_PARTITION` result and the leader's `ISR_CHANGE` of partition epoch V",
         rf"{_PARTITION}ISR updated to {_IDS.format('isr')}  ?(?:\(under-min-isr\) )?and version updated to "
         rf"\[?{_NUMBER.format('epoch')}\]?", _update,
         "[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 1",
     ),
     _row(
-        "leader", "3.3 to 4.3", "EPOCH_START",
+        "leader", "3.3 to 4.3", "`EPOCH_START`",
         rf"{_LEADS}Previous leader .{{1,200}}", _leader,
         "[Broker id=1] Leader payments-0 with topic id Some(vA7fibUSTiqhYhFLFoLtwQ) starts at leader epoch 0 from "
         "offset 0 with partition epoch 0, high watermark 0, ISR [1,3,2], adding replicas [] and removing replicas [] . "
@@ -215,7 +215,7 @@ FORMS: tuple[LineForm, ...] = (
         " the log is -1",
     ),
     _row(
-        "cut", "2.8 to 4.3", "TRUNCATION",
+        "cut", "2.8 to 4.3", "`TRUNCATION`",
         rf"{_LOG}Truncating to offset {_NUMBER.format('offset')}",
         lambda found: CutDone(*_tp(found), int(found["offset"])),
         "[UnifiedLog partition=orders-2, dir=/srv/kafka/n1/data] Truncating to offset 90",
