@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 
 from reported_material import BEGIN_US, event, failover, material, samples, stall, unclean
 
-from strandline_analytics.report.draw_lanes import above_hw, draw_lanes
+from strandline_analytics.report.draw_lanes import NARROW, above_hw, draw_lanes
 from strandline_analytics.report.material import incidents_of
 from strandline_analytics.report.page import page, render
-from strandline_analytics.report.pictures import Picture, picture
+from strandline_analytics.report.pictures import Picture, Step, picture
 from strandline_analytics.report.verdict import Verdict, verdict
 
 
@@ -144,8 +144,29 @@ def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
     pieces = above_hw(_picture())
 
     assert pieces
-    assert all(value >= 0 for _, _, value in pieces)
-    assert (BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2) in pieces
+    assert all(piece.value >= 0 for piece in pieces)
+    assert Step(BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2) in pieces
+
+
+def test_a_look_that_is_older_than_the_next_one_should_be_is_drawn_pale() -> None:
+    """The HW of 2.6 s was believed until 4.1 s, and the next look was due at 3.1 s: from then on it is old."""
+    shown = _picture()
+    old = [(_ms(step.t0), _ms(step.t1), step.value) for step in shown.hw if step.is_old]
+    kinds = {shape.css for shape in draw_lanes(shown).shapes}
+
+    assert (3_100, 4_100, 11) in old
+    assert not [step for step in shown.hw if step.is_old and _ms(step.t1) <= 2_600]
+    assert {"curve hw", "curve hw old"} <= kinds
+
+
+def test_a_drawing_for_a_phone_is_as_narrow_as_one() -> None:
+    """No shape of the narrow drawing lies outside it, and it has every marker."""
+    drawing = draw_lanes(_picture(), NARROW)
+    circles = [s for s in drawing.shapes if s.kind == "circle" and s.css.startswith("marker")]
+
+    assert drawing.width == NARROW
+    assert len(circles) == len(_picture().markers)
+    assert all(s.x >= 0 and s.x + s.width <= NARROW for s in drawing.shapes)
 
 
 def test_before_a_lost_transition_the_state_is_unknown() -> None:
