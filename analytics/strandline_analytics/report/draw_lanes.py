@@ -155,14 +155,14 @@ def _draw_curves(drawing: Drawing, picture: Picture, top: float) -> None:
 def _draw_curve(
     drawing: Drawing, picture: Picture, steps: tuple[Step, ...], y: Callable[[int], float], css: str, title: str
 ) -> None:
-    """A curve, and in grey the parts of it that are older than the next look should have been."""
+    """A curve, and in grey what no later look confirmed."""
     for is_old in (False, True):
         pieces = [
             (_x(picture, drawing.width, step.t0), _x(picture, drawing.width, step.t1), y(step.value))
             for step in steps
             if step.is_old is is_old
         ]
-        suffix, remark = (" old", "; the next look is overdue") if is_old else ("", "")
+        suffix, remark = (" old", "; no later look confirmed it") if is_old else ("", "")
         drawing.path(f"curve {css}{suffix}", steps_path(pieces), title + remark)
 
 

@@ -9,7 +9,7 @@ leader's look is believed as long as `silver.looks` believes it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A value that is believed in [t0, t1); ``is_old``: the next look was due before, and did not come in time."""
+    """A value that is believed in [t0, t1); ``is_old``: no later look of the same leader came in time to confirm it."""
 
     t0: int
     t1: int
@@ -209,8 +209,10 @@ Curves = tuple[tuple[Step, ...], tuple[Step, ...], dict[int, tuple[Step, ...]], 
 
 
 class _Point(NamedTuple):
-    """A value seen at ``t_us``, believed until ``until_us``; the next one was due at ``due_us``."""
+    """A value seen at ``t_us`` by the leader of an epoch, believed until ``until_us``; the next one was due at
+    ``due_us``."""
 
+    epoch: int | None
     t_us: int
     due_us: int
     until_us: int
@@ -234,7 +236,7 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
             continue
         interval_us = (event.get("interval_ms") or interval_us // 1000) * 1000
         until = min(event.t_us + HOLD_INTERVALS * interval_us, term_end)
-        seen = partial(_Point, event.t_us, event.t_us + interval_us, until)
+        seen = partial(_Point, event.leader_epoch, event.t_us, event.t_us + interval_us, until)
         if event.t_us >= term_end and term_end < t1:
             if event.get("leader_leo") is not None:
                 zombies.append((event.t_us, event.get("leader_leo")))
@@ -256,18 +258,20 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
 
 def _steps(points: Sequence[_Point], t0: int, t1: int) -> tuple[Step, ...]:
     """Each value from its time to the next one's, no longer than it is believed; cut to the window."""
-    found: list[Step] = []
+    found = []
     for number, point in enumerate(points):
-        end = min(point.until_us, points[number + 1].t_us) if number + 1 < len(points) else point.until_us
-        late = point.t_us + round(_IN_TIME * (point.due_us - point.t_us))
-        fresh_until = point.due_us if end > late else end
-        pieces = (Step(point.t_us, fresh_until, point.value), Step(fresh_until, end, point.value, is_old=True))
-        found += [
-            replace(piece, t0=max(piece.t0, t0), t1=min(piece.t1, t1))
-            for piece in pieces
-            if piece.t1 > piece.t0 and piece.t1 > t0 and piece.t0 < t1
-        ]
+        after = points[number + 1] if number + 1 < len(points) else None
+        end = point.until_us if after is None else min(point.until_us, after.t_us)
+        if end > point.t_us and end > t0 and point.t_us < t1:
+            found.append(Step(max(point.t_us, t0), min(end, t1), point.value, _is_old(point, after, end, t1)))
     return tuple(found)
+
+
+def _is_old(point: _Point, after: _Point | None, end: int, t1: int) -> bool:
+    """Whether no look of the same leader confirmed a value in time; what comes after ``t1`` is not known."""
+    late = point.t_us + round(_IN_TIME * (point.due_us - point.t_us))
+    is_confirmed = after is not None and after.epoch == point.epoch and after.t_us <= late
+    return not is_confirmed and (end < t1 or point.due_us < t1)
 
 
 def _gaps(known: Sequence[Step], t0: int, t1: int) -> list[tuple[int, int]]:

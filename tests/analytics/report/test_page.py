@@ -145,18 +145,26 @@ def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
 
     assert pieces
     assert all(piece.value >= 0 for piece in pieces)
-    assert Step(BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2) in pieces
+    assert Step(BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2, is_old=True) in pieces
 
 
-def test_a_look_that_is_older_than_the_next_one_should_be_is_drawn_pale() -> None:
-    """The HW of 2.6 s was believed until 4.1 s, and the next look was due at 3.1 s: from then on it is old."""
+def test_a_value_that_no_later_look_confirmed_is_drawn_pale() -> None:
+    """The first leader's last look before the crash, and the HW of 2.6 s, after which the next look was late."""
     shown = _picture()
-    old = [(_ms(step.t0), _ms(step.t1), step.value) for step in shown.hw if step.is_old]
+    old = {(_ms(step.t0), _ms(step.t1), step.value) for step in shown.hw if step.is_old}
     kinds = {shape.css for shape in draw_lanes(shown).shapes}
 
-    assert (3_100, 4_100, 11) in old
-    assert not [step for step in shown.hw if step.is_old and _ms(step.t1) <= 2_600]
-    assert {"curve hw", "curve hw old"} <= kinds
+    assert old == {(1_500, 2_000, 8), (2_600, 4_100, 11), (5_200, 6_700, 20)}
+    assert {"curve hw", "curve hw old", "above old"} <= kinds
+
+
+def test_a_value_is_not_pale_because_the_picture_ends() -> None:
+    """At 5.5 s the look of 5.2 s was not overdue yet."""
+    reported = failover()
+    own = [e for e in (*reported, *samples()) if e.partition is not None]
+    shown = picture("t-0", own, [], BEGIN_US, BEGIN_US + 5_500_000)
+
+    assert [(_ms(step.t0), step.is_old) for step in shown.hw][-1] == (5_200, False)
 
 
 def test_a_drawing_for_a_phone_is_as_narrow_as_one() -> None:
