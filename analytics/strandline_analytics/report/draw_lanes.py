@@ -15,23 +15,26 @@ from strandline.units import duration_text
 from strandline_analytics.report.pictures import Lane, Picture, Step
 from strandline_analytics.report.shapes import Drawing, steps_path
 
-WIDTH = 860
-_LEFT, _RIGHT, _TOP = 78, 14, 8
+WIDE, NARROW = 860, 352
+"""Of a screen, and of a phone held upright, on which the wide one would be too small to read or cut off."""
+
+_LEFT, _RIGHT, _TOP = 70, 14, 8
 _MARKS, _LANE, _LANE_GAP = 22, 18, 6
 _CURVES, _ABOVE, _AXIS = 108, 42, 26
 _MARKER_APART = 17.0
+_TICK_APART = 90.0
 _NICE_US = tuple(n * 10**p for p in range(12) for n in (1, 2, 5)) + tuple(n * 60_000_000 for n in (1, 2, 5, 10, 30, 60))
 
 
-def draw_lanes(picture: Picture) -> Drawing:
-    """The drawing of one partition."""
-    rows = _marker_rows(picture)
+def draw_lanes(picture: Picture, width: int = WIDE) -> Drawing:
+    """The drawing of one partition, so many pixels wide."""
+    rows = _marker_rows(picture, width)
     marks = _MARKS * (max(rows, default=0) + 1)
     lanes_at = _TOP + marks + 14
     curves_at = lanes_at + len(picture.lanes) * (_LANE + _LANE_GAP) + 14
     above_at = curves_at + _CURVES + 12
     height = above_at + _ABOVE + _AXIS
-    drawing = Drawing(width=WIDTH, height=height, title=picture.title, reported=_reported(picture))
+    drawing = Drawing(width=width, height=height, title=picture.title, reported=_reported(picture))
     _draw_epochs(drawing, picture, lanes_at - 4, above_at + _ABOVE)
     _draw_markers(drawing, picture, rows, above_at + _ABOVE)
     for number, lane in enumerate(picture.lanes):
@@ -43,8 +46,8 @@ def draw_lanes(picture: Picture) -> Drawing:
     return drawing
 
 
-def _x(picture: Picture, t_us: int) -> float:
-    return _LEFT + (WIDTH - _LEFT - _RIGHT) * (t_us - picture.t0) / max(1, picture.t1 - picture.t0)
+def _x(picture: Picture, width: int, t_us: int) -> float:
+    return _LEFT + (width - _LEFT - _RIGHT) * (t_us - picture.t0) / max(1, picture.t1 - picture.t0)
 
 
 def _reported(picture: Picture) -> str:
@@ -52,12 +55,12 @@ def _reported(picture: Picture) -> str:
     return f"Led by {led or 'nobody'}; {len(picture.markers)} events, listed below the picture."
 
 
-def _marker_rows(picture: Picture) -> list[int]:
+def _marker_rows(picture: Picture, width: int) -> list[int]:
     """In which row each marker stands, so that none covers another."""
     ends: list[float] = []
     rows = []
     for marker in picture.markers:
-        x = _x(picture, marker.t_us)
+        x = _x(picture, width, marker.t_us)
         row = next((number for number, end in enumerate(ends) if x - end >= _MARKER_APART), len(ends))
         if row == len(ends):
             ends.append(x)
@@ -68,7 +71,7 @@ def _marker_rows(picture: Picture) -> list[int]:
 
 def _draw_markers(drawing: Drawing, picture: Picture, rows: list[int], bottom: float) -> None:
     for marker, row in zip(picture.markers, rows, strict=True):
-        x, y = _x(picture, marker.t_us), _TOP + 10 + row * _MARKS
+        x, y = _x(picture, drawing.width, marker.t_us), _TOP + 10 + row * _MARKS
         kind = marker.kind.lower().replace("_", "-")
         drawing.line(f"stem {kind}", x, y + 8, x, bottom)
         title = (
@@ -84,25 +87,27 @@ def _in_brackets(cause: str) -> str:
 
 def _draw_epochs(drawing: Drawing, picture: Picture, top: float, bottom: float) -> None:
     for number, (t_us, epoch) in enumerate(picture.epochs):
-        x = _x(picture, t_us)
+        x = _x(picture, drawing.width, t_us)
         if number:
             drawing.line("epoch", x, top, x, bottom)
         following = picture.epochs[number + 1][0] if number + 1 < len(picture.epochs) else picture.t1
-        if _x(picture, following) - x > 24:
-            drawing.text("small", x + 3, top, f"epoch {epoch}" if _x(picture, following) - x > 52 else f"e{epoch}")
+        if _x(picture, drawing.width, following) - x > 24:
+            drawing.text(
+                "small", x + 3, top, f"epoch {epoch}" if _x(picture, drawing.width, following) - x > 52 else f"e{epoch}"
+            )
 
 
 def _draw_lane(drawing: Drawing, picture: Picture, lane: Lane, y: float) -> None:
     drawing.text("label", _LEFT - 8, y + _LANE - 5, f"node {lane.replica_id}", "end")
     for span in lane.spans:
-        x0, x1 = _x(picture, span.t0), _x(picture, span.t1)
+        x0, x1 = _x(picture, drawing.width, span.t0), _x(picture, drawing.width, span.t1)
         title = f"node {lane.replica_id} {span.state} for {duration_text((span.t1 - span.t0) / 1_000)}"
         drawing.rect(f"span {span.state}", x0, y, x1 - x0, _LANE, title)
         # Words beside colours: a print in grey and an eye that cannot distinguish red from green see the same.
         if span.state != "member" and x1 - x0 > 46:
             drawing.text("span-word", (x0 + x1) / 2, y + _LANE - 5, span.state, "middle")
     for start, end in lane.led:
-        x0, x1 = _x(picture, start), _x(picture, end)
+        x0, x1 = _x(picture, drawing.width, start), _x(picture, drawing.width, end)
         drawing.rect(
             "leads", x0, y, x1 - x0, 5, f"node {lane.replica_id} leads for {duration_text((end - start) / 1_000)}"
         )
@@ -114,7 +119,7 @@ def _draw_lane(drawing: Drawing, picture: Picture, lane: Lane, y: float) -> None
 
 def _draw_unknown(drawing: Drawing, picture: Picture, top: float, bottom: float) -> None:
     for start, end in picture.unknown:
-        x0, x1 = _x(picture, start), _x(picture, end)
+        x0, x1 = _x(picture, drawing.width, start), _x(picture, drawing.width, end)
         drawing.rect(
             "unknown", x0, top, x1 - x0, bottom - top, f"nothing known for {duration_text((end - start) / 1_000)}"
         )
@@ -135,39 +140,50 @@ def _draw_curves(drawing: Drawing, picture: Picture, top: float) -> None:
 
     drawing.text("small", _LEFT - 8, top + 24, f"{high:,}", "end")
     drawing.text("small", _LEFT - 8, top + _CURVES, f"{low:,}", "end")
-    drawing.line("frame", _LEFT, top + _CURVES, WIDTH - _RIGHT, top + _CURVES)
+    drawing.line("frame", _LEFT, top + _CURVES, drawing.width - _RIGHT, top + _CURVES)
     for number, (replica, steps) in enumerate(sorted(picture.others_leo.items())):
-        drawing.path(
-            f"curve other o{number % 4}", _steps(picture, steps, y), f"LEO of node {replica}, as its leader saw it"
-        )
-    drawing.path("curve leo", _steps(picture, picture.leader_leo, y), "LEO of the leader")
-    drawing.path("curve hw", _steps(picture, picture.hw, y), "high watermark")
+        _draw_curve(drawing, picture, steps, y, f"other o{number % 4}", f"LEO of node {replica}, as its leader saw it")
+    _draw_curve(drawing, picture, picture.leader_leo, y, "leo", "LEO of the leader")
+    _draw_curve(drawing, picture, picture.hw, y, "hw", "high watermark")
     for t_us, value in picture.zombies:
         if low <= value <= high:
-            drawing.circle("zombie", _x(picture, t_us), y(value), 2.5, "reported by a leader whose term was over")
+            drawing.circle(
+                "zombie", _x(picture, drawing.width, t_us), y(value), 2.5, "reported by a leader whose term was over"
+            )
 
 
-def _steps(picture: Picture, steps: tuple[Step, ...], y: Callable[[int], float]) -> str:
-    return steps_path((_x(picture, step.t0), _x(picture, step.t1), y(step.value)) for step in steps)
+def _draw_curve(
+    drawing: Drawing, picture: Picture, steps: tuple[Step, ...], y: Callable[[int], float], css: str, title: str
+) -> None:
+    """A curve, and in grey what no later look confirmed."""
+    for is_old in (False, True):
+        pieces = [
+            (_x(picture, drawing.width, step.t0), _x(picture, drawing.width, step.t1), y(step.value))
+            for step in steps
+            if step.is_old is is_old
+        ]
+        suffix, remark = (" old", "; no later look confirmed it") if is_old else ("", "")
+        drawing.path(f"curve {css}{suffix}", steps_path(pieces), title + remark)
 
 
 def _draw_above(drawing: Drawing, picture: Picture, top: float) -> None:
     """LEO - HW of the leader: what a clean failover could still cut."""
     pieces = above_hw(picture)
-    most = max((value for _, _, value in pieces), default=0)
+    most = max((piece.value for piece in pieces), default=0)
     bottom = top + _ABOVE
     drawing.text("label", _LEFT - 8, top + 10, "LEO − HW", "end")
     drawing.text("small", _LEFT - 8, top + 24, f"{most:,}" if pieces else "", "end")
-    drawing.line("frame", _LEFT, bottom, WIDTH - _RIGHT, bottom)
-    for t0, t1, value in pieces:
-        if value:
-            height = (_ABOVE - 4) * value / most
-            x0, x1 = _x(picture, t0), _x(picture, t1)
-            drawing.rect("above", x0, bottom - height, x1 - x0, height, f"{value:,} records above the HW")
+    drawing.line("frame", _LEFT, bottom, drawing.width - _RIGHT, bottom)
+    for piece in pieces:
+        if piece.value:
+            height = (_ABOVE - 4) * piece.value / most
+            x0, x1 = _x(picture, drawing.width, piece.t0), _x(picture, drawing.width, piece.t1)
+            title = f"{piece.value:,} records above the HW" + (" when it was last seen" if piece.is_old else "")
+            drawing.rect("above old" if piece.is_old else "above", x0, bottom - height, x1 - x0, height, title)
 
 
-def above_hw(picture: Picture) -> list[tuple[int, int, int]]:
-    """(t0, t1, LEO - HW) wherever both are known; a HW that is seen before its LEO counts as 0."""
+def above_hw(picture: Picture) -> list[Step]:
+    """LEO - HW wherever both are known; a HW that is seen before its LEO counts as 0."""
     edges = sorted({t for step in (*picture.leader_leo, *picture.hw) for t in (step.t0, step.t1)})
     found = []
     ends, marks = list(picture.leader_leo), list(picture.hw)
@@ -177,18 +193,20 @@ def above_hw(picture: Picture) -> list[tuple[int, int, int]]:
         while marks and marks[0].t1 <= start:
             marks.pop(0)
         if ends and marks and ends[0].t0 <= start and marks[0].t0 <= start:
-            found.append((start, end, max(0, ends[0].value - marks[0].value)))
+            is_old = ends[0].is_old or marks[0].is_old
+            found.append(Step(start, end, max(0, ends[0].value - marks[0].value), is_old))
     return found
 
 
 def _draw_axis(drawing: Drawing, picture: Picture, top: float) -> None:
     length = picture.t1 - picture.t0
-    step = next((nice for nice in sorted(_NICE_US) if length / nice <= 8), length)
+    most = (drawing.width - _LEFT - _RIGHT) / _TICK_APART
+    step = next((nice for nice in sorted(_NICE_US) if length / nice <= most), length)
     at = -(-picture.t0 // step) * step
     while at < picture.t1:
-        x = _x(picture, at)
+        x = _x(picture, drawing.width, at)
         drawing.line("tick", x, top, x, top + 4)
-        if _LEFT + 16 < x < WIDTH - 40:
+        if _LEFT + 16 < x < drawing.width - 40:
             drawing.text("small", x, top + 16, clock_text(at, step), "middle")
         at += step
     drawing.text("small", _LEFT - 8, top + 16, "UTC", "end")

@@ -150,7 +150,8 @@ def as_of(silver: Silver, end_us: int) -> Silver:
 
 def _samples(silver: Silver, material: Material) -> list[Event]:
     """Samples of what is drawn, and of nothing else: they are the large part of an export."""
-    drawn = [scene for incident in incidents_of(material) for scene in scenes(incident, material)]
+    found = incidents_of(material)
+    drawn = [scene for incident in found for scene in scenes(incident, found, material)]
     if not drawn:
         return []
     topics = {(event.cluster_id, event.topic_id): event.topic for event in material.events}

@@ -57,8 +57,10 @@ class Incident:
 
     @property
     def causes(self) -> Counter[str]:
-        """How often each cause was given."""
-        return Counter(event.cause or "unknown" for event in [*self.shrinks, *self.leader_changes])
+        """How many decisions gave each cause; a shrink and a change of leader in one partition epoch are one."""
+        changes = [*self.shrinks, *self.leader_changes]
+        decisions = dict.fromkeys((event.key, event.partition_epoch, event.cause or "unknown") for event in changes)
+        return Counter(cause for _, _, cause in decisions)
 
     @property
     def is_planned(self) -> bool:

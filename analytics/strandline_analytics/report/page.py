@@ -5,6 +5,7 @@ Invariant: the file loads nothing from outside itself, and every figure on it is
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline.units import duration_text
-from strandline_analytics.report.draw_lanes import clock_text, draw_lanes
+from strandline_analytics.report.draw_lanes import NARROW, WIDE, clock_text, draw_lanes
 from strandline_analytics.report.failovers import failovers, failovers_of
 from strandline_analytics.report.groups import group_lines
 from strandline_analytics.report.incidents import Incident
@@ -21,11 +22,13 @@ from strandline_analytics.report.material import Material, incidents_of
 from strandline_analytics.report.moments import moment_text
 from strandline_analytics.report.pictures import picture
 from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
-from strandline_analytics.report.tables import share_text, stat_tables
+from strandline_analytics.report.tables import Content, share_text, stat_tables
 from strandline_analytics.report.verdict import unknown_losses, verdict
 from strandline_analytics.timeline.causes import meaning
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import nodes_text
+
+_MOST_NAMES = 12
 
 DOCS = "docs/OPERATIONS.md"
 """Where next steps are written: of the project, and not of the page, which refers to it by this name."""
@@ -33,11 +36,12 @@ DOCS = "docs/OPERATIONS.md"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A name and a figure; ``anchor`` leads to how the figure was computed."""
+    """A name and a figure, with what it consists of; ``anchor`` leads to how the figure was computed."""
 
     name: str
     shown: str
     anchor: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def page(material: Material) -> dict[str, Any]:
     found = incidents_of(material)
     share = coverage(material)
     figures = data(material, found)
+    tables = stat_tables(material)
     return {
         "verdict": verdict(material, found, share),
         "start": moment_text(material.start_us),
@@ -76,13 +81,16 @@ def page(material: Material) -> dict[str, Any]:
         "partitions": len({event.key for event in material.events if event.partition is not None}),
         "clusters": sorted({event.cluster_id for event in material.events}),
         "facts": _linked(_facts(material, figures), material),
-        "incidents": [_incident(incident, material) for incident in found],
+        "incidents": [_incident(incident, found, material) for incident in found],
         "groups": group_lines(material),
         "coverage": _coverage(material, share),
         "steps": -(-(material.end_us - material.start_us) // material.step_us),
         "step_length": duration_text(material.step_us / 1_000),
         "has_course": any(found.steps for found in material.results.values()),
-        "stats": stat_tables(material),
+        "stats": [table for table in tables if table.content is Content.FIGURES],
+        "zeros": [table for table in tables if table.content is Content.ZEROS],
+        "unknown": [table for table in tables if table.content is Content.NOTHING_KNOWN],
+        "definitions": tables,
         "made": moment_text(material.made_us),
         "version": material.version,
         "inputs": material.inputs,
@@ -160,14 +168,31 @@ def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
         Fact("records cut from logs", count("truncated_records"), "def-s07-truncated_records"),
         Fact("committed records lost", lost, "def-s07-committed_lost_records"),
         Fact("writes refused, longest", longest("s11", "write_unavailable_us"), "def-s11-write_unavailable_us"),
-        Fact("failover, longest", longest("s19", "total_max_us"), "def-s19-total_max_us"),
+        Fact(
+            "failover, longest",
+            longest("s19", "total_max_us"),
+            "def-s19-total_max_us",
+            _longest_failover(figures["failovers"]),
+        ),
         Fact("largest HW lag", "–" if lag is None else f"{lag:,.0f} records", "def-s01-max_records"),
     ]
 
 
-def _incident(incident: Incident, material: Material) -> dict[str, Any]:
-    drawn = scenes(incident, material)
+def _longest_failover(found: Sequence[Mapping[str, Any]]) -> str:
+    """How long each phase of the longest failover took, of those with a last heartbeat; empty without one."""
+    heard = [each for each in found if each["last_heartbeat_us"] is not None]
+    if not heard:
+        return ""
+    longest = max(heard, key=lambda each: each["epoch_start_us"] - each["last_heartbeat_us"])
+    moments = [longest[name] for name in ("last_heartbeat_us", "fence_us", "decided_us", "epoch_start_us")]
+    took = [duration_text((later - earlier) / 1_000) for earlier, later in itertools.pairwise(moments)]
+    return f"{took[0]} to notice, {took[1]} to elect, {took[2]} to begin"
+
+
+def _incident(incident: Incident, found: Sequence[Incident], material: Material) -> dict[str, Any]:
+    drawn = scenes(incident, found, material)
     of_nodes = [e for e in material.events if e.partition is None and e.cluster_id == incident.cluster_id]
+    topics = {event.key: event.topic for event in material.events}
     pictures = []
     for scene in drawn:
         own = _ordered([e for e in (*material.events, *material.samples) if e.key == scene.key])
@@ -177,9 +202,11 @@ def _incident(incident: Incident, material: Material) -> dict[str, Any]:
             {"clock": clock_text(m.t_us), "who": m.who, "sentence": m.sentence, "cause": m.cause}
             for m in shown.markers
         ]  # fmt: skip
-        pictures.append({"drawing": draw_lanes(shown), "markers": marks})
+        drawings = {"wide": draw_lanes(shown, WIDE), "narrow": draw_lanes(shown, NARROW)}
+        alike = sorted(f"{topics[key]}-{key[2]}" for key in scene.alike)
+        pictures.append({"title": title, "drawings": drawings, "markers": marks, "alike": _alike(alike)})
     tag, tone = _tag(incident)
-    left = len(incident.keys) - len(drawn)
+    shown_keys = sum(1 + len(scene.alike) for scene in drawn)
     why = "" if incident.number <= MOST_INCIDENTS else f" (drawn are the first {MOST_INCIDENTS} incidents)"
     return {
         "id": incident.id,
@@ -189,13 +216,32 @@ def _incident(incident: Incident, material: Material) -> dict[str, Any]:
         "sentence": incident_sentence(incident),
         "tag": tag,
         "tone": tone,
-        "took": duration_text((incident.ended_us - incident.began_us) / 1_000),
+        "is_planned": incident.is_planned,
+        "failover": _longest_of(incident, material),
         "recovered": _recovered(incident),
         "facts": _linked(_incident_facts(incident, material), material),
         "steps": [_step(cause) for cause in incident.why],
         "pictures": pictures,
-        "left_out": f"{len(drawn)} of {len(incident.keys)} partitions are drawn{why}." if left else "",
+        "left_out": f"{shown_keys} of {len(incident.keys)} partitions are shown{why}."
+        if shown_keys < len(incident.keys)
+        else "",
     }
+
+
+def _alike(names: Sequence[str]) -> str:
+    """The partitions that a picture also shows, in one line."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+    count = "1 more partition looks" if len(names) == 1 else f"{len(names)} more partitions look"
+    return f"{count} the same: {', '.join(names[:_MOST_NAMES])}{more}"
+
+
+def _longest_of(incident: Incident, material: Material) -> str:
+    """From the last heartbeat of a leader, or else its fence, to the first word of the next; the longest one."""
+    found = failovers_of(incident.leader_changes, material.events)
+    took = [f.epoch_start_us - (f.fence_us if f.last_heartbeat_us is None else f.last_heartbeat_us) for f in found]
+    return duration_text(max(took) / 1_000) if took else "–"
 
 
 def _ordered(events: Sequence[Event]) -> list[Event]:
@@ -271,9 +317,9 @@ def _phases(incident: Incident, material: Material) -> list[Fact]:
 def _incident_facts(incident: Incident, material: Material) -> list[Fact]:
     causes: Counter[str] = incident.causes
     facts = [
-        Fact("began", moment_text(incident.began_us)),
+        Fact("began (UTC)", clock_text(incident.began_us)),
         Fact(
-            "cause",
+            "cause of its decisions",
             ", ".join(f"{cause.replace('_', ' ')} ({n})" for cause, n in causes.most_common()) or "–",
             "def-s09",
         ),

@@ -8,8 +8,10 @@ leader's look is believed as long as `silver.looks` believes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 from strandline_analytics.silver.looks import HOLD_INTERVALS
 from strandline_analytics.timeline.event import Event
@@ -18,6 +20,9 @@ from strandline_analytics.timeline.sentences import writer
 from strandline_analytics.timeline.states import Down, State, downs, states
 
 MARKED = frozenset({"ISR_CHANGE", "LEADER_CHANGE", "EPOCH_START", "TRUNCATION", "PARTITION_FAILED", "NODE_SESSION"})
+
+_IN_TIME = 1.25
+"""So many intervals after a look the next one is not late yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +45,12 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A value that is believed in [t0, t1)."""
+    """A value that is believed in [t0, t1); ``is_old``: no later look of the same leader came in time to confirm it."""
 
     t0: int
     t1: int
     value: int
+    is_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +209,26 @@ def _epochs(held: Sequence[State], t0: int, t1: int) -> list[tuple[int, int]]:
 Curves = tuple[tuple[Step, ...], tuple[Step, ...], dict[int, tuple[Step, ...]], tuple[tuple[int, int], ...]]
 
 
+class _Point(NamedTuple):
+    """A value seen at ``t_us`` by the leader of an epoch, believed until ``until_us``; the next one was due at
+    ``due_us``."""
+
+    epoch: int | None
+    t_us: int
+    due_us: int
+    until_us: int
+    value: int
+
+
 def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) -> Curves:
     """LEO and HW of leaders, LEOs of the others as leaders knew them, and what zombies said."""
     ends: dict[int, int] = {}
     for state in held:
         if state.leader_epoch is not None:
             ends[state.leader_epoch] = max(ends.get(state.leader_epoch, 0), state.t1)
-    leo: list[tuple[int, int, int]] = []
-    hw: list[tuple[int, int, int]] = []
-    others: dict[int, list[tuple[int, int, int]]] = {}
+    leo: list[_Point] = []
+    hw: list[_Point] = []
+    others: dict[int, list[_Point]] = {}
     zombies: list[tuple[int, int]] = []
     interval_us = 10_000_000
     for event in sorted(events, key=lambda e: e.t_us):
@@ -220,33 +237,42 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
             continue
         interval_us = (event.get("interval_ms") or interval_us // 1000) * 1000
         until = min(event.t_us + HOLD_INTERVALS * interval_us, term_end)
+        seen = partial(_Point, event.leader_epoch, event.t_us, event.t_us + interval_us, until)
         if event.t_us >= term_end and term_end < t1:
             if event.get("leader_leo") is not None:
                 zombies.append((event.t_us, event.get("leader_leo")))
         elif kind == "HW_ADVANCE":
-            hw.append((event.t_us, until, event.get("new_hw")))
+            hw.append(seen(event.get("new_hw")))
             # HWs are reported as they happen and LEOs are sampled: a log that has this HW is at least as long.
-            leo.append((event.t_us, until, max(event.get("new_hw"), leo[-1][2] if leo else 0)))
+            leo.append(seen(max(event.get("new_hw"), leo[-1].value if leo else 0)))
         elif kind == "EPOCH_START":
-            leo.append((event.t_us, until, event.get("start_offset")))
-            hw.append((event.t_us, until, event.get("hw")))
+            leo.append(seen(event.get("start_offset")))
+            hw.append(seen(event.get("hw")))
         elif event.get("replica_id") == event.node_id:
-            leo.append((event.t_us, until, event.get("leader_leo")))
-            hw.append((event.t_us, until, event.get("hw")))
+            leo.append(seen(event.get("leader_leo")))
+            hw.append(seen(event.get("hw")))
         elif event.get("leo") is not None:
-            others.setdefault(event.get("replica_id"), []).append((event.t_us, until, event.get("leo")))
+            others.setdefault(event.get("replica_id"), []).append(seen(event.get("leo")))
     found = {replica: _steps(points, t0, t1) for replica, points in others.items()}
     return _steps(leo, t0, t1), _steps(hw, t0, t1), found, tuple(z for z in zombies if t0 <= z[0] < t1)
 
 
-def _steps(points: Sequence[tuple[int, int, int]], t0: int, t1: int) -> tuple[Step, ...]:
+def _steps(points: Sequence[_Point], t0: int, t1: int) -> tuple[Step, ...]:
     """Each value from its time to the next one's, no longer than it is believed; cut to the window."""
     found = []
-    for number, (start, until, value) in enumerate(points):
-        end = min(until, points[number + 1][0]) if number + 1 < len(points) else until
-        if end > start and end > t0 and start < t1:
-            found.append(Step(max(start, t0), min(end, t1), value))
+    for number, point in enumerate(points):
+        after = points[number + 1] if number + 1 < len(points) else None
+        end = point.until_us if after is None else min(point.until_us, after.t_us)
+        if end > point.t_us and end > t0 and point.t_us < t1:
+            found.append(Step(max(point.t_us, t0), min(end, t1), point.value, _is_old(point, after, end, t1)))
     return tuple(found)
+
+
+def _is_old(point: _Point, after: _Point | None, end: int, t1: int) -> bool:
+    """Whether no look of the same leader confirmed a value in time; what comes after ``t1`` is not known."""
+    late = point.t_us + round(_IN_TIME * (point.due_us - point.t_us))
+    is_confirmed = after is not None and after.epoch == point.epoch and after.t_us <= late
+    return not is_confirmed and (end < t1 or point.due_us < t1)
 
 
 def _gaps(known: Sequence[Step], t0: int, t1: int) -> list[tuple[int, int]]:
@@ -264,11 +290,9 @@ def _gaps(known: Sequence[Step], t0: int, t1: int) -> list[tuple[int, int]]:
 def _markers(
     of_partition: Sequence[Event], of_nodes: Sequence[Event], replicas: Sequence[int], t0: int, t1: int
 ) -> list[Marker]:
-    """What happened in the window, in logical order; the leader's echoes of ISR changes are left out."""
+    """What happened in the window, in logical order."""
     about = [e for e in of_nodes if e.event_type == "NODE_SESSION" and e.get("subject_node_id") in replicas]
-    own = [e for e in of_partition if e.event_type in MARKED and (e.is_control or e.event_type != "ISR_CHANGE")]
-    refused = [e for e in of_partition if e.event_type == "ALTER_PARTITION" and e.get("phase") not in ("proposed",)]
-    own += [e for e in refused if e.get("error_code") or e.get("phase") == "timeout"]
+    own = noted(of_partition)
     own.sort(key=lambda e: e.ordinal)
     merged = _merge(own, about)
     inside = [event for event in merged if t0 <= event.t_us < t1]
@@ -278,6 +302,14 @@ def _markers(
         )
         for number, e in enumerate(inside, 1)
     ]  # fmt: skip
+
+
+def noted(of_partition: Iterable[Event]) -> list[Event]:
+    """The events of a partition that a picture marks: the leader's echoes of ISR changes are left out."""
+    found = list(of_partition)
+    own = [e for e in found if e.event_type in MARKED and (e.is_control or e.event_type != "ISR_CHANGE")]
+    refused = [e for e in found if e.event_type == "ALTER_PARTITION" and e.get("phase") not in ("proposed",)]
+    return own + [e for e in refused if e.get("error_code") or e.get("phase") == "timeout"]
 
 
 def _merge(own: Sequence[Event], about: Sequence[Event]) -> list[Event]:

@@ -1,14 +1,18 @@
 """What of an incident is drawn: which of its partitions, and from when to when.
 
-Invariant: what is not drawn is counted by the code that shows the drawings.
+Of partitions that look alike one is drawn. Invariant: what is not drawn is named or counted by the code that shows the
+drawings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline_analytics.report.incidents import Incident, Key
+from strandline_analytics.report.likeness import Likeness, likeness
 from strandline_analytics.report.material import Material
+from strandline_analytics.timeline.event import Event
 
 MOST_PARTITIONS = 6
 """Drawings of one incident; its table has all of its partitions."""
@@ -18,32 +22,54 @@ MOST_INCIDENTS = 12
 
 _LEAST_PAD_US = 500_000
 _PAD_SHARE = 0.12
+_BEFORE_NEXT_US = 1_000
+"""A node is fenced a moment before the decision that follows from it, with which its incident begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One partition in [t0, t1), us."""
+    """One partition in [t0, t1), us, and the partitions to which the same happened."""
 
     key: Key
     t0: int
     t1: int
+    alike: tuple[Key, ...] = ()
 
 
-def scenes(incident: Incident, material: Material) -> list[Scene]:
-    """What is drawn of an incident: partitions whose log was cut first, then those that changed their leader."""
+def scenes(incident: Incident, found: Sequence[Incident], material: Material) -> list[Scene]:
+    """What is drawn of an incident: partitions whose log was cut first, then those that changed their leader.
+
+    Of the partitions that look alike the first one is drawn.
+
+    Args:
+        incident: the one to draw.
+        found: all incidents; a drawing ends where the next one begins, if this one is over by then.
+        material: their events.
+    """
     if incident.number > MOST_INCIDENTS:
         return []
     cut = {event.key: event.get("from_leo") - event.get("to_leo") for event in incident.truncations}
     led = {event.key for event in incident.leader_changes}
     chosen = sorted(incident.keys, key=lambda key: (-cut.get(key, 0), key not in led, str(key[1]), key[2] or 0))
-    t0, t1 = window(incident, material)
-    return [Scene(key, t0, t1) for key in chosen[:MOST_PARTITIONS]]
+    t0, t1 = window(incident, found, material)
+    inside: dict[Key, list[Event]] = {key: [] for key in chosen}
+    for event in material.events:
+        if event.key in inside and t0 <= event.t_us < t1:
+            inside[event.key].append(event)
+    alike: dict[Likeness, list[Key]] = {}
+    for key in chosen:
+        stalls = [stall for stall in incident.stalls if stall.key == key]
+        alike.setdefault(likeness(inside[key], stalls), []).append(key)
+    return [Scene(first, t0, t1, tuple(others)) for first, *others in list(alike.values())[:MOST_PARTITIONS]]
 
 
-def window(incident: Incident, material: Material) -> tuple[int, int]:
-    """From a little before the first decision to a little after the recovery, within what was asked about."""
+def window(incident: Incident, found: Sequence[Incident], material: Material) -> tuple[int, int]:
+    """From a little before the first decision to a little after the recovery, or to the next incident, within what was
+    asked about."""
     until = incident.recovered_us if incident.recovered_us is not None else material.end_us
     until = max(until, incident.ended_us, *(stall.t1 for stall in incident.stalls), *[0])
     began = min([incident.began_us, *(stall.t0 for stall in incident.stalls)])
     pad = max(_LEAST_PAD_US, round((until - began) * _PAD_SHARE))
-    return max(material.start_us, began - pad), min(material.end_us, until + pad)
+    later = (other.began_us - _BEFORE_NEXT_US for other in found if other.began_us > until)
+    following = max(until, min(later, default=material.end_us))
+    return max(material.start_us, began - pad), min(material.end_us, until + pad, following)

@@ -1,4 +1,4 @@
-"""How a statistic's result stands on the page: which columns, which rows first, in which units, with which bar.
+"""How a statistic's result stands on the page: which columns, the worst rows first, in which units, with which bar.
 
 Invariant: a column leads to the place where its declaration is written; rows that are left out are counted.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from strandline.units import duration_text
@@ -19,6 +20,14 @@ MOST_ROWS = 24
 
 _SUMMED = frozenset({"removals", "out_us", "shrinks"})
 """Of several rows in one step, these are added up; of all others the largest counts."""
+
+
+class Content(StrEnum):
+    """What a table has to say: figures that are not zero, only zeros, or that nothing was known."""
+
+    FIGURES = "figures"
+    ZEROS = "zeros"
+    NOTHING_KNOWN = "nothing known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class StatTable:
     definition: Sequence[str]
     declared: Sequence[ColumnDeclared]
     trouble: str
+    content: Content
 
 
 def stat_tables(material: Material) -> list[StatTable]:
@@ -67,27 +77,57 @@ def stat_table(found: Result, material: Material) -> StatTable:
     rows = [row for row in found.rows if not extra or row.get(extra[0].name) is not None]
     by_partition = any("partition" in row for row in rows)
     headline = found.headline
-    shown = sorted(rows, key=lambda row: _place(row, extra))
-    if len(rows) > MOST_ROWS:
-        shown = sorted(rows, key=lambda row: -(row.get(headline) or 0))[:MOST_ROWS]
+    telling = [row for row in rows if _has_figures(row, values)]
+    shown = sorted(telling or rows, key=lambda row: (*_badness(row, headline), *_place(row, extra)))[:MOST_ROWS]
     heads = [ColumnHead("partition", "", False)] if by_partition else []
     heads += [ColumnHead(_name(d), f"def-{found.id}-{d.name}", d.unit not in ("",)) for d in (*extra, *values)]
     heads.append(ColumnHead("coverage", "coverage", True))
-    left_out = ""
-    if len(rows) > MOST_ROWS:
-        left_out = f"{MOST_ROWS} of {len(rows):,} rows, those with the largest {headline}; all of them: "
-        left_out += f"strandline analytics stats --stat {found.id}"
     return StatTable(
         id=found.id,
         title=found.title,
         columns=heads,
         rows=[_cells(row, extra, values, by_partition=by_partition) for row in shown],
-        left_out=left_out,
+        left_out=_left_out(found, rows, telling),
         spark=_spark(found, headline, material),
         definition=paragraphs(found.definition),
         declared=[ColumnDeclared(d.name, d.unit, d.meaning, f"def-{found.id}-{d.name}") for d in found.declared],
         trouble=found.trouble,
+        content=_content(found, rows, values),
     )
+
+
+def _content(found: Result, rows: Sequence[Mapping[str, Any]], values: Sequence[Declared]) -> Content:
+    if found.trouble or any(_has_figures(row, values) for row in rows):
+        return Content.FIGURES
+    is_known = not found.rows or any(row.get("coverage") for row in found.rows)
+    return Content.ZEROS if is_known else Content.NOTHING_KNOWN
+
+
+def _has_figures(row: Mapping[str, Any], values: Sequence[Declared]) -> bool:
+    """Whether any value of a row is known and not zero."""
+    return any(row.get(declared.name) for declared in values)
+
+
+def _left_out(found: Result, rows: Sequence[Mapping[str, Any]], telling: Sequence[Mapping[str, Any]]) -> str:
+    """How many rows are not shown, and why."""
+    known = {id(row) for row in telling or rows}
+    silent = [row for row in rows if id(row) not in known]
+    unknown = sum(not row.get("coverage") for row in silent)
+    zeros = len(silent) - unknown
+    reasons = []
+    if len(telling) > MOST_ROWS:
+        reasons.append(f"{MOST_ROWS} of {len(telling):,} rows, those with the largest {found.headline}")
+    if zeros:
+        reasons.append(f"{zeros:,} more {'row is' if zeros == 1 else 'rows are'} all zero")
+    if unknown:
+        reasons.append(f"nothing is known for {unknown:,} more {'row' if unknown == 1 else 'rows'}")
+    return f"{'; '.join(reasons)}. All rows: strandline analytics stats {found.id} --input EXPORT" if reasons else ""
+
+
+def _badness(row: Mapping[str, Any], headline: str) -> tuple[bool, float]:
+    """The largest headline comes first; rows of which it is not known are last."""
+    value = row.get(headline)
+    return value is None, -(value or 0)
 
 
 def _place(row: Mapping[str, Any], extra: Sequence[Declared]) -> tuple[str, int, str]:
@@ -141,11 +181,12 @@ def _spark(found: Result, headline: str, material: Material) -> Drawing | None:
             continue
         before = values[place]
         values[place] = (before or 0) + value if headline in _SUMMED else max(value, before or 0)
-    unit = next((d.unit for d in found.declared if d.name == headline), "")
+    declared = next(d for d in found.declared if d.name == headline)
     most = max((value for value in values if value is not None), default=None)
     title = headline.removesuffix("_us").replace("_", " ")
     if most is not None:
-        title += f", at most {duration_text(most / 1_000) if unit == 'us' else f'{most:,.4g} {unit}'} in a step"
+        unit = "" if declared.unit == "us" else f" {declared.unit}"
+        title += f", at most {cell(most, declared)}{unit} in a step"
     return draw_sparkline(title, values)
 
 

@@ -29,10 +29,16 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A sentence, and its tone: good, warn or bad."""
+    """What matters first, its tone (good, warn or bad), and what else there is to say."""
 
-    sentence: str
+    headline: str
     tone: str
+    details: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one line."""
+        return "; ".join((self.headline, *self.details))
 
 
 def verdict(material: Material, incidents: Sequence[Incident], coverage: float | None) -> Verdict:
@@ -55,7 +61,8 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     elected = {event.key for incident in incidents for event in incident.elections}
     is_measured = elected <= _measured(material)
     lossless = "Nothing committed was lost" if is_measured else "No loss of committed records is known"
-    parts = [f"{lossless}{known}", _whose(material, faults)]
+    headline = f"{lossless}{known}; {_whose(material, faults)}"
+    parts = []
     if below := _total(material, "s07", "committed_cut_records"):
         parts.append(f"{below:,} committed records cut from copies")
     if waited := _most(material, "s11", "write_unavailable_us"):
@@ -71,7 +78,7 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
         parts.append(f"{_count(len(still), 'incident')} not over at the end of the window")
     if planned := len(incidents) - len(faults):
         parts.append(_count(planned, "planned change"))
-    return Verdict("; ".join(parts), "warn")
+    return Verdict(headline, "warn", tuple(parts))
 
 
 def _whose(material: Material, incidents: Sequence[Incident]) -> str:
@@ -92,16 +99,24 @@ def _whose(material: Material, incidents: Sequence[Incident]) -> str:
 
 
 def _down(material: Material, own: Sequence[Incident], node: int) -> str:
-    """When a node was fenced in incidents of its cluster, if it was; of several times the first."""
-    began = min(incident.began_us for incident in own)
+    """When a node was fenced in these incidents of its cluster, if it was; of several times the first."""
     reported = [e for e in material.events if e.partition is None and e.cluster_id == own[0].cluster_id]
-    times = [down for down in downs(reported, material.end_us) if down.node_id == node and down.t1 > began]
+    times = [
+        down
+        for down in downs(reported, material.end_us)
+        if down.node_id == node and any(down.t1 > one.began_us and down.t0 <= _over(one, material) for one in own)
+    ]
     if not times:
         return ""
-    first, more = times[0], f", and {len(times) - 1} times more" if len(times) > 1 else ""
+    first, others = times[0], len(times) - 1
+    more = f", and {'once' if others == 1 else f'{others} times'} more" if others else ""
     if first.t1 >= material.end_us:
         return f", down since {clock_text(first.t0)}{more}"
     return f", down {clock_text(first.t0)} to {clock_text(first.t1)}{more}"
+
+
+def _over(incident: Incident, material: Material) -> int:
+    return material.end_us if incident.recovered_us is None else incident.recovered_us
 
 
 def unknown_losses(material: Material) -> list[str]:

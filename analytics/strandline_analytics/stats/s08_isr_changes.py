@@ -13,6 +13,9 @@ from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 
+REMOVES = "size(array_except(old_isr, new_isr)) > 0"
+"""Of a change of an ISR: whether it is a shrink."""
+
 
 def isr_transitions(silver: Silver) -> DataFrame:
     """One row per committed change of an ISR: key, topic, t, partition_epoch, left (who went), came (who was added)."""

@@ -1,11 +1,12 @@
 """How statistics are shown: one table for each, wide with every column, or one document for programs.
 
-Invariant: every form has every row; a table leaves out columns only of whose absence its heading does not depend:
-ids of topics where their names stand, where the input came from, counts of flaws that are all 0.
+Invariant: every form has every row; a table leaves out what its title says for all of them (cluster and window), ids
+of topics where their names stand, where the input came from, and counts of flaws that are all 0.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,11 @@ UNAVAILABLE = "unavailable"
 """In rows for programs: the figures that were not recorded, with the reason of each."""
 _TIMES = ("window_start", "window_end")
 _ONLY_WIDE = ("stat", "topic_id", "input_manifest_hash", "code_version")
+_SHARED = ("cluster_id", *_TIMES)
+"""Said once, in the title, where all rows have the same."""
+
+_HEADING_WIDTH = 12
+
 _FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
 
 
@@ -32,12 +38,15 @@ def show_answers(answers: Sequence[Answer], form: Shown) -> None:
         print_document([_document(row) for _, rows in answers for row in rows], Format(form.value))
         return
     for number, (statistic, rows) in enumerate(answers):
-        typer.echo(("\n" if number else "") + f"{statistic.id} {statistic.name}: {statistic.title}")
         names = [name for name in rows[0] if name != UNAVAILABLE] if rows else []
-        if form is Shown.TABLE:
-            names = [name for name in names if _is_of_use(name, rows)]
+        is_table = form is Shown.TABLE
+        where = _shared(rows) if is_table else ""
+        typer.echo(("\n" if number else "") + f"{statistic.id} {statistic.name}: {statistic.title}{where}")
+        if is_table:
+            said = _SHARED if where else ()
+            names = [name for name in names if name not in said and _is_of_use(name, rows)]
         numbers = {name for row in rows for name, value in row.items() if isinstance(value, int | float)} - {*_TIMES}
-        columns = [Column(name, name, number=name in numbers) for name in names]
+        columns = [Column(name, _heading(name) if is_table else name, number=name in numbers) for name in names]
         show([_document(row) | _rounded(row) for row in rows], columns, Format.TABLE, empty="no rows")
 
 
@@ -70,6 +79,25 @@ def who(row: dict[str, Any]) -> str:
     if row.get("topic") is not None:
         parts.append(f"{row['topic']}-{row['partition']}" if "partition" in row else str(row["topic"]))
     return f"{' '.join(parts)} [{time_text(row['window_start'])}, {time_text(row['window_end'])})"
+
+
+def _shared(rows: Sequence[dict[str, Any]]) -> str:
+    """The cluster and the window, if all rows have the same; else nothing."""
+    shared = {(row["cluster_id"], row["window_start"], row["window_end"]) for row in rows}
+    if len(shared) != 1:
+        return ""
+    ((cluster, start_us, end_us),) = shared
+    return f" ({cluster}, {time_text(start_us)} to {time_text(end_us)})"
+
+
+def _heading(name: str) -> str:
+    """A column's name on as many lines as keep it narrow, broken behind an underscore."""
+    lines = [""]
+    for part in re.findall(r"[^_]*_|[^_]+", name):
+        if lines[-1] and len(lines[-1] + part) > _HEADING_WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _is_of_use(name: str, rows: Sequence[dict[str, Any]]) -> bool:

@@ -5,6 +5,7 @@ Invariant: a filter takes events away and never turns two of them around; nothin
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,6 +101,17 @@ def timeline(
     columns = _WIDE if output is Shown.WIDE else _COLUMNS
     form = form_of(output)
     show([event_row(event) for event in found], columns, form, empty="no event matches; see --from, --to, --topic")
+    if output in (Shown.TABLE, Shown.WIDE) and (remark := remark_on_clocks(found)):
+        typer.echo(remark, err=True)
+
+
+def remark_on_clocks(found: Sequence[Event]) -> str:
+    """Why times go back in the list, if they do: the order is not that of clocks."""
+    back = sum(after.t_us < before.t_us for before, after in itertools.pairwise(found))
+    if not back:
+        return ""
+    rows = "1 row shows" if back == 1 else f"{back:,} rows show"
+    return f"strandline: {rows} an earlier time than the row above: the order is that of decisions, not of clocks"
 
 
 def _from_service(service: str, selection: Selection) -> list[Event]:

@@ -103,11 +103,11 @@ def material(
     """A report's material, with as many results as the page's figures need."""
     reported = failover() if events is None else events
     shrinks = [e for e in reported if e.event_type == "ISR_CHANGE" and set(e.get("old_isr")) - set(e.get("new_isr"))]
+    moments = dict.fromkeys((e.cluster_id, "planned" if e.cause in PLANNED else "unplanned", e.t_us) for e in shrinks)
     chains = [
-        {"cluster_id": e.cluster_id, "kind": "planned" if e.cause in PLANNED else "unplanned", "began_us": e.t_us,
-         "ended_us": e.t_us, "shrinks": 1, "label": None}
-        for e in shrinks
-    ]  # fmt: skip
+        {"cluster_id": cluster, "kind": kind, "began_us": t_us, "ended_us": t_us, "shrinks": 1, "label": None}
+        for cluster, kind, t_us in moments
+    ]
     expands = sum(e.event_type == "ISR_CHANGE" for e in reported) - len(shrinks)
     cut = sum(e.get("from_leo") - e.get("to_leo") for e in reported if e.event_type == "TRUNCATION")
     blind = sum(e.event_type == "TRUNCATION" and e.get("committed_cut") is None for e in reported)

@@ -15,6 +15,8 @@ from strandline_analytics.report.page import render
 
 _CHROMIUM = shutil.which("chromium")
 _PHONE = 390
+_READABLE_PX = 10
+"""The least height of a line of text in a picture."""
 _DEADLINE_S = 100
 # Written after the page, not into it: the page itself has no script that runs.
 _PROBE = """<script>
@@ -23,7 +25,12 @@ const seen = {width: root.scrollWidth, inner: innerWidth, ground: getComputedSty
   ink: getComputedStyle(document.body).color, rows: document.querySelectorAll(".incident-row").length,
   articles: document.querySelectorAll("article.incident").length, reported: said.incidents,
   reached: [...document.querySelectorAll(".scroll")].every(e => e.tabIndex === 0 && e.getAttribute("aria-label")),
-  svgs: [...document.querySelectorAll("svg.lanes")].map(e => e.getBoundingClientRect().height)};
+  sideways: [...document.querySelectorAll("*")].filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth
+    && getComputedStyle(e).overflowX === "auto").length,
+  svgs: [...document.querySelectorAll("svg.lanes")].map(e => e.getBoundingClientRect()).filter(r => r.height),
+  figures: document.querySelectorAll("figure").length,
+  text: Math.min(...[...document.querySelectorAll("svg.lanes text")].map(e => e.getBoundingClientRect().height)
+    .filter(height => height))};
 parent.postMessage(JSON.stringify(seen), "*");
 </script>"""
 _FRAME = """<!doctype html><title>frame</title><iframe src="page.html" width="{width}" height="800"></iframe>
@@ -61,7 +68,8 @@ def _brightness(colour: object) -> int:
 
 @pytest.mark.parametrize(("width", "dark"), [(1_200, False), (_PHONE, True)])
 def test_it_shows_every_incident_at_any_width_and_in_both_schemes(tmp_path: Path, width: int, dark: bool) -> None:
-    """No message on the console, as many incidents as the data, nothing wider than the screen, legible in the dark."""
+    """No message on the console, as many incidents as the data, nothing wider than the screen, legible in the dark;
+    each partition has one picture of a readable size, and on a phone nothing needs to be scrolled sideways."""
     seen, console = _seen(tmp_path, width=width, dark=dark)
 
     assert console == []
@@ -71,5 +79,9 @@ def test_it_shows_every_incident_at_any_width_and_in_both_schemes(tmp_path: Path
     assert seen["width"] <= width
     assert seen["reached"] is True
     assert isinstance(seen["svgs"], list)
-    assert all(height > 100 for height in seen["svgs"])
+    assert len(seen["svgs"]) == seen["figures"] == 1
+    assert all(shown["height"] > 100 and shown["width"] <= width for shown in seen["svgs"])
+    assert isinstance(seen["text"], int | float)
+    assert seen["text"] >= _READABLE_PX
+    assert seen["sideways"] == 0
     assert (_brightness(seen["ground"]) < _brightness(seen["ink"])) is dark

@@ -137,3 +137,49 @@ def test_an_incident_without_a_failover_has_no_phases_but_its_recovery() -> None
     names = {fact.name for fact in page(slow)["incidents"][0]["facts"]}
 
     assert not {name for name in names if name.startswith(("detection", "decision", "activation"))}
+
+
+def test_the_longest_failover_is_shown_with_its_phases() -> None:
+    """Beside the refused writes: 1.5 s from the last heartbeat to the fence, nothing to elect, 20 ms to begin."""
+    facts = {fact.name: fact.note for fact in page(material())["facts"]}
+    names = list(facts)
+
+    assert facts["failover, longest"] == "1.5 s to notice, 0 µs to elect, 20 ms to begin"
+    assert names.index("failover, longest") == names.index("writes refused, longest") + 1
+
+
+def test_a_shrink_and_an_election_in_one_decision_count_once() -> None:
+    """The fence of node 1 was one decision, which removed it from the ISR and gave the partition another leader."""
+    (incident,) = page(material())["incidents"]
+    facts = {fact.name: fact.shown for fact in incident["facts"]}
+
+    assert facts["cause of its decisions"] == "node fenced (1)"
+    assert (facts["shrinks"], facts["elections"]) == ("1", "1")
+
+
+def test_the_headline_is_what_was_lost_and_who_it_is_about() -> None:
+    """Copies that were cut are a detail; the sentence for programs has both."""
+    said = page(material())["verdict"]
+
+    assert "uncommitted" not in said.headline
+    assert said.details == ("2 uncommitted records cut",)
+    assert said.sentence == f"{said.headline}; 2 uncommitted records cut"
+
+
+def test_a_planned_stop_is_no_downtime_of_an_incident_before_it() -> None:
+    """Node 1 is stopped 3 s after it was back: the headline has the failure's downtime alone."""
+    stopped = event("NODE_SESSION", 8_000, plane="node", subject_node_id=1, phase="fence", cause="controlled_shutdown")
+    said = page(material(events=[*failover(), stopped]))["verdict"].headline
+
+    assert said.endswith("node 1 (node fenced, down 18:08:32.000 to 18:08:34.000)")
+
+
+def test_a_node_that_was_down_twice_in_an_incident_is_said_to_have_been() -> None:
+    """Node 1 was fenced again before it was back in the ISR."""
+    again = [
+        event("NODE_SESSION", at_ms, plane="node", subject_node_id=1, phase=phase, cause="session_timeout")
+        for at_ms, phase in ((4_300, "fence"), (4_600, "unfence"))
+    ]
+    said = page(material(events=[*failover(), *again]))["verdict"].headline
+
+    assert said.endswith("down 18:08:32.000 to 18:08:34.000, and once more)")

@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 
 from reported_material import BEGIN_US, event, failover, material, samples, stall, unclean
 
-from strandline_analytics.report.draw_lanes import above_hw, draw_lanes
+from strandline_analytics.report.draw_lanes import NARROW, above_hw, draw_lanes
 from strandline_analytics.report.material import incidents_of
 from strandline_analytics.report.page import page, render
-from strandline_analytics.report.pictures import Picture, picture
+from strandline_analytics.report.pictures import Picture, Step, picture
 from strandline_analytics.report.verdict import Verdict, verdict
 
 
@@ -144,8 +144,37 @@ def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
     pieces = above_hw(_picture())
 
     assert pieces
-    assert all(value >= 0 for _, _, value in pieces)
-    assert (BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2) in pieces
+    assert all(piece.value >= 0 for piece in pieces)
+    assert Step(BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2, is_old=True) in pieces
+
+
+def test_a_value_that_no_later_look_confirmed_is_drawn_pale() -> None:
+    """The first leader's last look before the crash, and the HW of 2.6 s, after which the next look was late."""
+    shown = _picture()
+    old = {(_ms(step.t0), _ms(step.t1), step.value) for step in shown.hw if step.is_old}
+    kinds = {shape.css for shape in draw_lanes(shown).shapes}
+
+    assert old == {(1_500, 2_000, 8), (2_600, 4_100, 11), (5_200, 6_700, 20)}
+    assert {"curve hw", "curve hw old", "above old"} <= kinds
+
+
+def test_a_value_is_not_pale_because_the_picture_ends() -> None:
+    """At 5.5 s the look of 5.2 s was not overdue yet."""
+    reported = failover()
+    own = [e for e in (*reported, *samples()) if e.partition is not None]
+    shown = picture("t-0", own, [], BEGIN_US, BEGIN_US + 5_500_000)
+
+    assert [(_ms(step.t0), step.is_old) for step in shown.hw][-1] == (5_200, False)
+
+
+def test_a_drawing_for_a_phone_is_as_narrow_as_one() -> None:
+    """No shape of the narrow drawing lies outside it, and it has every marker."""
+    drawing = draw_lanes(_picture(), NARROW)
+    circles = [s for s in drawing.shapes if s.kind == "circle" and s.css.startswith("marker")]
+
+    assert drawing.width == NARROW
+    assert len(circles) == len(_picture().markers)
+    assert all(s.x >= 0 and s.x + s.width <= NARROW for s in drawing.shapes)
 
 
 def test_before_a_lost_transition_the_state_is_unknown() -> None:
