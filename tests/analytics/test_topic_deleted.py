@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
-from strandline_analytics.topic.errors import TopicReadFailed
+from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
@@ -18,10 +18,10 @@ async def test_a_topic_deleted_under_a_task_is_named() -> None:
     async with fake_cluster() as cluster:
         given = {"bootstrap": cluster.bootstrap, "topic": TOPIC, "fetchTimeoutMs": "60000"}
         task = asyncio.create_task(
-            asyncio.to_thread(list, read_range(read_options(given, streaming=False), OffsetRange(0, 0, 5)))
+            asyncio.to_thread(list, read_range(read_options(given, streaming=False), OffsetRange(TOPIC, 0, 0, 5)))
         )
         await until(lambda: bool(cluster.nodes[0].fetched))
         cluster.delete_topic()
-        with pytest.raises(TopicReadFailed, match=f"option topic: .*'{TOPIC}' was deleted"):
+        with pytest.raises(TopicFailed, match=f"option topic: .*'{TOPIC}' was deleted"):
             async with asyncio.timeout(10):
                 await task
