@@ -43,6 +43,10 @@ class Result:
         """The sum of a count over all rows; 0 where nothing was counted."""
         return sum(row[name] for row in self.rows if row.get(name) is not None)
 
+    def is_recorded(self, name: str) -> bool:
+        """Whether any row knows the figure, or there is none; an export of Kafka's may not have it (`availability`)."""
+        return not self.rows or any(row.get(name) is not None for row in self.rows)
+
     def at_least(self, name: str, left_out: str) -> int | None:
         """The sum of what is known over all rows; None where that is 0 and something is not known.
 
@@ -74,6 +78,11 @@ class Material:
     """What is drawn as curves, of the partitions that are drawn."""
     stalls: Sequence[Stall] = ()
     results: Mapping[str, Result] = field(default_factory=dict)
+
+
+def sees_changes(material: Material) -> bool:
+    """Whether changes of ISRs and leaders are recorded; a collector of Kafka's sees states alone."""
+    return "s08" not in material.results or material.results["s08"].is_recorded("shrinks")
 
 
 def incidents_of(material: Material) -> list[Incident]:

@@ -18,7 +18,7 @@ from strandline_analytics.report.draw_lanes import NARROW, WIDE, clock_text, dra
 from strandline_analytics.report.failovers import failovers, failovers_of
 from strandline_analytics.report.groups import group_lines
 from strandline_analytics.report.incidents import Incident
-from strandline_analytics.report.material import Material, incidents_of
+from strandline_analytics.report.material import Material, incidents_of, sees_changes
 from strandline_analytics.report.moments import moment_text
 from strandline_analytics.report.pictures import picture
 from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
@@ -107,10 +107,12 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
         return statistic in results and not results[statistic].trouble
 
     def total(statistic: str, name: str) -> int | None:
-        return results[statistic].total(name) if there(statistic) else None
+        is_known = there(statistic) and results[statistic].is_recorded(name)
+        return results[statistic].total(name) if is_known else None
 
     def at_least(name: str, left_out: str) -> int | None:
-        return results["s07"].at_least(name, left_out) if there("s07") else None
+        is_known = there("s07") and results["s07"].is_recorded(left_out)
+        return results["s07"].at_least(name, left_out) if is_known else None
 
     elections = [e for i in incidents for e in i.elections if e.t_us >= material.start_us]
     return {
@@ -118,7 +120,7 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
         "end_us": material.end_us,
         "incidents": len(incidents),
         "faults": sum(not incident.is_planned for incident in incidents),
-        "elections": len(elections),
+        "elections": len(elections) if sees_changes(material) else None,
         "shrinks": total("s08", "shrinks"),
         "expands": total("s08", "expands"),
         "truncated_records": total("s07", "truncated_records"),

@@ -13,7 +13,7 @@ from typing import Any
 from strandline.units import duration_text
 from strandline_analytics.report.draw_lanes import clock_text
 from strandline_analytics.report.incidents import Incident, Key
-from strandline_analytics.report.material import Material
+from strandline_analytics.report.material import Material, sees_changes
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.states import downs
 
@@ -59,7 +59,7 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     if not faults:
         return _without_faults(material, incidents, known)
     elected = {event.key for incident in incidents for event in incident.elections}
-    is_measured = elected <= _measured(material)
+    is_measured = elected <= _measured(material) and sees_changes(material)
     lossless = "Nothing committed was lost" if is_measured else "No loss of committed records is known"
     headline = f"{lossless}{known}; {_whose(material, faults)}"
     parts = []
@@ -150,7 +150,10 @@ def _without_faults(material: Material, incidents: Sequence[Incident], known: st
     if open_rows:
         names = _names(sorted(f"{row['topic']}-{row['partition']}" for row in open_rows))
         longest = duration_text(max(row["under_replicated_us"] for row in open_rows) / 1_000)
-        return Verdict(f"In trouble since before the window{known}: {names}, up to {longest} of it", "warn")
+        since = " since before the window" if sees_changes(material) else ""
+        return Verdict(f"In trouble{since}{known}: {names}, up to {longest} of it", "warn")
+    if not sees_changes(material):
+        return Verdict(f"No trouble was seen{known}; what happened between two looks is not recorded", "warn")
     calm = "Nothing went wrong" if not incidents else f"Only planned changes ({len(incidents)})"
     return Verdict(calm + known, "warn" if known else "good")
 
