@@ -18,8 +18,8 @@ from strandline.kafka.history.log_files import open_copy
 
 FEW, MANY = 1_000, 3_000
 PARTITIONS = 100
-MOST_CALLS_A_RECORD = 80
-"""Python functions that one record runs through, rows of events included."""
+MOST_CALLS_A_RECORD = 110
+"""Python functions that one record runs through in both passages (`passage`), rows of events included."""
 
 
 def imported(folder: Path, records: int) -> None:
@@ -44,7 +44,7 @@ def calls_of(folder: Path, records: int) -> int:
 
 
 def test_a_record_costs_few_calls_and_not_more_in_a_longer_log(tmp_path: Path) -> None:
-    """Each of the last 1,000 records costs at most 80 calls, and not more than one of 1,000 before."""
+    """Each of the last 1,000 records costs at most 110 calls, and not more than one of 1,000 before."""
     calls_of(tmp_path / "first", 10)
     few, more, many = (calls_of(tmp_path, records) for records in (FEW, 2 * FEW, MANY))
     assert (many - more) / FEW <= MOST_CALLS_A_RECORD

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import crc32c
@@ -38,6 +37,8 @@ _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _NO_LIMIT_BYTES = 1 << 31
 _new = tuple.__new__
+_UNPARSABLE = (CorruptRecordException, ValueError, IndexError, OverflowError)
+"""What the parser of records raises over damaged ones."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -175,12 +176,14 @@ def iterate_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES
     if opened is None:
         return
     plain, header = opened
-    with _as_refusal():
+    try:
         for expected, row in enumerate(DefaultRecordBatch(plain), header.base_offset):
             if row.offset != expected:
                 raise _misplaced(row.offset, expected, header)
             timestamp_ms = row.timestamp if row.timestamp >= 0 else None
             yield Record(Offset(expected), timestamp_ms, row.key, row.value, row.headers)
+    except _UNPARSABLE as error:
+        raise _unparsable(error) from error
 
 
 def _check(view: memoryview, header: BatchHeader) -> None:
@@ -219,24 +222,22 @@ def _expanded(view: memoryview, header: BatchHeader, max_expanded_bytes: int) ->
 
 
 def _parse(plain: Buffer, header: BatchHeader) -> list[Record]:
-    with _as_refusal():
+    try:
         # `Offset` and the class's own `__new__` would each cost as much as the record.
         rows = [
             _new(Record, (row.offset, at if (at := row.timestamp) >= 0 else None, row.key, row.value, row.headers))
             for row in DefaultRecordBatch(plain)
         ]
+    except _UNPARSABLE as error:
+        raise _unparsable(error) from error
     for expected, record in enumerate(rows, header.base_offset):
         if record.offset != expected:
             raise _misplaced(record.offset, expected, header)
     return rows
 
 
-@contextmanager
-def _as_refusal() -> Iterator[None]:
-    try:
-        yield
-    except (CorruptRecordException, ValueError, IndexError, OverflowError) as error:
-        raise _corrupt(f"records cannot be parsed: {error}") from error
+def _unparsable(error: Exception) -> Refused:
+    return _corrupt(f"records cannot be parsed: {error}")
 
 
 def _misplaced(found: int, expected: int, header: BatchHeader) -> Refused:

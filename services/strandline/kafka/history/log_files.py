@@ -85,10 +85,10 @@ class Copy:
                     raise Unreadable(
                         f"{path}: the batch at offset {batch.offset} must be at {expected}; offsets are missing between"
                     )
-                if batch.header.stamped_epoch < epoch:
-                    now = batch.header.stamped_epoch
+                now = batch.header.stamped_epoch
+                if now < epoch:
                     raise Unreadable(f"{path}: offset {batch.offset} has epoch {now} after {epoch}")
-                expected, epoch = batch.header.next_offset, batch.header.stamped_epoch
+                expected, epoch = batch.header.next_offset, now
                 yield batch
 
     def _checked(self, path: Path, *, is_last: bool) -> Iterator[FoundBatch]:

@@ -13,6 +13,8 @@ from strandline.records.batch import CONTROL_BIT
 from strandline.records.codec import Record, decode_trusted_batch
 
 _FRAME_VERSION = 1
+_FRAME = bytes((_FRAME_VERSION,))
+_SHORT_FRAME = 3
 _CONTROL_KEY = struct.Struct(">hh")
 _NOTHING: Message = {}
 _NO_OP = 20
@@ -58,7 +60,8 @@ def records_of(header: BatchHeader, content: bytes) -> list[MetadataRecord]:
 def _decoded(one: Record, epoch: int, is_control: bool) -> MetadataRecord:
     at_ms = -1 if one.timestamp_ms is None else one.timestamp_ms
     try:
-        check_moment(at_ms)
+        if not 0 <= at_ms < _YEAR_10000_MS:
+            check_moment(at_ms)
         if one.value == _IDLE and not is_control:
             return MetadataRecord(one.offset, at_ms, epoch, "NoOp", _NOTHING, _NO_OP, 0)
         number, version, kind, fields = _control(one) if is_control else decode_value(one.value or b"")
@@ -84,6 +87,10 @@ def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:
         Unreadable: it is not framed as a metadata record is, or does not hold what its version says.
     """
     cursor = Cursor(value)
+    if value[:1] == _FRAME and len(value) > _SHORT_FRAME and value[1] < 0x80 and value[2] < 0x80:
+        # Nearly every record is framed by three numbers of one byte.
+        cursor.at = _SHORT_FRAME
+        return value[1], value[2], *_named(RECORDS.get(value[1]), cursor, value[2])
     frame = cursor.uvarint()
     if frame != _FRAME_VERSION:
         raise Unreadable(

@@ -8,7 +8,7 @@ Invariant: no state with invented epochs: a change of a partition that was never
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import cast
+from typing import Any, cast
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.kafka.history.facts import (
@@ -39,6 +39,17 @@ _METADATA_VERSION = "metadata.version"
 _MOST_DIGITS = 9
 """Of a number of 32 bits, whatever its first digit."""
 _MOST_EPOCHS = (1 << 31) - 1
+_NODES_OF = (
+    ("replicas", "replicas"),
+    ("isr", "isr"),
+    ("elr", "eligible_leader_replicas"),
+    ("last_known_elr", "last_known_elr"),
+    ("adding", "adding_replicas"),
+    ("removing", "removing_replicas"),
+)
+"""Lists of nodes of a partition, and the field of a change that replaces each; null leaves it."""
+_PLACES = frozenset(("replicas", "adding", "removing"))
+"""Those that say where a partition is placed."""
 _OLDEST_LEVEL = 4
 """Of Kafka 3.3, the first release whose KRaft mode was meant for production."""
 
@@ -185,20 +196,17 @@ class Replay:
             raise Unreadable(f"partition {tp.partition} of topic {tp.topic_id} has no epochs left; the log is damaged")
         leader, recovery = fields["leader"], fields["leader_recovery_state"]
         names_leader = leader != UNCHANGED
+        # A change names few of these, and a call for each of the others is a second of a million records.
+        named: dict[str, Any] = {name: _nodes(ids) for name, of in _NODES_OF if (ids := fields.get(of)) is not None}
         after = before._replace(
-            replicas=_or(fields["replicas"], before.replicas),
-            isr=_or(fields["isr"], before.isr),
-            elr=_or(fields.get("eligible_leader_replicas"), before.elr),
-            last_known_elr=_or(fields.get("last_known_elr"), before.last_known_elr),
-            adding=_or(fields["adding_replicas"], before.adding),
-            removing=_or(fields["removing_replicas"], before.removing),
+            **named,
             leader=(NodeId(leader) if leader >= 0 else None) if names_leader else before.leader,
             leader_epoch=LeaderEpoch(before.leader_epoch + names_leader),
             partition_epoch=PartitionEpoch(before.partition_epoch + 1),
             recovering=before.recovering if recovery == -1 else recovery == 1,
         )
         self.state.put(after)
-        places = any(fields[name] is not None for name in ("replicas", "adding_replicas", "removing_replicas"))
+        places = not _PLACES.isdisjoint(named)
         return [Changed(before, after, names_leader, places, self.state.min_isr(tp.topic_id), self._alive(before))]
 
     def _alive(self, partition: Partition) -> tuple[NodeId, ...]:
@@ -270,10 +278,6 @@ class Replay:
 def _nodes(ids: tuple[int, ...] | None) -> tuple[NodeId, ...]:
     # One call for each id of a million records is a second.
     return cast("tuple[NodeId, ...]", ids or ())
-
-
-def _or(ids: tuple[int, ...] | None, before: tuple[NodeId, ...]) -> tuple[NodeId, ...]:
-    return before if ids is None else _nodes(ids)
 
 
 def _whole_number(value: str | None) -> int | None:

@@ -26,7 +26,8 @@ class Silences:
         if last is None:
             return None
         passed_ms = record.timestamp_ms - last.timestamp_ms
-        if self._is_silence(passed_ms):
+        # Nearly every record comes within the default.
+        if passed_ms > _PERIODS_OF_SILENCE * _IDLE_MS and self._is_silence(passed_ms):
             return passed_ms
         if record.kind == last.kind == "NoOp":
             self._intervals.append(passed_ms)
@@ -34,6 +35,4 @@ class Silences:
 
     def _is_silence(self, passed_ms: int) -> bool:
         # The median is looked for only where it decides, which is seldom.
-        if passed_ms <= _PERIODS_OF_SILENCE * _IDLE_MS or len(self._intervals) < _ENOUGH:
-            return False
-        return passed_ms > _PERIODS_OF_SILENCE * median(self._intervals)
+        return len(self._intervals) >= _ENOUGH and passed_ms > _PERIODS_OF_SILENCE * median(self._intervals)
