@@ -64,3 +64,43 @@ def test_where_nothing_was_cut_no_committed_record_was(histories: Any) -> None:
     row = histories.rows("s07", "unknown_losses")[3]
 
     assert (row.epochs, row.truncations, row.own_hw_unknown, row.committed_cut_records) == (0, 0, 0, 0)
+
+
+def _losses(row: Any) -> tuple[int | None, int | None, int | None, int | None]:
+    return (
+        row.committed_lost_records,
+        row.committed_lost_min_bytes,
+        row.committed_lost_max_bytes,
+        row.avoidable_lost_records,
+    )
+
+
+def test_what_a_longer_live_replica_had_was_avoidable(histories: Any) -> None:
+    """20 lost; the replica that was not elected had 15 of them. The bytes lie between nearest positions."""
+    assert _losses(histories.rows("s07", "avoidable")[0]) == (20, 1_500, 2_500, 15)
+
+
+def test_what_a_fenced_replica_had_was_not_avoidable(histories: Any) -> None:
+    """Node 2 had 15 more, but was fenced: 0. Where no look knows bytes, how many were lost is not known."""
+    assert _losses(histories.rows("s07", "avoidable")[1]) == (20, None, None, 0)
+
+
+def test_without_the_decision_the_avoidable_part_is_not_known(histories: Any) -> None:
+    """Who was live is in the controller's decision alone: null, and not 0."""
+    assert _losses(histories.rows("s07", "avoidable")[2]) == (20, 1_500, 2_500, None)
+
+
+def test_without_the_election_the_avoidable_part_is_not_known(histories: Any) -> None:
+    """An election that was not reported may have been unclean: null, and not 0."""
+    assert _losses(histories.rows("s07", "avoidable")[4]) == (20, 1_500, 2_500, None)
+
+
+def test_what_an_epoch_lost_no_replica_has_for_the_next(histories: Any) -> None:
+    """Two unclean elections lose 10 each. Node 4 was seen at 95, of which the first left 90: 10 of the second's were
+    avoidable. What the second lost is not known in bytes, so there is no upper bound."""
+    assert _losses(histories.rows("s07", "avoidable")[3]) == (20, None, None, 10)
+
+
+def test_a_clean_election_loses_nothing_that_could_be_avoided(histories: Any) -> None:
+    """Where nothing was lost, it was 0 bytes and 0 records."""
+    assert _losses(histories.row("s07", "zombies")) == (0, 0, 0, 0)

@@ -9,7 +9,10 @@ from typing import Any
 Rows = list[dict[str, Any]]
 
 NODES = ("node_id", "replica_id", "subject_node_id", "old_leader", "new_leader", "fetch_leader_id")
-NODE_LISTS = ("old_isr", "new_isr", "elr", "replicas", "proposed_isr", "blocking_replicas", "eligible_set")
+NODE_LISTS = (
+    "old_isr", "new_isr", "elr", "replicas", "proposed_isr", "blocking_replicas", "eligible_set", "live_set",
+    "fenced_set",
+)  # fmt: skip
 MOMENTS = ("ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us")
 RENAMED_BY = 10
 SKEW_US = 7_000_000

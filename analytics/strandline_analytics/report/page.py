@@ -18,6 +18,7 @@ from strandline_analytics.report.draw_lanes import NARROW, WIDE, clock_text, dra
 from strandline_analytics.report.failovers import failovers, failovers_of
 from strandline_analytics.report.groups import group_lines
 from strandline_analytics.report.incidents import Incident
+from strandline_analytics.report.losses import loss_parts, losses
 from strandline_analytics.report.material import Material, incidents_of, sees_changes
 from strandline_analytics.report.moments import moment_text
 from strandline_analytics.report.pictures import picture
@@ -114,6 +115,7 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
         is_known = there("s07") and results["s07"].is_recorded(left_out)
         return results["s07"].at_least(name, left_out) if is_known else None
 
+    lost = losses(material)
     elections = [e for i in incidents for e in i.elections if e.t_us >= material.start_us]
     return {
         "start_us": material.start_us,
@@ -127,7 +129,10 @@ def data(material: Material, incidents: Sequence[Incident]) -> dict[str, Any]:
         "own_hw_unknown": total("s07", "own_hw_unknown"),
         "committed_cut_records": at_least("committed_cut_records", "own_hw_unknown"),
         "epochs_unknown": total("s07", "epochs_unknown"),
-        "committed_lost_records": at_least("committed_lost_records", "epochs_unknown"),
+        "committed_lost_records": lost.records,
+        "committed_lost_min_bytes": lost.min_bytes,
+        "committed_lost_max_bytes": lost.max_bytes,
+        "avoidable_lost_records": lost.avoidable,
         "coverage": coverage(material),
         "failovers": [asdict(each) for each in failovers(material.events, material.start_us, material.end_us)],
         "troubles": {name: found.trouble for name, found in results.items() if found.trouble},
@@ -168,7 +173,7 @@ def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
         Fact("ISR shrinks", count("shrinks"), "def-s08-shrinks"),
         Fact("ISR expands", count("expands"), "def-s08-expands"),
         Fact("records cut from logs", count("truncated_records"), "def-s07-truncated_records"),
-        Fact("committed records lost", lost, "def-s07-committed_lost_records"),
+        Fact("committed records lost", lost, "def-s07-committed_lost_records", "; ".join(loss_parts(losses(material)))),
         Fact("writes refused, longest", longest("s11", "write_unavailable_us"), "def-s11-write_unavailable_us"),
         Fact(
             "failover, longest",

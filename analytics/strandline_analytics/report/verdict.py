@@ -13,6 +13,7 @@ from typing import Any
 from strandline.units import duration_text
 from strandline_analytics.report.draw_lanes import clock_text
 from strandline_analytics.report.incidents import Incident, Key
+from strandline_analytics.report.losses import loss_parts, losses
 from strandline_analytics.report.material import Material, sees_changes
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.states import downs
@@ -48,8 +49,8 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
     unknown = unknown_losses(material)
     if lost:
         least, more = ("at least ", f"; how many more in {_names(unknown)} is not known") if unknown else ("", "")
-        reported = f"Committed records were lost: {least}{lost:,}, in {_whose(material, incidents)}{more}"
-        return Verdict(reported, "bad")
+        what = ", ".join([f"{least}{lost:,}", *loss_parts(losses(material))])
+        return Verdict(f"Committed records were lost: {what}, in {_whose(material, incidents)}{more}", "bad")
     if unknown:
         sentence = f"Unclean election of {_names(unknown)}: how many committed records it lost is not known"
         return Verdict(sentence, "bad")

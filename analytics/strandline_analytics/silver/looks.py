@@ -37,7 +37,8 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, measured: Clo
     ``PLACE`` numbers the partition (`silver.places`).
     ``t`` of a row is corrected along its emitter's sequence. ``is_leader`` marks the row of the leader itself, which
     represents the whole look. ``is_double`` marks a further copy of an event; only the last is used. A look from
-    before the commit of its own epoch, reported by an unmeasured clock, counts from that commit on.
+    before the commit of its own epoch, reported by an unmeasured clock, counts from that commit on. ``next_start`` is
+    the offset at which the next epoch started that did so.
 
     Args:
         starts: when leaders took up their epochs (`clocks.epoch_starts`).
@@ -80,15 +81,20 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, measured: Clo
 def _spans(terms: DataFrame, starts: DataFrame) -> DataFrame:
     """Per leader epoch: ``term_end``, and ``_began``, its commit, or its EPOCH_START where the commit was not reported.
 
-    ``_started`` is the EPOCH_START, which a lower epoch does not outlast; null where it was not seen.
+    ``_started`` is the EPOCH_START, which a lower epoch does not outlast; null where it was not seen. ``next_start`` is
+    the offset at which the next epoch started that did so.
     """
-    taken_up = starts.select(place(), "leader_epoch", F.col("began_us").alias("_taken_up"))
+    taken_up = starts.select(place(), "leader_epoch", F.col("began_us").alias("_taken_up"), "start_offset")
     reported = terms.select(place(), "leader_epoch", "term_start", "term_end", "is_start_reported")
     both = reported.join(taken_up, [PLACE, "leader_epoch"], "full")
     began = F.when(F.col("is_start_reported"), F.col("term_start")).otherwise(F.least("term_start", "_taken_up"))
-    both = both.withColumn("_began", began)
-    started = F.when(F.col("_taken_up").isNotNull(), F.greatest("_taken_up", "_began"))
-    return both.select(PLACE, "leader_epoch", "term_end", "_began", started.alias("_started"))
+    started = F.when(F.col("_taken_up").isNotNull(), F.greatest(F.col("_taken_up"), began))
+    later = Window.partitionBy(PLACE).orderBy("leader_epoch").rowsBetween(1, Window.unboundedFollowing)
+    next_start = F.first("start_offset", ignorenulls=True).over(later)
+    return both.select(
+        PLACE, "leader_epoch", "term_end", began.alias("_began"), started.alias("_started"),
+        next_start.alias("next_start"),
+    )  # fmt: skip
 
 
 def _reigns(rows: DataFrame, spans: DataFrame) -> DataFrame:

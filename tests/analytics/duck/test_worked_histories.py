@@ -22,6 +22,7 @@ from strandline_analytics.stats.definition import result
 
 REPORTED = (
     "alone",
+    "avoidable",
     "group_lag",
     "lag",
     "newer_types",

@@ -12,7 +12,16 @@ from strandline_analytics.timeline.stall import Stall
 
 BEGIN_US = 1_795_284_510_000_000
 _COUNTS = {
-    "s07": ("truncated_records", "own_hw_unknown", "committed_cut_records", "epochs_unknown", "committed_lost_records"),
+    "s07": (
+        "truncated_records",
+        "own_hw_unknown",
+        "committed_cut_records",
+        "epochs_unknown",
+        "committed_lost_records",
+        "committed_lost_min_bytes",
+        "committed_lost_max_bytes",
+        "avoidable_lost_records",
+    ),
     "s08": ("shrinks", "expands"),
 }
 
@@ -99,6 +108,8 @@ def material(
     epochs_unknown: int | None = None,
     cut_below_hw: int = 0,
     under_replicated_us: int | None = None,
+    lost_bytes: tuple[int | None, int | None] = (None, None),
+    avoidable: int | None = None,
 ) -> Material:
     """A report's material, with as many results as the page's figures need."""
     reported = failover() if events is None else events
@@ -114,7 +125,8 @@ def material(
     unknown = (lost is None) if epochs_unknown is None else epochs_unknown
     values = {"truncated_records": cut, "own_hw_unknown": blind, "committed_cut_records": cut_below_hw,
               "epochs_unknown": unknown, "committed_lost_records": lost, "shrinks": len(shrinks),
-              "expands": expands}  # fmt: skip
+              "expands": expands, "committed_lost_min_bytes": lost_bytes[0],
+              "committed_lost_max_bytes": lost_bytes[1], "avoidable_lost_records": avoidable}  # fmt: skip
     results = {name: _result(name, names, [_row(values, names)]) for name, names in _COUNTS.items()}
     results["s17"] = _result("s17", ("began_us", "ended_us", "shrinks"), chains)
     under = (3_000_000 if shrinks else 0) if under_replicated_us is None else under_replicated_us

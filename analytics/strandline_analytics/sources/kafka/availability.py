@@ -58,7 +58,17 @@ _NOT_ALL_LOGGED = "proposals of returns and refusals are logged at DEBUG alone, 
 _PROPOSALS = ("proposals", "committed", "refused", "timeout", "abandoned", "open", "max_stuck_us", "refused_by_code")
 
 WITH_LOGS: Mapping[str, Mapping[str, str]] = {
-    "s07": dict.fromkeys(("tail_cut_records", "tail_cut_with_zombies_records", "committed_lost_records"), _NO_LOOKS),
+    "s07": dict.fromkeys(
+        (
+            "tail_cut_records",
+            "tail_cut_with_zombies_records",
+            "committed_lost_records",
+            "committed_lost_min_bytes",
+            "committed_lost_max_bytes",
+            "avoidable_lost_records",
+        ),
+        _NO_LOOKS,
+    ),
     "s09": {},
     "s11": {},
     "s12": dict.fromkeys(("catch_up_us", "admission_us"), "no line says when a leader proposed a replica"),
