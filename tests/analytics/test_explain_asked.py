@@ -60,7 +60,8 @@ def test_a_group_that_rebalances_is_told_who_was_waited_for_and_what_nobody_had(
         "nobody had t-1: for 2.0 s by then",
     )
     assert [link.t_us // S for link in found.links] == [20, 20, 21, 22, 26, 27, 27, 28, 29, 30, 32, 32]
-    assert "when node 2 began to answer as its coordinator in epoch 0" in found.missing
+    # It answered by then: events of its epoch are there.
+    assert not any("began to answer" in one for one in found.missing)
 
 
 def test_a_group_whose_coordinator_still_loads_is_told_that_first(histories: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
 from strandline_analytics import jvm_start
@@ -42,7 +43,7 @@ def as_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No variable of Spark is set, and this process has no JVM yet."""
     for name in [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(jvm_start.SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
     return iter([None])
 
 
