@@ -35,7 +35,7 @@ def ask(connection: Connection, selection: Selection) -> Found:
     """What there is to be read now.
 
     Raises:
-        TopicFailed: nobody answers, or what is named does not exist.
+        TopicFailed: no node answers, or what is named does not exist.
         Refused: a partition has no leader for as long as the client waits.
     """
     with _admin(connection) as admin:

@@ -53,7 +53,7 @@ def read_connection(given: Given) -> Connection:
 
 
 def unreachable(connection: Connection, error: Exception) -> TopicFailed:
-    """The error when nobody answers."""
+    """The error when no node answers."""
     return TopicFailed(
         "bootstrap",
         f"{connection.bootstrap}: {error}",

@@ -1,4 +1,4 @@
-"""Which options the source takes, and what stands where one is left out.
+"""Which options the source takes, and the default of each.
 
 Those that Kafka's Spark source has as well are spelled as there, so that a job moves from it by its format and address.
 

@@ -52,7 +52,7 @@ def borrowed(connection: Connection, kind: Hashable, make: Callable[[], C]) -> I
         make: makes a client that has not started.
 
     Raises:
-        TopicFailed: nobody answers, or an option of the connection is wrong.
+        TopicFailed: no node answers, or an option of the connection is wrong.
     """
     key = (connection, kind)
     with _lock:

@@ -421,7 +421,7 @@ def decided_isr_change(
     partition_epoch: PartitionEpoch,
     meta_offset: int | None,
 ) -> IsrChange:
-    """A change of the ISR as whoever decided it knows it: who left and who came, and no position."""
+    """A change of the ISR as the one that decided it knows it: who left and who came, and no position."""
     return IsrChange(
         old_isr=old_isr,
         new_isr=new_isr,

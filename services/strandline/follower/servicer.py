@@ -58,10 +58,10 @@ class FollowerServicer:
     ) -> pb.DescribeReplicasResponse:
         """Return this node's own view of its replicas."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
-        tps, vain = selected(request.topics, self._host.topics, self._host.sizes.held())
+        tps, not_found = selected(request.topics, self._host.topics, self._host.sizes.held())
         described = [self._describe(tp) for tp in tps]
         return replicas_response(
-            described, vain, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch
+            described, not_found, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch
         )
 
     def _describe(self, tp: TopicPartition) -> DescribedSelf | NotDescribed:

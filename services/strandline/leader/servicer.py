@@ -144,10 +144,10 @@ class LeaderServicer:
     ) -> pb.DescribePartitionsResponse:
         """Return the leader's own view."""
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
-        tps, vain = selected(request.topics, self._host.topics, self._led())
+        tps, not_found = selected(request.topics, self._host.topics, self._led())
         described = [self._describe(tp) for tp in tps]
         return partitions_response(
-            described, vain, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch
+            described, not_found, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch
         )
 
     def _led(self) -> Iterator[TopicPartition]:

@@ -105,7 +105,7 @@ class ControllerLink:
         )
 
     async def create_internal_topic(self, name: str) -> Refusal | None:
-        """CreateTopics, whose shape is the controller's; None if the topic exists now, made by whoever came first."""
+        """CreateTopics, whose shape is the controller's; None if the topic exists now, made by the first caller."""
         message = pb.CreateTopicsRequest(topics=[pb.CreatableTopic(name=name)])
         answer = await self._call(self._stub().CreateTopics, message, self._alter_deadline_ms)
         refusal = read_error(answer.topics[0]) if answer.topics else None

@@ -57,9 +57,9 @@ def producers_response(
                 write_error(row, producers)
             else:
                 row.active_producers.extend(map(_write, producers[:MOST_PRODUCERS]))
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
 

@@ -64,9 +64,9 @@ def deletions_response(
         for answer in parts:
             row = topic.partitions.add(partition_index=answer.tp.partition, low_watermark=answer.low_watermark)
             write_error(row, answer.refusal)
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
 

@@ -164,9 +164,9 @@ def fetch_topics(
                 if next_offset is not None:
                     row.next_offset = next_offset
         answers.append(answer)
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         answer = partition_pb2.FetchTopicResponse(topic=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             write_error(answer.partitions.add(partition_index=lost.partition), lost.refusal)
         answers.append(answer)
     return answers

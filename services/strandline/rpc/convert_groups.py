@@ -127,9 +127,9 @@ def commit_response(
             row = topic.partitions.add(partition_index=part.tp.partition)
             write_error(row, part.refusal)
             row.outcome = _OUTCOMES[part.refusal.outcome if part.refusal else None]
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             row = topic.partitions.add(partition_index=lost.partition, outcome=pb.COMMIT_OUTCOME_NOT_APPENDED)
             write_error(row, lost.refusal)
     if hint is not None:
@@ -199,9 +199,9 @@ def add_group(
                 commit_timestamp_ms=part.commit_ms,
             )
             write_error(row, part.refusal)
-    for (name, topic_id), vain in unresolved_by_topic(asked.unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(asked.unresolved):
         topic = group.topics.add(name=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
 
 
@@ -306,9 +306,9 @@ def offset_delete_response(
         topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
         for part in parts:
             write_error(topic.partitions.add(partition_index=part.tp.partition), part.refusal)
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
 

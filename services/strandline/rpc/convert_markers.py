@@ -88,13 +88,13 @@ def markers_response(
 ) -> pb.WriteTxnMarkersResponse:
     """The answer: what became of each marker in each partition."""
     response = pb.WriteTxnMarkersResponse()
-    for marker, own, vain in zip(request.markers, _shares(results, asked.counts), asked.unresolved, strict=True):
+    for marker, own, not_found in zip(request.markers, _shares(results, asked.counts), asked.unresolved, strict=True):
         row = response.markers.add(producer_id=marker.producer_id)
         for topic_id, parts in by_topic(own, lambda result: result.tp):
             topic = row.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
             for result in parts:
                 write_error(topic.partitions.add(partition_index=result.tp.partition), result.refusal)
-        for (name, topic_id), lost in unresolved_by_topic(vain):
+        for (name, topic_id), lost in unresolved_by_topic(not_found):
             topic = row.topics.add(name=name, topic_id=topic_id)
             for one in lost:
                 write_error(topic.partitions.add(partition_index=one.partition), one.refusal)

@@ -103,9 +103,9 @@ def epoch_ends_response(
             write_error(row, answer.refusal)
             if answer.end is not None:
                 row.leader_epoch, row.end_offset = answer.end
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         topic = response.topics.add(topic=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             write_error(topic.partitions.add(partition=lost.partition), lost.refusal)
     return response
 
@@ -125,9 +125,9 @@ def offsets_response(
                 leader_epoch=answer.leader_epoch,
             )
             write_error(row, answer.refusal)
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
-        for lost in vain:
+        for lost in not_found:
             write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
 

@@ -147,9 +147,9 @@ def produce_topics(
         for result in parts:
             _write_result(answer.partition_responses.add(), result, topics, acks)
         answers.append(answer)
-    for (name, topic_id), vain in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
         answer = pb.ProduceTopicResponse(name=name, topic_id=topic_id)
-        for part in vain:
+        for part in not_found:
             row = answer.partition_responses.add(index=part.partition)
             write_error(row, part.refusal)
             row.outcome = pb.PRODUCE_OUTCOME_NOT_APPENDED

@@ -46,7 +46,7 @@ class Teller:
         self._records = 0
         # The partition epoch of the stage's partition at each one of the run's.
         self._versions: dict[int, int] = {}
-        # Links on which a message was waited for in vain; nobody waits there again before one came.
+        # Links on which no message came before the wait ended; nothing waits there again before one came.
         self._dry: set[tuple[str, str]] = set()
         self.lines: list[str] = []
         self.header = _header(shape, deeds, holds_disks=holds_disks)

@@ -11,7 +11,7 @@ from strandline.core.types import NodeId
 
 
 class NodeTopics:
-    """A view of the topics and nodes that `MetadataFollower` keeps; whoever changes them calls `changed`."""
+    """A view of the topics and nodes that `MetadataFollower` keeps; code that changes them calls `changed`."""
 
     def __init__(self, topics: Mapping[str, TopicImage], nodes: Mapping[NodeId, NodeImage]) -> None:
         self._topics = topics

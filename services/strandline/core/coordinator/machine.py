@@ -72,7 +72,7 @@ class Decision:
 
     batches: tuple[Batch, ...] = ()
     """Appended and applied in order, each atomic. Almost always one; several only for what exceeds a batch (G4). One
-    that is too large is refused if a caller waits, and otherwise parted between two of its records."""
+    that is too large is refused if a caller waits, and otherwise split between two of its records."""
     answer: object | Refusal | None = None
     """For the caller: a value of the machine's own classes, or a refusal; None for a decision nobody asked for."""
     scope: str | None = None

@@ -164,15 +164,15 @@ class Shard:
         message = f"node {node_id} loads the state of this partition; ask again"
         return Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message, Outcome.NOT_APPENDED)
 
-    def _take(self, decision: Decision, context: Context, out: list[Effect], *, parted: bool = False) -> Refusal | None:
-        """Append and apply what was decided, or say why that cannot be (G8). ``parted``: in batches that fit (G4)."""
+    def _take(self, decision: Decision, context: Context, out: list[Effect], *, split: bool = False) -> Refusal | None:
+        """Append and apply what was decided, or say why that cannot be (G8). ``split``: in batches that fit (G4)."""
         if (decision.batches or decision.barrier) and self.leader.is_under_min_isr:
             isr, need = list(self.leader.isr.committed), self.leader.image.min_isr
             return _unavailable(f"the ISR {isr} has fewer than min.insync.replicas={need} members; ask again")
         encoded = [(batch, self._codec.encode(batch, context.unix_ms)) for batch in decision.batches]
         limit = self._limits.max_batch_bytes
-        if parted:
-            encoded = [part for whole in encoded for part in self._parted(whole, context.unix_ms)]
+        if split:
+            encoded = [part for whole in encoded for part in self._split(whole, context.unix_ms)]
         elif too_large := [each.header.size_bytes for _, each in encoded if each.header.size_bytes > limit]:
             message = f"this request needs a batch of {too_large[0]} bytes, more than {limit}; ask for less at a time"
             return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, Outcome.NOT_APPENDED)
@@ -187,12 +187,12 @@ class Shard:
             out.append(Compute(self.leader.log.tp, self.leader.image.leader_epoch, decision.work))
         return None
 
-    def _parted(self, whole: tuple[Batch, EncodedBatch], unix_ms: int) -> list[tuple[Batch, EncodedBatch]]:
+    def _split(self, whole: tuple[Batch, EncodedBatch], unix_ms: int) -> list[tuple[Batch, EncodedBatch]]:
         batch, encoded = whole
         if encoded.header.size_bytes <= self._limits.max_batch_bytes or len(batch) == 1:
             return [whole]
         halves = (batch[: len(batch) // 2], batch[len(batch) // 2 :])
-        return [p for half in halves for p in self._parted((half, self._codec.encode(half, unix_ms)), unix_ms)]
+        return [p for half in halves for p in self._split((half, self._codec.encode(half, unix_ms)), unix_ms)]
 
     def _append(self, batch: Batch, encoded: EncodedBatch, now_ms: int, out: list[Effect]) -> None:
         log = self.leader.log
@@ -238,7 +238,7 @@ class Shard:
     def computed(self, result: object, context: Context, out: list[Effect]) -> None:
         """A worker's result came."""
         if self.is_serving:
-            self._take(self.machine.computed(result, context), context, out, parted=True)
+            self._take(self.machine.computed(result, context), context, out, split=True)
             self._reports.leave(out)
 
     def hw_rose(self, context: Context, out: list[Effect]) -> None:
@@ -289,7 +289,7 @@ class Shard:
         if not self.is_serving or not self._can_commit(context):
             return
         for decision in self.machine.tick(context):
-            refusal = self._take(decision, context, out, parted=True)
+            refusal = self._take(decision, context, out, split=True)
             assert refusal is None, f"a decision that nobody asked for cannot be taken: {refusal}"
         self._reports.leave(out)
         self._sweep(context, out)

@@ -111,7 +111,7 @@ async def reach(
 
     Raises:
         Refused: nobody can be asked, or a topic that is wanted is not there.
-        Unreachable: nobody answers.
+        Unreachable: no broker answers.
     """
     failed: list[Exception] = []
     for broker in bootstrap:

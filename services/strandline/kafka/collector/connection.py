@@ -99,7 +99,7 @@ async def open_connection(host: str, port: int, security: Security) -> Connectio
     """Connect, learn what the broker speaks, log in.
 
     Raises:
-        Unreachable: nobody answers there, or not in time.
+        Unreachable: nothing answers at that address, or not in time.
         Refused: what answers cannot be asked; the text has the remedy.
     """
     address = f"{host}:{port}"

@@ -34,11 +34,11 @@ class Files:
         Raises:
             OSError: the destination fails.
         """
-        parted: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
+        by_file: dict[tuple[str, int, int], list[Row]] = defaultdict(list)
         for row in rows:
             hour = layout.hour_of(row["ts_wall_us"])
-            parted[dataset_of(row["event_type"]), hour, row["node_id"]].append(row)
-        for (dataset, hour, _), some in parted.items():
+            by_file[dataset_of(row["event_type"]), hour, row["node_id"]].append(row)
+        for (dataset, hour, _), some in by_file.items():
             self._write(dataset, hour, some)
 
     def describe(self, source: Mapping[str, object]) -> None:

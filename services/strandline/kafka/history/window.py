@@ -11,7 +11,7 @@ _FOREVER_US = 1 << 62
 
 
 class Window(NamedTuple):
-    """[start_us, end_us), in microseconds since 1970 by the clock of whoever wrote."""
+    """[start_us, end_us), in microseconds since 1970 by the clock of the writer."""
 
     start_us: int = 0
     end_us: int = _FOREVER_US

@@ -37,7 +37,7 @@ RULES: dict[str, Callable[[Scene], Iterator[Finding]]] = {
 
 
 def inferred(scene: Scene) -> dict[int, str]:
-    """What stands in ``ext.inferred`` of the change at an offset of the metadata log."""
+    """The value of ``ext.inferred`` of the change at an offset of the metadata log."""
     by_offset: dict[int, list[Finding]] = {}
     for rule in RULES.values():
         for finding in rule(scene):
