@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 JARS = Path.home() / ".cache" / "strandline" / "kafka-tools-4.3.1"
 CLUSTER_ID = "MDAwMDAwMDAwMDAwMDAwMA"
 LOG_PATTERN = "%d %p %c - %m%n"
-FETCH_S, START_S = 600, 240
+FETCH_S, START_S = 150, 240
 LAG_TIME_MS, SESSION_MS = 4_000, 9_000
 _HEAP = ("-Xms192m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=Asia/Kolkata")
 _LOGGER = "-Dorg.slf4j.simpleLogger."

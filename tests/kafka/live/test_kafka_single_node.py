@@ -37,7 +37,7 @@ async def create_topic(cluster: KafkaCluster) -> None:
         await asyncio.sleep(0.5)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_node_that_was_just_started_is_read(tmp_path: Path) -> None:
     """Every record is what Kafka's tool prints, the log is proved by its one voter, and the logs' lines are known."""
     try:
