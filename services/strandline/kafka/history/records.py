@@ -60,6 +60,7 @@ def records_of(header: BatchHeader, content: bytes) -> list[MetadataRecord]:
 def _decoded(one: Record, epoch: int, is_control: bool) -> MetadataRecord:
     at_ms = -1 if one.timestamp_ms is None else one.timestamp_ms
     try:
+        # Asked here as well, to spare a call for each record; `check_moment` has the sentence.
         if not 0 <= at_ms < _YEAR_10000_MS:
             check_moment(at_ms)
         if one.value == _IDLE and not is_control:
