@@ -21,6 +21,7 @@ from strandline.etcd.errors import (
     Unanswered,
     error_of,
 )
+from strandline.etcd.member_choice import MemberChoice
 from strandline.etcd.v1 import etcd_pb2 as pb
 from strandline.rpc import forks, limits
 from strandline.rpc.channels import target
@@ -63,14 +64,14 @@ class Etcd:
         read_s: float = READ_S,
         write_s: float = WRITE_S,
     ) -> None:
-        assert endpoints, "a cluster of etcd has at least one member"
-        self.endpoints = tuple(endpoints)
+        self._choice = MemberChoice(endpoints, self._knows_leader)
         self._credentials = credentials
         self._user = user
         self._read_s = read_s
         self._write_s = write_s
         self._channels: dict[Endpoint, grpc.aio.Channel] = {}
-        self._now = 0
+        # Streams of watches, and the members they are at.
+        self._watches: dict[Any, Endpoint] = {}
         self._token: str | None = None
         self.revision = 0
         """The highest revision of a linearizable answer."""
@@ -78,14 +79,32 @@ class Etcd:
         """etcd's own id of its cluster; 0 before the first answer."""
 
     @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The members."""
+        return self._choice.endpoints
+
+    @property
     def member(self) -> Endpoint:
-        """The member that the next call goes to."""
-        return self.endpoints[self._now]
+        """The member that the next call goes to, unless another one is found first."""
+        return self._choice.member
 
     def move_on(self, member: Endpoint) -> None:
-        """Ask another member next, unless somebody has moved on from this one already (C3)."""
-        if member == self.member:
-            self._now = (self._now + 1) % len(self.endpoints)
+        """``member`` did not answer: ask another one next (C3)."""
+        self._choice.leave(member)
+
+    async def answering(self, within_s: float) -> Endpoint:
+        """The member to ask now, found within ``within_s`` seconds if the one before did not answer.
+
+        A watch at another member ends: a machine that is gone does not end its connections.
+        """
+        member = await self._choice.settled(within_s)
+        for stream, at in list(self._watches.items()):
+            if at != member:
+                stream.cancel()
+        return member
+
+    async def _knows_leader(self, member: Endpoint) -> bool:
+        return bool((await self.status(member)).leader)
 
     async def until_serving(self, within_s: float) -> None:
         """Wait until a majority answers.
@@ -181,13 +200,14 @@ class Etcd:
             LeaseGone: it is over.
             Unanswered, NotPermitted, EtcdError: it was not renewed, or nobody knows.
         """
-        member = self.member
+        began_s = asyncio.get_running_loop().time()
+        member = await self.answering(self._read_s)
         method = self._channel(member).stream_stream(
             "/etcdserverpb.Lease/LeaseKeepAlive",
             request_serializer=pb.LeaseKeepAliveRequest.SerializeToString,
             response_deserializer=pb.LeaseKeepAliveResponse.FromString,
         )
-        stream = method(metadata=await self._metadata(member), timeout=self._read_s)
+        stream = method(metadata=await self._metadata(member), timeout=_left_s(self._read_s, began_s))
         try:
             await stream.write(pb.LeaseKeepAliveRequest(id=lease))
             answer = await stream.read()
@@ -229,7 +249,14 @@ class Etcd:
             request_serializer=pb.WatchRequest.SerializeToString,
             response_deserializer=pb.WatchResponse.FromString,
         )
-        return method(metadata=(*metadata, ("hasleader", "true")))
+        stream = method(metadata=(*metadata, ("hasleader", "true")))
+        self._watches[stream] = member
+        return stream
+
+    def watch_ended(self, stream: Any) -> None:
+        """A stream of `watch_stream` is read no more."""
+        self._watches.pop(stream, None)
+        stream.cancel()
 
     async def metadata(self, member: Endpoint) -> tuple[tuple[str, str], ...]:
         """What goes with every call: the token, where there is a user. Raises as `status`."""
@@ -267,7 +294,8 @@ class Etcd:
         return answer
 
     async def _once(self, path: str, request: Any, kind: type[_A], timeout_s: float) -> _A:
-        member = self.member
+        began_s = asyncio.get_running_loop().time()
+        member = await self.answering(timeout_s)
         for again in (True, False):
             method = self._channel(member).unary_unary(
                 path,
@@ -275,7 +303,8 @@ class Etcd:
                 response_deserializer=cast(Any, kind).FromString,
             )
             try:
-                call: Awaitable[_A] = method(request, timeout=timeout_s, metadata=await self._metadata(member))
+                metadata = await self._metadata(member)
+                call: Awaitable[_A] = method(request, timeout=_left_s(timeout_s, began_s), metadata=metadata)
                 return await call
             except grpc.aio.AioRpcError as error:
                 if again and self._user is not None and INVALID_TOKEN in (error.details() or ""):
@@ -325,3 +354,8 @@ class Etcd:
                 channel = grpc.aio.secure_channel(target(member), self._credentials(), options=options)
             self._channels[member] = channel
         return channel
+
+
+def _left_s(timeout_s: float, began_s: float) -> float:
+    """What is left of the time for a call that began at ``began_s``, in seconds."""
+    return max(0.0, timeout_s - (asyncio.get_running_loop().time() - began_s))

@@ -5,13 +5,14 @@ Invariant: a revision is passed on once, whole and in order, however etcd cuts i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from itertools import groupby
 from typing import NamedTuple
 
 import grpc
 
-from strandline.etcd.client import Etcd
+from strandline.etcd.client import READ_S, Etcd
 from strandline.etcd.errors import Compacted, EtcdError, Unanswered
 from strandline.etcd.v1 import etcd_pb2 as pb
 from strandline.rpc.channels import target
@@ -29,10 +30,11 @@ async def watch(etcd: Etcd, key: bytes, range_end: bytes, *, since: int) -> Asyn
 
     Raises:
         Compacted: ``since`` is no longer kept; read everything again.
-        Unanswered: the member is gone or has no leader; watch at the next one, from behind the last revision.
+        Unanswered: the member is gone, has no leader, or left a call without an answer; watch at the next one, from
+            behind the last revision.
         NotPermitted, EtcdError: see there.
     """
-    member = etcd.member
+    member = await etcd.answering(READ_S)
     stream = etcd.watch_stream(member, await etcd.metadata(member))
     create = pb.WatchCreateRequest(key=key, range_end=range_end, start_revision=since)
     done = since - 1
@@ -52,10 +54,20 @@ async def watch(etcd: Etcd, key: bytes, range_end: bytes, *, since: int) -> Asyn
             waiting = []
     except grpc.aio.AioRpcError as error:
         raise etcd.failed(member, error) from error
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        raise Unanswered(f"etcd member {target(member)} left a call without an answer") from error
     finally:
-        stream.cancel()
+        etcd.watch_ended(stream)
     etcd.move_on(member)
     raise Unanswered(f"etcd member {target(member)} ended the watch")
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is, and not only the stream that it reads."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _ended(message: pb.WatchResponse, member: str) -> EtcdError:
