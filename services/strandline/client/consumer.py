@@ -588,25 +588,36 @@ class Consumer(Generic[K, V]):
             DeserializationFailed, OffsetOutOfRange, LogTruncated, NothingCommitted, TopicDeleted, UnreadableBatch,
                 Refused: as `poll`.
         """
-        group = self._group
-        if group is not None:
-            self._step()
         while True:
             cursor = self._current
-            if cursor is None or not cursor.unpacked or (self._membership is not None and not self._may_give()):
-                if not await self._next_chunk():
-                    raise StopAsyncIteration
-                continue
+            if (
+                cursor is None
+                or not cursor.unpacked
+                or (self._membership is not None and not self._membership.gives_on())
+            ):
+                cursor = await self._next_served()
             record = cursor.unpacked.popleft()
             # Neither Offset() nor a named tuple's own constructor: per record, each is a call of Python.
             cursor.position = record.offset + 1 if cursor.unpacked else cursor.unpacked_end  # type: ignore[assignment]
-            if group is not None:
-                group.gave(cursor, record.offset)
-                self._stepped()
+            if self._group is not None:
+                self._group.gave_next(cursor, record.offset)
             if self._incoming is None:
                 return _new(ConsumerRecord, (cursor.topic, cursor.tp.partition, *record))
             for given in self._incoming.intercept([self._incoming.convert(cursor.topic, cursor.tp.partition, record)]):
                 return given
+
+    async def _next_served(self) -> Cursor:
+        """Wait for a partition whose records are given one by one.
+
+        Raises:
+            StopAsyncIteration: everything was given.
+        """
+        self._step()
+        while (cursor := self._current) is None or not cursor.unpacked or not self._may_give():
+            if not await self._next_chunk():
+                raise StopAsyncIteration
+        self._stepped()
+        return cursor
 
     async def _next_chunk(self) -> bool:
         """Wait for records to be given one by one; False when finished."""
@@ -690,6 +701,7 @@ class Consumer(Generic[K, V]):
         for cursor in fetching.cursors.values():
             if (fetched and cursor.failure is not None) or not (cursor.has_records or cursor.has_failed):
                 continue
+            first = len(fetched)
             if cursor.unpacked:
                 # What was unpacked to be given one by one comes first.
                 fetched.append(cursor.pop_unpacked())
@@ -697,12 +709,11 @@ class Consumer(Generic[K, V]):
                 popped = self._pop(cursor)
                 if popped.records:
                     fetched.append(popped)
-            if fetched and fetched[-1].topic == cursor.topic and fetched[-1].partition == cursor.tp.partition:
+            if len(fetched) > first:
                 # What was popped behind it may have held no record to give.
                 cursor.position = max(fetched[-1].end, cursor.position or Offset(0))
                 if self._group is not None:
-                    ours = (one for one in fetched if (one.topic, one.partition) == (cursor.topic, cursor.tp.partition))
-                    self._group.gave(cursor, next(ours).records[0].offset)
+                    self._group.gave(cursor, fetched[first].records[0].offset)
         if fetched:
             fetching.pump()
         return fetched

@@ -75,6 +75,16 @@ class GroupCommits:
         """Records from this offset up to the position are in the user's hand."""
         self._hand.setdefault(cursor, first)
 
+    def gave_next(self, cursor: Cursor, first: Offset) -> None:
+        """The user asked for one more record and gets the one at this offset: `step` and `gave` in one."""
+        hand = self._hand
+        if len(hand) == 1 and cursor in hand and cursor in self._given:
+            # Called for every record; nobody waits for this partition, whose records would be withheld then.
+            hand[cursor] = first
+        else:
+            self.step()
+            self.gave(cursor, first)
+
     def moved(self, cursor: Cursor) -> None:
         """The user goes elsewhere: what was given there counts no more."""
         self._hand.pop(cursor, None)

@@ -169,6 +169,19 @@ class Membership:
         """Whether what is assigned may be worked on now (G22)."""
         return not self._settings.strict_ownership or self.member.has_lease(_now_ms())
 
+    def gives_on(self) -> bool:
+        """Whether the user may have one more record of what is there: `asks`, `may_give` and `given` in one.
+
+        Called for every record. If not, nothing was noted, and those say why.
+        """
+        if self.failure is not None or self._is_away:
+            return False
+        now_ms = time.monotonic() * 1000
+        if self._settings.strict_ownership and not self.member.has_lease(now_ms):
+            return False
+        self._asked_ms, self._is_asking = now_ms, False
+        return True
+
     def as_member(self) -> AsMember | None:
         """Who commits; None before the join is confirmed, when there is nothing to commit either."""
         terms = self.member.terms

@@ -19,6 +19,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.events import CoordinatorAsked
 from strandline.core.group_messages import CommittedPartition, FetchedOffset, OffsetsCommitted, OffsetsFetched
 from strandline.core.groups.membership_messages import (
+    JOIN_EPOCH,
     DeleteGroup,
     DescribeGroup,
     GroupDeleted,
@@ -172,17 +173,19 @@ class GroupServicer:
     ) -> pb.ConsumerGroupHeartbeatResponse:
         """Takes a member's heartbeat."""
         topics = self._host.topics
-        asked = read_heartbeat(request, topics, _host_of(context.peer()))
+        # Nobody but a member that joins is asked where it is.
+        host = _host_of(context.peer()) if request.member_epoch == JOIN_EPOCH else ""
+        asked = read_heartbeat(request, topics, host)
         try:
-            answer = await self._ask(asked.group_id, asked, context, HeartbeatAnswered)
+            tp = self._coordinated_in(asked.group_id)
+            answer = await self._ask_at(tp, asked, context, HeartbeatAnswered)
         except Refused as error:
             response = pb.ConsumerGroupHeartbeatResponse()
             write_error(response, error.refusal)
             self._point(response, asked.group_id, error)
             return response
         response = heartbeat_response(answer, topics)
-        if (tp := self._driver.core.coordinator_partition(GROUP_STATE, asked.group_id)) is not None:
-            response.coordinator_epoch = self._hint(tp).leader_epoch
+        response.coordinator_epoch = self._hint(tp).leader_epoch
         return response
 
     async def OffsetDelete(self, request: pb.OffsetDeleteRequest, context: Context) -> pb.OffsetDeleteResponse:
@@ -273,10 +276,18 @@ class GroupServicer:
         Raises:
             Refused: the request as a whole.
         """
+        return await self._ask_at(self._coordinated_in(group_id), request, context, answer_type)
+
+    def _coordinated_in(self, group_id: str) -> TopicPartition:
+        """The partition whose leader coordinates a group.
+
+        Raises:
+            Refused: the topic of groups does not exist yet.
+        """
         tp = self._driver.core.coordinator_partition(GROUP_STATE, group_id)
         if tp is None:
             raise Refused.of(self.state_topic.want())
-        return await self._ask_at(tp, request, context, answer_type)
+        return tp
 
     async def _ask_at(
         self, tp: TopicPartition, request: object, context: Context, answer_type: type[_Answer]

@@ -323,7 +323,7 @@ class Compute:
     work: Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AnswerCoordinator:
     """Complete a request to a coordinator: with a value of the classes of its machine, or with a refusal."""
 

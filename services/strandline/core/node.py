@@ -253,18 +253,19 @@ class NodeCore:
     def _coordinator_event(self, handle: Callable[[Any, list[Effect]], None]) -> Callable[[Any, list[Effect]], None]:
         def handled(event: Any, out: list[Effect]) -> None:
             handle(event, out)
-            self._coordinators_acted(event.now_ms, out)
+            shard = self._coordinators.shards.get(event.tp)
+            if shard is not None:
+                self._coordinator_acted(event.tp, shard, event.now_ms, out)
 
         return handled
 
-    def _coordinators_acted(self, now_ms: int, out: list[Effect]) -> None:
-        """What follows from what coordinators appended, and from the read barriers that they began."""
-        for tp, shard in self._coordinators.shards.items():
-            leo_before, shard.grown_from = shard.grown_from, None
-            if leo_before is not None:
-                self._grew({tp: leo_before}, now_ms, out)
-            if shard.barrier.take_begun():
-                self._fetches.parked.wake_replicas(tp)
+    def _coordinator_acted(self, tp: TopicPartition, shard: Shard, now_ms: int, out: list[Effect]) -> None:
+        """What follows from what a coordinator appended, and from the read barrier that it began."""
+        leo_before, shard.grown_from = shard.grown_from, None
+        if leo_before is not None:
+            self._grew({tp: leo_before}, now_ms, out)
+        if shard.barrier.take_begun():
+            self._fetches.parked.wake_replicas(tp)
 
     def _release_waiting(self, tp: TopicPartition, out: list[Effect]) -> None:
         leader = self.state.leaders.get(tp)
@@ -496,7 +497,8 @@ class NodeCore:
         self._fetches.ticked(now_ms, out)
         self._deletions.ticked(now_ms, out)
         self._coordinators.ticked(event, out)
-        self._coordinators_acted(now_ms, out)
+        for tp, shard in self._coordinators.shards.items():
+            self._coordinator_acted(tp, shard, now_ms, out)
         self._fetcher.ticked(now_ms)
         timings = self.state.timings
         if now_ms >= self._next_expand_ms:

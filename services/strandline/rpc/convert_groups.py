@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.group_messages import (
@@ -233,10 +233,8 @@ def read_heartbeat(
         Refused: INCONSISTENT_CLUSTER_ID.
     """
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
-
-    def given(name: str) -> Any:
-        return getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
-
+    # One question for all that is set: most heartbeats leave most fields out.
+    given = {field.name: value for field, value in message.ListFields()}.get
     names, held = given("subscribed_topic_names"), given("topic_partitions")
     return ConsumerGroupHeartbeat(
         group_id=message.group_id,

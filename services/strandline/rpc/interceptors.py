@@ -45,6 +45,8 @@ Handler = Any
 class RefusalInterceptor(grpc.aio.ServerInterceptor):
     """Maps refusals, hides the rest, caps unary calls. One per server, first in its list.
 
+    The interceptors behind it are asked for each method's handler once, when the method is called first.
+
     ``name`` begins every request id, so that a reader of the node's log finds the line a caller quotes.
     ``reported`` is called with each refusal.
     """
@@ -65,12 +67,12 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method = str(handler_call_details.method)
+        method = handler_call_details.method
         wrapped = self._wrapped.get(method)
         if wrapped is None:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
             wrapped = self._wrapped[method] = self._wrap(method, handler)
         return wrapped
 

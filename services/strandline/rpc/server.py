@@ -17,6 +17,7 @@ from strandline.rpc import forks, limits
 from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
+from strandline.rpc.method_table import MethodTable, TabledServer
 from strandline.rpc.reflecting import enable_reflection
 from strandline.rpc.tls import Tls
 
@@ -78,11 +79,14 @@ def build_server(
     if tls is not None:
         interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
     forks.note_use()
-    return grpc.aio.server(
+    table = MethodTable()
+    server = grpc.aio.server(
+        handlers=[table],
         interceptors=[RefusalInterceptor(settings.name, reported=settings.on_refusal), *interceptors],
         options=server_options(settings),
         maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
     )
+    return TabledServer(server, table)
 
 
 def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None) -> Endpoint:

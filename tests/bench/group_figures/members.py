@@ -21,6 +21,7 @@ class Crowd:
 
     def __init__(self, cluster: Cluster, group_id: str, topic: str, count: int, session_timeout_ms: int) -> None:
         self._cluster = cluster
+        self.group_id = group_id
         self._coordinator = GroupCoordinator(cluster, group_id)
         self._background = Background()
         subscription = Subscription((topic,))

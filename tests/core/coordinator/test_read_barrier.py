@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, F, L, partition_image
 from shard_cells import Get, code, coordinators, put
 
+from strandline.core.coordinator.read_barrier import ReadBarrier
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.events import FetchArrived
 from strandline.core.timings import NodeTimings
@@ -44,6 +46,23 @@ def test_a_barrier_that_was_repeated_wakes_nobody_again() -> None:
 
     assert (cluster.waiting(L, F), cluster.waiting(F, L)) == (0, 0)
     assert cluster.cores[L].parked[1] == 1
+
+
+def test_requests_that_share_a_barrier_look_at_no_follower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What followers have repeated is looked at when a barrier begins and when one of them fetches, not again for each
+    of 50 requests that come in between."""
+    cluster = _cluster()
+    cluster.ask_coordinator(Get("g", fenced=True))
+    cluster.settle()
+    looks: list[int] = []
+    look = ReadBarrier.look
+    monkeypatch.setattr(ReadBarrier, "look", lambda barrier: looks.append(barrier.passed) or look(barrier))
+    later = [cluster.ask_coordinator(Get("g", fenced=True)) for _ in range(50)]
+
+    assert looks == []
+    cluster.advance(100, settle=True)
+    assert set(later) <= set(cluster.answered)
+    assert len(looks) <= 3
 
 
 def test_requests_share_the_barrier_that_begins_next() -> None:

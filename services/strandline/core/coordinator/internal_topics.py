@@ -5,6 +5,8 @@ Invariant: the partition of a key never changes, so the number of partitions of 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 
 GROUP_STATE = "__group_state"
@@ -25,8 +27,12 @@ def not_for_clients(name: str, outcome: Outcome | None = None) -> Refusal:
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message, outcome)
 
 
+@lru_cache(maxsize=1_024)
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: over UTF-16 units, as a signed number of 32 bits."""
+    """`String.hashCode` of Java: over UTF-16 units, as a signed number of 32 bits.
+
+    Kept for the texts asked for last: each heartbeat of a group asks for that of the group's id.
+    """
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):

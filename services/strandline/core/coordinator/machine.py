@@ -8,13 +8,13 @@ what leaves the node waits until they are committed (G5).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from strandline.core.coordinator.records import Batch, Record
 from strandline.core.coordinator.reports import Reports
 from strandline.core.errors import Refusal
 from strandline.core.types import LeaderEpoch
+from strandline.core.values import value
 
 
 class TopicEntry(NamedTuple):
@@ -53,7 +53,7 @@ class TopicDirectory(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Context:
     """What a decision may depend on, beside the machine's own state and the request."""
 
@@ -66,7 +66,7 @@ class Context:
     topics: TopicDirectory
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """What one request, or the passing of time, leads to."""
 

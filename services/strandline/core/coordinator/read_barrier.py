@@ -42,6 +42,11 @@ class ReadBarrier:
         self._is_new = True
         return True
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether `take_begun` would say so."""
+        return self._is_new
+
     def take_begun(self) -> bool:
         """Whether a barrier began since this was asked last: parked fetches of replicas carry it back at once."""
         is_new, self._is_new = self._is_new, False

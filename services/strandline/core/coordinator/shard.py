@@ -169,6 +169,15 @@ class Shard:
         if (decision.batches or decision.barrier) and self.leader.is_under_min_isr:
             isr, need = list(self.leader.isr.committed), self.leader.image.min_isr
             return _unavailable(f"the ISR {isr} has fewer than min.insync.replicas={need} members; ask again")
+        if decision.batches and (refusal := self._write(decision, context, out, split=split)) is not None:
+            return refusal
+        if decision.taken is not None:
+            self.machine.taken(decision.taken, context.now_ms)
+        if decision.work is not None:
+            out.append(Compute(self.leader.log.tp, self.leader.image.leader_epoch, decision.work))
+        return None
+
+    def _write(self, decision: Decision, context: Context, out: list[Effect], *, split: bool) -> Refusal | None:
         encoded = [(batch, self._codec.encode(batch, context.unix_ms)) for batch in decision.batches]
         limit = self._limits.max_batch_bytes
         if split:
@@ -178,13 +187,8 @@ class Shard:
             return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, Outcome.NOT_APPENDED)
         for batch, each in encoded:
             self._append(batch, each, context.now_ms, out)
-        if decision.batches:
-            assert decision.scope is not None, "a decision with records names the scope that waits for them"
-            self.waiting.wrote(decision.scope, self.leader.log.leo)
-        if decision.taken is not None:
-            self.machine.taken(decision.taken, context.now_ms)
-        if decision.work is not None:
-            out.append(Compute(self.leader.log.tp, self.leader.image.leader_epoch, decision.work))
+        assert decision.scope is not None, "a decision with records names the scope that waits for them"
+        self.waiting.wrote(decision.scope, self.leader.log.leo)
         return None
 
     def _split(self, whole: tuple[Batch, EncodedBatch], unix_ms: int) -> list[tuple[Batch, EncodedBatch]]:
@@ -224,7 +228,8 @@ class Shard:
             self._leave(held, event.now_ms, out)
             return
         self.waiting.hold(held)
-        if barrier is not None:
+        if self.barrier.has_begun:
+            # One that nobody has to repeat has passed with that. Later ones pass by what others do.
             self.barriers_moved(event.now_ms, out)
 
     def _leave(self, held: Held, now_ms: int, out: list[Effect]) -> None:

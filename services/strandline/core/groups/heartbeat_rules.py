@@ -28,6 +28,10 @@ class Place:
     """The static member that left, whose place it takes."""
 
 
+_OWN = Place()
+"""A member keeps its place."""
+
+
 def invalid(field: str, rule: str) -> Refusal:
     """INVALID_REQUEST for one field."""
     return Refusal(ErrorCode.INVALID_REQUEST, f"{field} {rule}", field=field, rule=rule)
@@ -81,7 +85,7 @@ def place_of(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSetti
     refusal = refusal_of_sender(group, request.member_id, request.instance_id)
     if refusal is not None:
         return refusal
-    return _refusal_of_epoch(group.current[request.member_id], request) or Place()
+    return _refusal_of_epoch(group.current[request.member_id], request) or _OWN
 
 
 def _place_to_join(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> Place | Refusal:

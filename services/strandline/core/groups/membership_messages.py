@@ -11,13 +11,14 @@ from typing import NamedTuple
 from strandline.core.errors import Refusal
 from strandline.core.groups.records import MemberValue
 from strandline.core.types import TopicPartition
+from strandline.core.values import value
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ConsumerGroupHeartbeat:
     """ConsumerGroupHeartbeat: joins with epoch 0, leaves with -1, leaves for a restart with -2."""
 
@@ -41,8 +42,20 @@ class ConsumerGroupHeartbeat:
     sequence: int | None = None
     """Rises with every heartbeat that the member sends, repeated ones included (ours)."""
 
+    @property
+    def says_something(self) -> bool:
+        """Whether the member says anything of itself, be it what it has said before."""
+        return not (
+            self.subscribed_topic_names is None
+            and self.subscribed_topic_regex is None
+            and self.server_assignor is None
+            and self.rack_id is None
+            and self.session_timeout_ms is None
+            and self.rebalance_timeout_ms is None
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@value
 class HeartbeatAnswered:
     """Answer to a heartbeat; ``assignment`` None: as the member was told before."""
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from strandline.core.groups.records import CurrentValue
+from strandline.core.values import value
 
 Member = tuple[str, str]
 """Group id and member id."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HeartbeatTaken:
     """Note of a heartbeat that was taken; ``session_timeout_ms`` None: it has no session from now on."""
 

@@ -1,0 +1,133 @@
+"""Heartbeats that say nothing else than that their member lives: decided the short way, with the same outcome."""
+
+from __future__ import annotations
+
+import random
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from groups_alone import GROUP, GroupsAlone, Topics, seed
+
+from strandline.core.groups import heartbeats
+from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat
+from strandline.core.groups.settings import GroupSettings
+
+FEW = 26
+"""Calls of Python functions that a steady heartbeat may cost from `decide` to the note that it was taken; the long way
+costs 55."""
+
+
+def _heartbeat(alone: GroupsAlone, member_id: str, **named: Any) -> ConsumerGroupHeartbeat:
+    epoch = alone.group.current[member_id].member_epoch
+    given: dict[str, Any] = {"member_epoch": epoch} | named
+    return ConsumerGroupHeartbeat(group_id=GROUP, member_id=member_id, **given)
+
+
+def _wander(alone: GroupsAlone, draw: random.Random) -> None:
+    """One thing that happens to a group."""
+    members = sorted(alone.group.members)
+    match draw.choice(["join", "leave", "beat", "beat", "beat", "report", "report", "tick", "grow"]):
+        case "join":
+            alone.join(f"m{draw.randrange(5)}", *draw.sample(("foo", "bar"), draw.randint(1, 2)))
+        case "leave" if members:
+            alone.beat(draw.choice(members), -1)
+        case "beat" if members:
+            alone.beat(draw.choice(members))
+        case "report" if members:
+            member_id = draw.choice(members)
+            alone.beat(member_id, owned=alone.has(member_id))
+        case "tick":
+            alone.tick(draw.choice((1, 300)))
+            alone.compute()
+        case "grow":
+            alone.topics.put("foo", draw.randint(3, 6))
+
+
+def test_the_short_way_decides_as_the_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 25 groups that wander, at each of 40 steps: what a bare heartbeat of each member leads to is the same without
+    the short way, and the short way is taken in more than a tenth of the cases."""
+    short = heartbeats._only_lives
+    taken: list[bool] = []
+
+    def watched(group: Any, request: Any) -> bool:
+        taken.append(short(group, request))
+        return taken[-1]
+
+    for number in range(25):
+        draw = random.Random(number)
+        alone = GroupsAlone(Topics(foo=3, bar=2), GroupSettings(assignment_interval_ms=draw.choice((0, 200))))
+        for _ in range(40):
+            _wander(alone, draw)
+            for member_id in sorted(alone.group.members):
+                request = _heartbeat(alone, member_id, sequence=None)
+                monkeypatch.setattr(heartbeats, "_only_lives", watched)
+                decided = alone.machine.decide(request, alone.context)
+                monkeypatch.setattr(heartbeats, "_only_lives", lambda group, request: False)
+                assert decided == alone.machine.decide(request, alone.context)
+            monkeypatch.setattr(heartbeats, "_only_lives", short)
+
+    assert sum(taken) > len(taken) / 10
+
+
+def _stable() -> GroupsAlone:
+    alone = GroupsAlone(Topics(foo=2))
+    seed(alone, 5, {"m1": {"foo": [0]}, "m2": {"foo": [1]}}, ("foo",))
+    return alone
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"topic_partitions": ()},
+        {"subscribed_topic_names": ("foo",)},
+        {"subscribed_topic_regex": ""},
+        {"server_assignor": "range"},
+        {"rack_id": ""},
+        {"session_timeout_ms": 10_000},
+        {"rebalance_timeout_ms": 10_000},
+        {"member_epoch": 0, "topic_partitions": (), "rebalance_timeout_ms": 1, "subscribed_topic_names": ("foo",)},
+    ],
+    ids=lambda said: next(iter(said)),
+)
+def test_a_heartbeat_that_says_something_goes_the_long_way(said: dict[str, Any]) -> None:
+    """Whatever a member says of itself is looked at, also where it says what is known."""
+    alone = _stable()
+
+    assert heartbeats._only_lives(alone.group, _heartbeat(alone, "m1"))
+    assert not heartbeats._only_lives(alone.group, _heartbeat(alone, "m1", **said))
+
+
+def test_a_member_behind_its_target_goes_the_long_way() -> None:
+    """A bare heartbeat of a member that is to have more than it has is looked at: this may be when it gets it."""
+    alone = _stable()
+    alone.join("m3", "foo")
+    alone.settle("m3")
+
+    assert alone.group.target_epoch > alone.group.current["m1"].member_epoch
+    assert not heartbeats._only_lives(alone.group, _heartbeat(alone, "m1"))
+
+
+def test_a_steady_heartbeat_makes_few_calls() -> None:
+    """Two hundred heartbeats a second are the usual load of a coordinator of a thousand members; calls are counted,
+    no time is measured."""
+    alone = _stable()
+    alone.beat("m1")
+    request, context = _heartbeat(alone, "m1", sequence=1), alone.context
+    calls: list[str] = []
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        decision = alone.machine.decide(request, context)
+        alone.machine.taken(decision.taken, alone.now_ms)
+    finally:
+        sys.setprofile(before)
+
+    assert not decision.batches
+    assert len(calls) <= FEW, calls
