@@ -19,6 +19,7 @@ from strandline.cli.moments import FORMS, read_moment_us, time_text
 if TYPE_CHECKING:
     from strandline.export.destination import Destination
     from strandline.kafka.history.broker_logs import BrokerLog
+    from strandline.kafka.history.checkpoints import Checkpoints
     from strandline.kafka.history.importing import Assumed, Import, Imported
     from strandline.kafka.history.log_files import Copy
     from strandline.kafka.history.window import Window
@@ -82,6 +83,15 @@ def kafka(
             "--log-pattern", metavar="PATTERN", help="The log4j pattern of these logs, or json for an object a line."
         ),
     ] = _KAFKA_PATTERN,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partitions",
+            metavar="n1=DIR",
+            help="A log.dir of node 1 with its checkpoint files and the folders of its partitions, of which only the "
+            "small files are read; repeat it for each node.",
+        ),
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
@@ -99,20 +109,34 @@ def kafka(
     Partitions, leaders, ISRs, registrations and fences, min.insync.replicas: every committed change since the first
     offset that is kept, with its cause where the log shows it. Give the logs of most controllers: what only one of them
     holds, and no snapshot contains, may not be committed, and is left out. The brokers' logs (--logs) add positions,
-    cuts, times of members, clocks, and inferred causes. Then: strandline analytics report -i EXPORT
+    cuts, times of members, clocks, and inferred causes; the checkpoint files of their partitions (--partitions) where
+    epochs began, and whether a log lacks what was committed. Then: strandline analytics report -i EXPORT
     """
+    from strandline.kafka.history.importing import Import, cluster_of
+
     assumed = _assumed(assume or [])
-    folders = _folders(logs or [], "--logs")
+    folders, stores = _folders(logs or [], "--logs"), _folders(partitions or [], "--partitions")
     window = _window(start, end)
     if not inspect and not out:
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
     with _failures_shown(out):
         read = _read_logs(folders, log_pattern)
-        copies, work = _opened(
-            _copies(metadata_log or [], dump_log or []), cluster_id, assumed, trust_tail, read, window
+        copies = _copies(metadata_log or [], dump_log or [])
+        cluster = cluster_of(copies, cluster_id)
+        checkpoints = _read_checkpoints(stores, cluster)
+        work = Import(
+            copies,
+            cluster,
+            assumed=assumed,
+            trust_tail=trust_tail,
+            logs=read,
+            checkpoints=checkpoints,
+            window=window,
+            said=_progress_of_records,
         )
         _tell_sources(copies, work)
         _tell_logs(read)
+        _tell_checkpoints(checkpoints)
         if inspect:
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
@@ -138,29 +162,6 @@ def _copies(directories: Sequence[Path], dumps: Sequence[Path]) -> list[Copy]:
         raise typer.BadParameter("--metadata-log: name the log.dir of a controller, or a text with --dump-log")
     copies = [open_copy(directory) for directory in directories]
     return [*copies, open_dump(list(dumps))] if dumps else copies
-
-
-def _opened(
-    copies: list[Copy],
-    cluster_id: str | None,
-    assumed: Assumed,
-    trust_tail: bool,
-    logs: Sequence[BrokerLog],
-    window: Window,
-) -> tuple[list[Copy], Import]:
-    from strandline.kafka.history.importing import Import, cluster_of
-
-    cluster = cluster_of(copies, cluster_id)
-    work = Import(
-        copies,
-        cluster,
-        assumed=assumed,
-        trust_tail=trust_tail,
-        logs=logs,
-        window=window,
-        said=_progress_of_records,
-    )
-    return copies, work
 
 
 def _window(start: str | None, end: str | None) -> Window:
@@ -211,6 +212,21 @@ def _read_logs(folders: dict[int, Path], pattern: str) -> list[BrokerLog]:
         return [read_logs(node, folder, layout) for node, folder in sorted(folders.items())]
     except Unreadable as error:
         raise CommandFailed(f"--logs: {error}", EXIT_REFUSED) from error
+
+
+def _read_checkpoints(folders: dict[int, Path], cluster: str) -> list[Checkpoints]:
+    from strandline.kafka.history.checkpoints import read_checkpoints
+    from strandline.kafka.history.wire import Unreadable
+
+    try:
+        return [read_checkpoints(node, folder, cluster) for node, folder in sorted(folders.items())]
+    except Unreadable as error:
+        raise CommandFailed(f"--partitions: {error}", EXIT_REFUSED) from error
+
+
+def _tell_checkpoints(several: Sequence[Checkpoints]) -> None:
+    for one in several:
+        typer.echo(f"partitions of node {one.node_id}: {len(one.replicas):,} replicas, {one.entries:,} epochs")
 
 
 def _tell_logs(logs: Sequence[BrokerLog]) -> None:
@@ -317,6 +333,8 @@ def _tell(done: Imported, out: str) -> None:
         typer.echo(
             f"strandline: note: {count} lines ({form}) are of no change that the metadata log holds; left out", err=True
         )
+    for finding in done.findings:
+        typer.echo(f"strandline: note: --partitions: {finding}", err=True)
     if done.dropped_of_transaction:
         lost = done.dropped_of_transaction
         typer.echo(f"strandline: note: {lost} records of transactions without an end are left out", err=True)

@@ -12,14 +12,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.core.state_events import ClockSample, ControllerDecision, IsrChange, NodeSession
+from strandline.core.state_events import ClockSample, ControllerDecision, IsrChange, LeaderChange, NodeSession
 from strandline.core.types import Offset
 from strandline.export.destination import Destination
 from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
-from strandline.export.schema import INFERRED
+from strandline.export.schema import INFERRED, START_OFFSET, START_SOURCE
 from strandline.kafka.history.broker_events import BrokerStory, by_place
 from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.causes import causes_of
+from strandline.kafka.history.checkpoint_checks import CheckpointChecks
+from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
 from strandline.kafka.history.events import Told, events_of, snapshot
 from strandline.kafka.history.facts import Fact, RegistrationRepeated, Unknown
 from strandline.kafka.history.learning import MIN_ISR, Learnt, learn
@@ -70,6 +72,8 @@ class Imported:
     learnt: Learnt | None = None
     log_rows: dict[int, int] = field(default_factory=dict)
     """Events of each broker's logs."""
+    findings: list[str] = field(default_factory=list)
+    """What brokers' checkpoint files contradict, as sentences."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Lines that no decision of the metadata log could be found for, by form."""
 
@@ -114,12 +118,14 @@ class Import:
         assumed: Assumed = Assumed(),
         trust_tail: bool = False,
         logs: Sequence[BrokerLog] = (),
+        checkpoints: Sequence[Checkpoints] = (),
         window: Window = EVERYTHING,
         said: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._copies = copies
         self._assumed = assumed
         self._logs = logs
+        self._checkpoints, self._checks = checkpoints, CheckpointChecks(checkpoints)
         self._window = window
         self._is_open = not window.has_start
         self._clock_samples: dict[int, Told] = {}
@@ -162,6 +168,7 @@ class Import:
         result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
         for log in self._logs:
             self._write_broker(log, learnt, destination)
+        result.findings = list(self._checks.findings(self._state))
         result.metadata_version = self._state.features.get("metadata.version")
         destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", self._source().encode())
         return result
@@ -218,10 +225,25 @@ class Import:
         if isinstance(event, NodeSession) and event.phase == "fence":
             has_timed_out = learnt.has_timed_out(event.subject_node_id, record.timestamp_ms)
             return told._replace(event=event._replace(cause=SESSION_TIMED_OUT)) if has_timed_out else told
+        if isinstance(event, LeaderChange):
+            return self._with_start(told, event, learnt)
         is_subject = isinstance(event, IsrChange) or (isinstance(event, NodeSession) and event.phase == "register")
         if is_subject and (inferred := learnt.inferred.get(record.offset)) is not None:
             return told._replace(ext={**told.ext, INFERRED: inferred})
         return told
+
+    def _with_start(self, told: Told, event: LeaderChange, learnt: Learnt) -> Told:
+        """Where a new epoch begins, if no line of a log says it."""
+        if told.tp is None or event.new_leader is None or event.new_leader_epoch is None:
+            return told
+        name = self._state.topics.get(told.tp.topic_id, "")
+        if (name, told.tp.partition, event.new_leader_epoch) in learnt.started:
+            return told
+        began = self._checks.start_of(told.tp, event.new_leader_epoch, event.new_leader)
+        if began is None:
+            return told
+        source = f"{EPOCHS_FILE} of node {', '.join(map(str, began.nodes))}"
+        return told._replace(ext={**told.ext, START_OFFSET: str(began.start_offset), START_SOURCE: source})
 
     def _write_broker(self, log: BrokerLog, learnt: Learnt, destination: Destination) -> None:
         """The events of one broker's logs, incarnation by incarnation."""
@@ -326,6 +348,10 @@ class Import:
             "last_seqs": {str(epoch): seq for epoch, seq in sorted(result.last_seqs.items())},
             "kafka_versions": [] if result.learnt is None else list(result.learnt.versions),
             "logs": {str(log.node_id): self._of_log(log) for log in self._logs},
+            "checkpoints": {
+                str(one.node_id): {"replicas": len(one.replicas), "epochs": one.entries} for one in self._checkpoints
+            },
+            "findings": result.findings,
             "assumed": {
                 "min.insync.replicas": self._assumed.min_isr,
                 "replica.lag.time.max.ms": self._assumed.lag_time_max_ms,
