@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline.cli.analytics_scrapes import read_scrapes
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.moments import FORMS, read_moment_us, time_text
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from strandline.kafka.history.importing import Assumed, Import, Imported
     from strandline.kafka.history.log_files import Copy
     from strandline.kafka.history.window import Window
+    from strandline.kafka.scrapes.following import Following
+    from strandline.kafka.scrapes.series import Scrapes
 
 app = typer.Typer(help="Make an export of what another system left behind.", no_args_is_help=True)
 
@@ -92,6 +95,24 @@ def kafka(
             "small files are read; repeat it for each node.",
         ),
     ] = None,
+    prometheus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prometheus",
+            metavar="FILE|URL",
+            help="Where the logs ended by a Prometheus that scraped the brokers: its address, which is asked for the "
+            "time of the metadata log, a saved answer of /api/v1/query, or the text of promtool tsdb dump-openmetrics. "
+            "Repeatable.",
+        ),
+    ] = None,
+    prometheus_mapping: Annotated[
+        Path | None,
+        typer.Option(
+            "--prometheus-mapping",
+            metavar="FILE",
+            help="How your exporter names the metric and its labels, and which broker each target is (TOML).",
+        ),
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
@@ -137,14 +158,17 @@ def kafka(
         _tell_sources(copies, work)
         _tell_logs(read)
         _tell_checkpoints(checkpoints)
+        scrapes = read_scrapes(prometheus or [], prometheus_mapping, _span(work, window))
         if inspect:
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
             raise CommandFailed("--metadata-log: nothing of it is proved to be committed, so nothing is written")
         destination = empty_destination(out, "import")
         with _progress(work):
-            done = work.write(destination)
+            following = _following(scrapes, destination, cluster, window)
+            done = work.write(destination, following)
         _tell(done, out)
+        _tell_following(following)
         if not done.rows:
             typer.echo("strandline: note: no event lies in the window; see --inspect for what there is", err=True)
 
@@ -222,6 +246,30 @@ def _read_checkpoints(folders: dict[int, Path], cluster: str) -> list[Checkpoint
         return [read_checkpoints(node, folder, cluster) for node, folder in sorted(folders.items())]
     except Unreadable as error:
         raise CommandFailed(f"--partitions: {error}", EXIT_REFUSED) from error
+
+
+def _span(work: Import, window: Window) -> tuple[int, int]:
+    """From when to when something is imported, ms."""
+    proof = work.result.proof
+    return max(proof.first_ms, window.start_us // 1_000), min(proof.last_ms + 1, window.end_us // 1_000)
+
+
+def _following(scrapes: Scrapes | None, destination: Destination, cluster: str, window: Window) -> Following | None:
+    from strandline.kafka.scrapes.following import Following
+
+    if scrapes is None:
+        return None
+    return Following(scrapes, destination, cluster, (window.start_us, window.end_us))
+
+
+def _tell_following(following: Following | None) -> None:
+    if following is not None and following.misplaced:
+        topic, partition, node = min(following.misplaced)
+        typer.echo(
+            f"strandline: note: --prometheus: {len(following.misplaced)} series are of logs that the metadata log "
+            f"places on other brokers, such as {topic}-{partition} on node {node}; is [nodes] right?",
+            err=True,
+        )
 
 
 def _tell_checkpoints(several: Sequence[Checkpoints]) -> None:

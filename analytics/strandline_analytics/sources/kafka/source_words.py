@@ -33,6 +33,9 @@ def _words(said: Mapping[str, Any]) -> Iterator[str]:
         yield f"logs of nodes {_listed(logs)}"
         for node, log in logs.items():
             yield from _clock(node, log)
+    scrapes = said.get("prometheus")
+    if isinstance(scrapes, dict):
+        yield f"a Prometheus that scraped nodes {_listed(scrapes.get('nodes'))} every {scrapes.get('period_ms')} ms"
     if versions := _listed(said.get("kafka_versions")):
         yield f"Kafka {versions}"
     if (level := said.get("metadata_version_level")) is not None:

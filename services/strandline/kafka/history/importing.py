@@ -23,8 +23,9 @@ from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.checkpoint_checks import CheckpointChecks
 from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
 from strandline.kafka.history.events import Told, events_of, snapshot
-from strandline.kafka.history.facts import Fact, RegistrationRepeated, Unknown
+from strandline.kafka.history.facts import Changed, Created, Fact, RegistrationRepeated, Unknown
 from strandline.kafka.history.learning import MIN_ISR, Learnt, learn
+from strandline.kafka.history.listening import Listener
 from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, snapshot_records
 from strandline.kafka.history.merging import Proof, prove
 from strandline.kafka.history.passage import Passage, Taken
@@ -140,15 +141,19 @@ class Import:
         self._last: MetadataRecord | None = None
         self._snapshots: deque[Snapshot] = deque()
         self._samples: deque[tuple[int, Told]] = deque()
+        self._listener: Listener | None = None
 
-    def write(self, destination: Destination) -> Imported:
+    def write(self, destination: Destination, listener: Listener | None = None) -> Imported:
         """Write the export of everything that is proved.
+
+        Args:
+            listener: another source, which writes events of its own between them.
 
         Raises:
             Unreadable: the log contradicts itself or a snapshot, or is of a cluster that is not read here.
             OSError: the destination fails.
         """
-        result = self.result
+        result, self._listener = self.result, listener
         result.learnt = learnt = learn(self._copies, result.proof, self._logs, self._assumed.lag_time_max_ms)
         if self._assumed.min_isr is None:
             self._state.min_isr_assumed = learnt.settings.get(MIN_ISR)
@@ -166,6 +171,9 @@ class Import:
         result.dropped_of_transaction = passage.dropped
         files.end(at_us=None if self._last is None else self._last.timestamp_ms * 1_000)
         result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
+        if listener is not None and self._last is not None:
+            listener.end(self._last.timestamp_ms, self._state)
+            result.rows, result.files = result.rows + listener.rows, result.files + listener.files
         for log in self._logs:
             self._write_broker(log, learnt, destination)
         result.findings = list(self._checks.findings(self._state))
@@ -276,10 +284,16 @@ class Import:
             files.add_gap(record.timestamp_ms * 1_000, fact.name)
         elif isinstance(fact, RegistrationRepeated):
             self.result.repeated_registrations += 1
+        elif self._listener is not None and isinstance(fact, Created | Changed):
+            after = fact.partition if isinstance(fact, Created) else fact.after
+            if isinstance(fact, Created) or fact.names_leader:
+                self._listener.elected(after, record.timestamp_ms)
 
     def _pulse(self, record: MetadataRecord, files: EventFiles) -> None:
         """What passes with time: an hour begins, or nothing was decided for long."""
         self._last = record
+        if self._listener is not None:
+            self._listener.pass_until(record.timestamp_ms, self._state)
         hour = hour_of(record.timestamp_ms * 1_000)
         if self._hour is not None and hour > self._hour:
             for told in self._states(record.offset - 1):
@@ -332,10 +346,14 @@ class Import:
 
     def _source(self) -> str:
         """What an export says of where it came from."""
-        result, proof = self.result, self.result.proof
-        said = {
+        result, proof, listener = self.result, self.result.proof, self._listener
+        said: dict[str, object] = {
             "source": "kafka",
-            "levels": ["metadata-log", *(["broker-logs"] if self._logs else [])],
+            "levels": [
+                "metadata-log",
+                *(["broker-logs"] if self._logs else []),
+                *([] if listener is None else [listener.name]),
+            ],
             "cluster_id": result.cluster_id,
             "nodes": sorted(copy.node_id for copy in self._copies if copy.node_id is not None),
             "first_offset": proof.first_offset,
@@ -357,6 +375,8 @@ class Import:
                 "replica.lag.time.max.ms": self._assumed.lag_time_max_ms,
             },
         }
+        if listener is not None:
+            said[listener.name] = listener.said()
         return json.dumps(said, indent=2) + "\n"
 
     def _of_log(self, log: BrokerLog) -> dict[str, object]:

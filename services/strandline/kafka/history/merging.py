@@ -31,6 +31,9 @@ class Proof:
     end_offset: int
     proved_end: int
     voters: frozenset[int]
+    first_ms: int
+    """When the first and the last batch were written, since 1970."""
+    last_ms: int
     notes: list[str] = field(default_factory=list)
 
 
@@ -107,9 +110,11 @@ def prove(copies: Sequence[Copy], *, trust_tail: bool) -> Proof:
     voters = frozenset[int]().union(*(copy.voters for copy in copies))
     merge = Merge(copies)
     first: int | None = None
-    end = proved = 0
+    end = proved = first_ms = last_ms = 0
     for batch, holders in merge.batches():
-        first = batch.offset if first is None else first
+        if first is None:
+            first, first_ms = batch.offset, batch.header.base_timestamp_ms
+        last_ms = max(last_ms, batch.header.max_timestamp_ms)
         if batch.header.attributes & CONTROL_BIT:
             voters = _voters(batch) or voters
         end = batch.header.next_offset
@@ -119,7 +124,7 @@ def prove(copies: Sequence[Copy], *, trust_tail: bool) -> Proof:
         raise Unreadable(f"{', '.join(copy.name for copy in copies)}: there is not one whole batch")
     snapshot_end = max((snapshot.end_offset for copy in copies for snapshot in copy.snapshots), default=0)
     proved = end if trust_tail else max(proved, min(snapshot_end, end))
-    return Proof(first, end, proved, voters, merge.notes)
+    return Proof(first, end, proved, voters, first_ms, last_ms, merge.notes)
 
 
 def _voters(batch: FoundBatch) -> frozenset[int]:
