@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from strandline.export.destination import Destination
     from strandline.kafka.history.broker_logs import BrokerLog
     from strandline.kafka.history.checkpoints import Checkpoints
+    from strandline.kafka.history.continuing import Earlier
     from strandline.kafka.history.importing import Assumed, Import, Imported
     from strandline.kafka.history.log_files import Copy
     from strandline.kafka.history.window import Window
@@ -58,7 +59,12 @@ def kafka(
         ),
     ] = None,
     out: Annotated[
-        str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
+        str,
+        typer.Option(
+            "--out",
+            metavar="DIR|URI",
+            help="Where to write the export; nothing may be there yet, but with --append.",
+        ),
     ] = "",
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", help="Where no meta.properties beside a log names the cluster.")
@@ -118,6 +124,13 @@ def kafka(
         typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help=f"Only events before: {FORMS}.")] = None,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append",
+            help="Go on with the export of an earlier import of this cluster's metadata log, where that ended.",
+        ),
+    ] = False,
     trust_tail: Annotated[
         bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
     ] = False,
@@ -140,11 +153,16 @@ def kafka(
     window = _window(start, end)
     if not inspect and not out:
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
+    if append and (inspect or logs or prometheus or start or end):
+        raise typer.BadParameter(
+            "--append goes on with the metadata log alone, without --inspect, --logs, --prometheus, --from and --to"
+        )
     with _failures_shown(out):
         read = _read_logs(folders, log_pattern)
         copies = _copies(metadata_log or [], dump_log or [])
         cluster = cluster_of(copies, cluster_id)
         checkpoints = _read_checkpoints(stores, cluster)
+        earlier = _earlier(out, cluster, assumed) if append else None
         work = Import(
             copies,
             cluster,
@@ -153,6 +171,7 @@ def kafka(
             logs=read,
             checkpoints=checkpoints,
             window=window,
+            earlier=earlier,
             said=_progress_of_records,
         )
         _tell_sources(copies, work)
@@ -163,7 +182,10 @@ def kafka(
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
             raise CommandFailed("--metadata-log: nothing of it is proved to be committed, so nothing is written")
-        destination = empty_destination(out, "import")
+        if earlier is not None and work.result.proof.proved_end <= earlier.end_offset:
+            typer.echo(f"the export ends at offset {earlier.end_offset}, and nothing behind it is proved; unchanged")
+            return
+        destination = destination_of(out) if append else empty_destination(out, "import")
         with _progress(work):
             following = _following(scrapes, destination, cluster, window)
             done = work.write(destination, following)
@@ -304,18 +326,37 @@ def _assumed(pairs: list[str]) -> Assumed:
     return Assumed(min_isr=found.get(_MIN_ISR), lag_time_max_ms=found.get(_LAG_TIME))
 
 
+def _earlier(out: str, cluster: str, assumed: Assumed) -> Earlier:
+    from strandline.kafka.history.continuing import earlier_import
+    from strandline.kafka.history.wire import Unreadable
+
+    try:
+        return earlier_import(destination_of(out), cluster, assumed.said())
+    except Unreadable as error:
+        raise CommandFailed(f"--append: {out}: {error}", EXIT_REFUSED) from error
+
+
+def destination_of(out: str) -> Destination:
+    """The place of an export.
+
+    Raises:
+        CommandFailed: it cannot be opened.
+    """
+    from strandline.export.destination import open_destination
+
+    try:
+        return open_destination(out)
+    except ValueError as error:
+        raise CommandFailed(f"--out: {error}", EXIT_UNREACHABLE) from error
+
+
 def empty_destination(out: str, run: str) -> Destination:
     """The place of an export, where nothing is yet; ``run`` names what one export comes from.
 
     Raises:
         CommandFailed: it cannot be opened, or something is there.
     """
-    from strandline.export.destination import open_destination
-
-    try:
-        destination = open_destination(out)
-    except ValueError as error:
-        raise CommandFailed(f"--out: {error}", EXIT_UNREACHABLE) from error
+    destination = destination_of(out)
     if next(destination.names(""), None) is not None:
         raise CommandFailed(f"--out: {out} is not empty, and one {run} is one export; name another", EXIT_REFUSED)
     return destination

@@ -22,6 +22,7 @@ from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.checkpoint_checks import CheckpointChecks
 from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
+from strandline.kafka.history.continuing import METADATA_LOG, Earlier
 from strandline.kafka.history.events import Told, events_of, snapshot
 from strandline.kafka.history.facts import Changed, Created, Fact, RegistrationRepeated, Unknown
 from strandline.kafka.history.learning import MIN_ISR, Learnt, learn
@@ -51,6 +52,10 @@ class Assumed:
     min_isr: int | None = None
     lag_time_max_ms: int | None = None
 
+    def said(self) -> dict[str, int | None]:
+        """As an export says it."""
+        return {"min.insync.replicas": self.min_isr, "replica.lag.time.max.ms": self.lag_time_max_ms}
+
 
 @dataclass(slots=True)
 class Imported:
@@ -70,6 +75,8 @@ class Imported:
     rows: int = 0
     files: int = 0
     last_seqs: dict[int, int] = field(default_factory=dict)
+    end_crc: int = 0
+    """Of the last batch, by which a later import knows its place again."""
     learnt: Learnt | None = None
     log_rows: dict[int, int] = field(default_factory=dict)
     """Events of each broker's logs."""
@@ -121,10 +128,12 @@ class Import:
         logs: Sequence[BrokerLog] = (),
         checkpoints: Sequence[Checkpoints] = (),
         window: Window = EVERYTHING,
+        earlier: Earlier | None = None,
         said: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._copies = copies
         self._assumed = assumed
+        self._earlier = earlier
         self._logs = logs
         self._checkpoints, self._checks = checkpoints, CheckpointChecks(checkpoints)
         self._window = window
@@ -158,16 +167,21 @@ class Import:
         if self._assumed.min_isr is None:
             self._state.min_isr_assumed = learnt.settings.get(MIN_ISR)
         self._samples = deque(learnt.samples)
-        files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window)
+        seqs = None if self._earlier is None else self._earlier.last_seqs
+        files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window, last_seqs=seqs)
         passage = Passage(self._copies, result.proof)
         self._state.is_whole = passage.is_whole
         self._snapshots = deque(passage.checks())
         began = passage.start is None
-        for taken in passage.batches():
+        for number, taken in enumerate(passage.batches()):
+            if self._earlier is not None:
+                self._earlier.check(taken.batch, is_first=number == 0)
+                files.is_silent = taken.batch.offset < self._earlier.end_offset
             if not began and passage.start is not None:
                 began = True
                 self._from_snapshot(passage.start, files, taken.batch)
             self._take(taken, files)
+            result.end_crc = taken.batch.header.crc
         result.dropped_of_transaction = passage.dropped
         files.end(at_us=None if self._last is None else self._last.timestamp_ms * 1_000)
         result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
@@ -191,8 +205,9 @@ class Import:
             files.add(at_us, told)
 
     def _take(self, taken: Taken, files: EventFiles) -> None:
-        for record in taken.read:
-            self._count(record)
+        if not files.is_silent:
+            for record in taken.read:
+                self._count(record)
         self._perform(taken.batch, taken.ready, files)
         self._check(taken.batch.header.next_offset)
 
@@ -280,7 +295,7 @@ class Import:
 
     def _report(self, fact: Fact, record: MetadataRecord, files: EventFiles) -> None:
         if isinstance(fact, Unknown):
-            self.result.unknown[fact.name] += 1
+            self.result.unknown[fact.name] += not files.is_silent
             files.add_gap(record.timestamp_ms * 1_000, fact.name)
         elif isinstance(fact, RegistrationRepeated):
             self.result.repeated_registrations += 1
@@ -346,21 +361,25 @@ class Import:
 
     def _source(self) -> str:
         """What an export says of where it came from."""
-        result, proof, listener = self.result, self.result.proof, self._listener
+        result, proof, listener, earlier = self.result, self.result.proof, self._listener, self._earlier
+        nodes = {copy.node_id for copy in self._copies if copy.node_id is not None}
+        unknown = +(result.unknown + (Counter() if earlier is None else earlier.unknown))
         said: dict[str, object] = {
             "source": "kafka",
             "levels": [
-                "metadata-log",
+                METADATA_LOG,
                 *(["broker-logs"] if self._logs else []),
                 *([] if listener is None else [listener.name]),
             ],
             "cluster_id": result.cluster_id,
-            "nodes": sorted(copy.node_id for copy in self._copies if copy.node_id is not None),
-            "first_offset": proof.first_offset,
+            "nodes": sorted(nodes if earlier is None else nodes | earlier.nodes),
+            "first_offset": proof.first_offset if earlier is None else earlier.first_offset,
             "end_offset": Offset(proof.proved_end),
-            "records": result.records,
+            "end_crc": result.end_crc,
+            "records": result.records + (0 if earlier is None else earlier.records),
+            "imports": 1 if earlier is None else earlier.imports + 1,
             "window_us": [self._window.start_us, self._window.end_us] if self._window != EVERYTHING else None,
-            "unknown_records": dict(sorted(result.unknown.items())),
+            "unknown_records": dict(sorted(unknown.items())),
             "is_whole": self._state.is_whole,
             "metadata_version_level": result.metadata_version,
             "last_seqs": {str(epoch): seq for epoch, seq in sorted(result.last_seqs.items())},
@@ -370,10 +389,7 @@ class Import:
                 str(one.node_id): {"replicas": len(one.replicas), "epochs": one.entries} for one in self._checkpoints
             },
             "findings": result.findings,
-            "assumed": {
-                "min.insync.replicas": self._assumed.min_isr,
-                "replica.lag.time.max.ms": self._assumed.lag_time_max_ms,
-            },
+            "assumed": self._assumed.said(),
         }
         if listener is not None:
             said[listener.name] = listener.said()
