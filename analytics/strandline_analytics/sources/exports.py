@@ -35,6 +35,9 @@ from strandline_analytics.sources.kafka.source_words import source_words
 TRANSITIONS_BEFORE_H = 24
 """Hours of transitions read before the window; what began earlier is reported as begun at the first snapshot."""
 
+_MOST_CONTROLLER_EPOCH = (1 << 31) - 1
+"""The incarnation of a metadata log's events is a controller epoch of Kafka; a collector's is a time of day in ms."""
+
 _CORRUPT = "_corrupt_record"
 
 _TELLING = ("seq", "cluster_id", "event_type")
@@ -165,17 +168,16 @@ def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
 
 
 def _once(rows: DataFrame, kafka: Levels) -> DataFrame:
-    """Without states of partitions that a collector saw, where the metadata log has every change of them.
+    """Without what a collector says of the cluster's state, where the metadata log has every change of it.
 
     A collector's have no partition epoch, so they have no place in the order of the log's.
     """
     both = [cluster for cluster, levels in kafka.items() if {Level.METADATA_LOG, Level.COLLECTOR} <= levels]
     if not both:
         return rows
-    is_seen = (
-        F.col("partition").isNotNull() & F.col("partition_epoch").isNull() & (F.col("node_id") == CONTROLLER_NODE_ID)
-    )
-    return rows.where(~(F.col("cluster_id").isin(*both) & is_seen))
+    # Its own words are no controller's: that it is alive does not say that nothing was decided.
+    is_collectors = (F.col("node_id") == CONTROLLER_NODE_ID) & (F.col("incarnation") > _MOST_CONTROLLER_EPOCH)
+    return rows.where(~(F.col("cluster_id").isin(*both) & is_collectors))
 
 
 def _best(rows: DataFrame, kafka: Levels) -> DataFrame:

@@ -22,6 +22,7 @@ _MODULES = {
     18: ("metadata", "ApiVersions"),
     32: ("admin", "DescribeConfigs"),
     36: ("sasl", "SaslAuthenticate"),
+    55: ("admin", "DescribeQuorum"),
     75: ("admin", "DescribeTopicPartitions"),
 }
 ORDERS = "11111111-2222-3333-4444-555555555555"
@@ -64,9 +65,11 @@ class FakeCluster:
     not_listed: set[int] = field(default_factory=set)
     """Brokers that the cluster does not show any more."""
     offered: dict[int, tuple[int, int]] = field(
-        default_factory=lambda: {2: (1, 11), 3: (0, 13), 18: (0, 4), 32: (1, 4), 75: (0, 0)}
+        default_factory=lambda: {2: (1, 11), 3: (0, 13), 18: (0, 4), 32: (1, 4), 55: (0, 2), 75: (0, 0)}
     )
     min_isr: dict[str, str] = field(default_factory=lambda: {"orders": "2"})
+    quorum_hw: int | None = None
+    """Of the metadata log; None: the user may not see it."""
     asked: list[tuple[int, str, Any]] = field(default_factory=list)
     at_once: Counter[int] = field(default_factory=Counter)
     most_at_once: int = 0
@@ -86,6 +89,7 @@ class FakeCluster:
             "ListOffsets": self._list_offsets,
             "DescribeConfigs": self._describe_configs,
             "DescribeTopicPartitions": self._describe_topic_partitions,
+            "DescribeQuorum": self._describe_quorum,
         }
 
     async def serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,6 +246,16 @@ class FakeCluster:
             for asked in request.topics
         ]
         return answer(throttle_time_ms=0, topics=topics, next_cursor=None)
+
+    def _describe_quorum(self, node: int, request: Any, answer: Any) -> Any:
+        if self.quorum_hw is None:
+            return answer(error_code=31, topics=[])
+        (asked,) = request.topics
+        part = answer.TopicData.PartitionData(
+            partition_index=0, error_code=0, leader_id=1, leader_epoch=1, high_watermark=self.quorum_hw,
+            current_voters=[], observers=[],
+        )  # fmt: skip
+        return answer(error_code=0, topics=[answer.TopicData(topic_name=asked.topic_name, partitions=[part])])
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ class Earlier:
     """The last number of each reign."""
     unknown: Counter[str] = field(default_factory=Counter)
     nodes: frozenset[int] = frozenset()
-    assumed: dict[str, Any] = field(default_factory=dict)
 
     def check(self, batch: FoundBatch, *, is_first: bool) -> None:
         """Compare a batch of the later log.
@@ -92,7 +91,6 @@ def earlier_import(destination: Destination, cluster_id: str, assumed: dict[str,
             last_seqs={int(epoch): int(seq) for epoch, seq in said["last_seqs"].items()},
             unknown=Counter({str(name): int(count) for name, count in said["unknown_records"].items()}),
             nodes=frozenset(map(int, said["nodes"])),
-            assumed=assumed,
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreadable(f"{folder}/{KAFKA_SOURCE} cannot be read, so nothing says where the export ends") from error

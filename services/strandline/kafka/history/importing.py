@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strandline.core.state_events import ClockSample, ControllerDecision, IsrChange, LeaderChange, NodeSession
-from strandline.core.types import Offset
 from strandline.export.destination import Destination
 from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
 from strandline.export.schema import INFERRED, START_OFFSET, START_SOURCE
@@ -129,6 +128,7 @@ class Import:
         checkpoints: Sequence[Checkpoints] = (),
         window: Window = EVERYTHING,
         earlier: Earlier | None = None,
+        committed_below: int = 0,
         said: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._copies = copies
@@ -140,7 +140,7 @@ class Import:
         self._is_open = not window.has_start
         self._clock_samples: dict[int, Told] = {}
         self._said = said
-        self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail))
+        self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail, committed_below=committed_below))
         self._state = ClusterState(min_isr_assumed=assumed.min_isr)
         self._replay = Replay(self._state)
         self._silences = Silences()
@@ -153,13 +153,25 @@ class Import:
         self._listener: Listener | None = None
 
     def write(self, destination: Destination, listener: Listener | None = None) -> Imported:
-        """Write the export of everything that is proved.
+        """Write the export of everything that is proved, and where it came from.
 
         Args:
             listener: another source, which writes events of its own between them.
 
         Raises:
             Unreadable: the log contradicts itself or a snapshot, or is of a cluster that is not read here.
+            OSError: the destination fails.
+        """
+        result = self.write_events(destination, listener)
+        said = json.dumps(self.source(), indent=2) + "\n"
+        destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", said.encode())
+        return result
+
+    def write_events(self, destination: Destination, listener: Listener | None = None) -> Imported:
+        """Write the events alone.
+
+        Raises:
+            Unreadable: as `write`.
             OSError: the destination fails.
         """
         result, self._listener = self.result, listener
@@ -192,7 +204,6 @@ class Import:
             self._write_broker(log, learnt, destination)
         result.findings = list(self._checks.findings(self._state))
         result.metadata_version = self._state.features.get("metadata.version")
-        destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", self._source().encode())
         return result
 
     def _from_snapshot(self, start: Snapshot, files: EventFiles, first: FoundBatch) -> None:
@@ -359,11 +370,24 @@ class Import:
                 raise Unreadable(f"{found.path}: the log up to offset {next_offset} does not amount to it: {shown}")
             self.result.snapshots_equal += 1
 
-    def _source(self) -> str:
+    def as_earlier(self) -> Earlier:
+        """What a later import goes on from, once this one is written."""
+        result, proof, before = self.result, self.result.proof, self._earlier
+        return Earlier(
+            first_offset=proof.first_offset if before is None else before.first_offset,
+            end_offset=proof.proved_end,
+            end_crc=result.end_crc,
+            records=result.records + (0 if before is None else before.records),
+            imports=1 if before is None else before.imports + 1,
+            last_seqs=dict(result.last_seqs),
+            unknown=+(result.unknown + (Counter() if before is None else before.unknown)),
+            nodes=frozenset(copy.node_id for copy in self._copies if copy.node_id is not None)
+            | (frozenset() if before is None else before.nodes),
+        )
+
+    def source(self) -> dict[str, object]:
         """What an export says of where it came from."""
-        result, proof, listener, earlier = self.result, self.result.proof, self._listener, self._earlier
-        nodes = {copy.node_id for copy in self._copies if copy.node_id is not None}
-        unknown = +(result.unknown + (Counter() if earlier is None else earlier.unknown))
+        result, listener, now = self.result, self._listener, self.as_earlier()
         said: dict[str, object] = {
             "source": "kafka",
             "levels": [
@@ -372,17 +396,17 @@ class Import:
                 *([] if listener is None else [listener.name]),
             ],
             "cluster_id": result.cluster_id,
-            "nodes": sorted(nodes if earlier is None else nodes | earlier.nodes),
-            "first_offset": proof.first_offset if earlier is None else earlier.first_offset,
-            "end_offset": Offset(proof.proved_end),
-            "end_crc": result.end_crc,
-            "records": result.records + (0 if earlier is None else earlier.records),
-            "imports": 1 if earlier is None else earlier.imports + 1,
+            "nodes": sorted(now.nodes),
+            "first_offset": now.first_offset,
+            "end_offset": now.end_offset,
+            "end_crc": now.end_crc,
+            "records": now.records,
+            "imports": now.imports,
             "window_us": [self._window.start_us, self._window.end_us] if self._window != EVERYTHING else None,
-            "unknown_records": dict(sorted(unknown.items())),
+            "unknown_records": dict(sorted(now.unknown.items())),
             "is_whole": self._state.is_whole,
             "metadata_version_level": result.metadata_version,
-            "last_seqs": {str(epoch): seq for epoch, seq in sorted(result.last_seqs.items())},
+            "last_seqs": {str(epoch): seq for epoch, seq in sorted(now.last_seqs.items())},
             "kafka_versions": [] if result.learnt is None else list(result.learnt.versions),
             "logs": {str(log.node_id): self._of_log(log) for log in self._logs},
             "checkpoints": {
@@ -393,7 +417,7 @@ class Import:
         }
         if listener is not None:
             said[listener.name] = listener.said()
-        return json.dumps(said, indent=2) + "\n"
+        return said
 
     def _of_log(self, log: BrokerLog) -> dict[str, object]:
         """What an export says of one broker's logs: how far they reach, and what its clock was measured by."""
