@@ -24,7 +24,7 @@ from strandline.kafka.collector.security import Security
 from strandline.kafka.history.wire import Unreadable
 
 Fake = Any
-"""`conftest.FakeCluster`; tests import nothing of each other."""
+"""`fake_kafka.FakeCluster`."""
 PLAIN = Security()
 THREE_VOTERS = (voters(0, 1, 2, 3), *HEAD[1:])
 
