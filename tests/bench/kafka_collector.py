@@ -107,9 +107,11 @@ def text_of(partitions: int, found: dict[str, float]) -> str:
     looks, brokers = found["looks"], len(NODES)
     return (
         f"At {partitions:,} partitions in three replicas on {brokers} brokers a look comes every "
-        f"{found['period_ms']:,} ms. It asks a broker {found['questions'] / looks / brokers:.1f} questions, "
+        f"{found['period_ms']:,} ms.\n"
+        f"It asks a broker {found['questions'] / looks / brokers:.1f} questions, "
         f"{found['asked'] / looks / brokers / 1024:,.0f} KiB, and is answered "
-        f"{found['answered'] / looks / brokers / 1024:,.0f} KiB. The collector itself uses "
+        f"{found['answered'] / looks / brokers / 1024:,.0f} KiB.\n"
+        f"The collector itself uses "
         f"{found['cpu_s'] / looks:.2f} s of processor time a look, start and end included "
         f"({found['cpu_s'] / FOR_S:.0%} of a core), {found['mib']:.0f} MiB at most, and writes "
         f"{found['bytes'] / looks / 1024:,.0f} KiB a look; commit {measured_commit()}, against fake brokers, "
