@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-kafka-history bench-analytics bench-analytics-cold images metrics-page grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-sim bench-export bench-kafka-history bench-kafka-collector bench-analytics bench-analytics-cold images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -117,6 +117,9 @@ bench-sim: .venv/.installed ## measure the simulator: events per second of one c
 bench-kafka-history: .venv/.installed ## measure the import of a Kafka cluster's metadata log of a million records [FLAGS="--records 100000"]
 	@$(BIN)/python tests/bench/kafka_history.py $(FLAGS)
 
+bench-kafka-collector: .venv/.installed ## measure what looking at 10,000 partitions of a Kafka cluster costs; writes into docs/KAFKA.md [FLAGS="--partitions 1000"]
+	@$(BIN)/python tests/bench/kafka_collector.py $(FLAGS)
+
 bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))
 
@@ -125,6 +128,9 @@ bench-analytics-cold: .venv/.installed ## measure questions over an export of mi
 
 images: .venv/.installed ## build the container images [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]; deploy/README.md says more
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)
+
+report-picture: .venv/.installed ## play the demo and photograph its report for README.md; minutes, needs Chromium and Java [DEMO=directory of an earlier one]
+	@$(BIN)/python tests/analytics/report/report_picture.py $(if $(DEMO),--demo $(DEMO))
 
 grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
 	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py

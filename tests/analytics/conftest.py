@@ -25,6 +25,9 @@ from strandline_analytics.stats.definition import result
 if (_HERE := str(Path(__file__).parent)) not in sys.path:
     # Makes the builders of this folder importable for its tests.
     sys.path.append(_HERE)
+if (_KAFKA := str(Path(__file__).parents[1] / "kafka")) not in sys.path:
+    # Likewise those of Kafka's metadata logs.
+    sys.path.append(_KAFKA)
 
 from generated_histories import GENERATED, generated, rows_of
 from worked_histories import HISTORIES, history_rows

@@ -20,7 +20,7 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.sources.kafka import collected
 from strandline_analytics.sources.kafka.availability import EVERYTHING, bounded, unavailable, why_unavailable
-from strandline_analytics.sources.kafka.levels import Level
+from strandline_analytics.sources.kafka.levels import LOOKING, Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
@@ -121,9 +121,9 @@ def test_what_is_not_seen_is_null_and_never_0(silver: Silver, stat: str) -> None
 
 def said(stat: str, levels: frozenset[Level], source: dict[str, Any]) -> list[str]:
     figures = [value.name for value in ALL[stat].values]
-    collectors = {"kafka": source} if Level.COLLECTOR in levels else {}
+    looked = {"kafka": {level: source for level in LOOKING if level in levels}}
     asked, clusters = [(stat, figures)], {"kafka": levels}
-    return [*unavailable(asked, clusters), *bounded(asked, clusters, collectors)]
+    return [*unavailable(asked, clusters), *bounded(asked, clusters, looked)]
 
 
 def test_both_bounds_are_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from strandline_analytics.explain.chain import explain
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.inferred import inferences, with_inferences
+from strandline_analytics.timeline.sentences import sentence
 
 PAUSED = {
     "rule": "node_paused",
@@ -78,3 +80,17 @@ def test_what_cannot_be_read_is_not_shown(ext: str) -> None:
 def test_nothing_inferred_changes_nothing() -> None:
     """An event of our own has its sentence alone."""
     assert with_inferences(change()) == "ISR {1,2} -> {2}, node 1 removed"
+
+
+@pytest.mark.parametrize(
+    ("ext", "said"),
+    [
+        ({"start_offset": "1869"}, "node 2 leads after node 1, epoch 3 from offset 1,869 on, isr election"),
+        ({"start_offset": "²"}, "node 2 leads after node 1, epoch 3, isr election"),
+        ({}, "node 2 leads after node 1, epoch 3, isr election"),
+    ],
+)
+def test_an_election_says_where_its_epoch_begins_if_a_file_says_it(ext: dict[str, str], said: str) -> None:
+    """The offset of a checkpoint file is in the sentence; what is no number is left out."""
+    fields = {"old_leader": 1, "new_leader": 2, "new_leader_epoch": 3, "election_type": "isr"}
+    assert sentence(replace(change(), event_type="LEADER_CHANGE", fields=fields, ext=ext)) == said

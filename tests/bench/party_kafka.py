@@ -7,7 +7,6 @@ client is one process for the whole run. Without Java, javac, Maven or the packa
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,14 @@ from machine_time import Spent, Watch
 from parties import PartyAbsent
 from plan import Pace, Shape
 
+if (_LIVE := str(Path(__file__).parents[1] / "kafka" / "live")) not in sys.path:
+    # Where the tests of a real Kafka have its jars.
+    sys.path.append(_LIVE)
+
+from kafka_jars import JARS as LIBRARIES
+from kafka_jars import KafkaAbsent, jars, run
+
 HERE = Path(__file__).parent
-LIBRARIES = Path.home() / ".cache" / "strandline" / "kafka-4.3.1"
 CLUSTER_ID = "MDAwMDAwMDAwMDAwMDAwMA"
 NODES = (1, 2, 3)
 FETCH_S, START_S, ANSWER_S = 600, 120, 120
@@ -36,26 +41,13 @@ def libraries() -> Path:
     Raises:
         PartyAbsent: a tool is missing, or Maven does not get the packages.
     """
-    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
-    if missing:
-        raise PartyAbsent(f"{', '.join(missing)} not installed; on Debian: apt-get install default-jdk-headless maven")
-    if not (LIBRARIES / "complete").exists():
-        LIBRARIES.mkdir(parents=True, exist_ok=True)
-        copy = ["mvn", "-B", "-q", "-f", str(HERE / "kafka" / "pom.xml"), "dependency:copy-dependencies"]
-        _run([*copy, "-DincludeScope=runtime", f"-DoutputDirectory={LIBRARIES}"], FETCH_S)
-        (LIBRARIES / "complete").touch()
-    source = HERE / "kafka" / "ClosedLoop.java"
-    _run(["javac", "-d", str(LIBRARIES / "classes"), "-cp", f"{LIBRARIES}/*", str(source)], START_S)
-    return LIBRARIES
-
-
-def _run(command: list[str], limit_s: float) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    except subprocess.TimeoutExpired:
-        raise PartyAbsent(f"{command[0]} did not end within {limit_s:g} s") from None
-    if done.returncode:
-        raise PartyAbsent(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-500:]}")
+        jars(FETCH_S, ("java", "javac", "mvn"))
+        source = HERE / "kafka" / "ClosedLoop.java"
+        run(["javac", "-d", str(LIBRARIES / "classes"), "-cp", f"{LIBRARIES}/*", str(source)], START_S)
+    except KafkaAbsent as absent:
+        raise PartyAbsent(str(absent)) from absent
+    return LIBRARIES
 
 
 def _properties(node: int, home: Path, ports: Mapping[int, int], quorum: Mapping[int, int]) -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import lzma
 import shutil
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+if (_HERE := str(Path(__file__).parent)) not in sys.path:
+    # Makes the builders of this folder importable for its tests.
+    sys.path.append(_HERE)
 
 RUN_A = Path(__file__).parent / "run_a"
 SEGMENT = "00000000000000000000.log"

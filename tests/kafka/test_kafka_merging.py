@@ -7,11 +7,30 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from metadata_log_bytes import (
+    FENCED,
+    HEAD,
+    NO_OP,
+    START_MS,
+    TOPIC,
+    batch,
+    broker,
+    change,
+    feature,
+    framed,
+    ids,
+    node,
+    partition,
+    registration,
+    setting,
+    text,
+    topic,
+    voters,
+)
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
@@ -19,100 +38,6 @@ from strandline.export.verify import verify
 from strandline.kafka.history.importing import Assumed, Import, Imported, cluster_of
 from strandline.kafka.history.log_files import open_copy
 from strandline.kafka.history.wire import Unreadable
-from strandline.records.batch import CONTROL_BIT, stamp
-from strandline.records.codec import NewRecord, encode_batch
-
-TOPIC = UUID("00000000-0000-4000-8000-000000000001").bytes
-START_MS = 1_795_387_745_000
-
-
-def uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*out, value))
-
-
-def text(value: str) -> bytes:
-    return uvarint(len(value) + 1) + value.encode()
-
-
-def ids(*values: int) -> bytes:
-    return uvarint(len(values) + 1) + b"".join(struct.pack(">i", value) for value in values)
-
-
-def tagged(**by_tag: bytes) -> bytes:
-    found = {int(name.removeprefix("t")): value for name, value in by_tag.items()}
-    parts = (uvarint(tag) + uvarint(len(value)) + value for tag, value in sorted(found.items()))
-    return uvarint(len(found)) + b"".join(parts)
-
-
-def framed(number: int, version: int, body: bytes) -> bytes:
-    return uvarint(1) + uvarint(number) + uvarint(version) + body
-
-
-def feature(level: int = 30) -> bytes:
-    return framed(12, 0, text("metadata.version") + struct.pack(">h", level) + b"\0")
-
-
-def broker(node: int, *, is_migrating: bool = False) -> bytes:
-    body = struct.pack(">i?", node, is_migrating) + bytes(16) + struct.pack(">q", 1) + ids() + ids() + b"\0\0\0\0"
-    return framed(0, 2, body)
-
-
-def topic(name: str = "t") -> bytes:
-    return framed(2, 0, text(name) + TOPIC + b"\0")
-
-
-def partition(*isr: int, leader: int = 1, epoch: int = 0) -> bytes:
-    epochs = struct.pack(">iii", leader, 0, epoch)
-    return framed(3, 0, struct.pack(">i", 0) + TOPIC + ids(1, 2, 3) + ids(*isr) + ids() + ids() + epochs + b"\0")
-
-
-def change(**fields: bytes) -> bytes:
-    """``t0`` ISR, ``t1`` leader, ``t2`` replicas, ``t4`` adding, ``t5`` recovery state."""
-    return framed(5, 0, struct.pack(">i", 0) + TOPIC + tagged(**fields))
-
-
-def registration(node: int, **fields: bytes) -> bytes:
-    return framed(17, 1, struct.pack(">iq", node, 1) + tagged(**fields))
-
-
-def setting(value: str) -> bytes:
-    return framed(4, 0, b"\x02" + text("t") + text("min.insync.replicas") + text(value) + b"\0")
-
-
-NO_OP = framed(20, 0, b"\0")
-FENCED = struct.pack(">b", 1)
-
-
-def batch(offset: int, *values: bytes, epoch: int = 1, at_ms: int | None = None) -> bytes:
-    when = START_MS + 100 * offset if at_ms is None else at_ms
-    content = bytearray(encode_batch([NewRecord(None, value, when) for value in values]))
-    stamp(content, offset, epoch)
-    return bytes(content)
-
-
-def voters(offset: int, *nodes: int, epoch: int = 1) -> bytes:
-    """A LeaderChange control batch that names the voters."""
-    import crc32c
-
-    said = uvarint(len(nodes) + 1) + b"".join(struct.pack(">i", node) + b"\0" for node in nodes)
-    value = struct.pack(">hi", 0, nodes[0]) + said + said + b"\0"
-    content = bytearray(encode_batch([NewRecord(struct.pack(">hh", 0, 2), value, START_MS + 100 * offset)]))
-    struct.pack_into(">h", content, 21, CONTROL_BIT)
-    struct.pack_into(">I", content, 17, crc32c.crc32c(content[21:]))
-    stamp(content, offset, epoch)
-    return bytes(content)
-
-
-def node(root: Path, node_id: int, *batches: bytes, first: int = 0) -> Path:
-    folder = root / f"node{node_id}" / "__cluster_metadata-0"
-    folder.mkdir(parents=True)
-    (folder / f"{first:020}.log").write_bytes(b"".join(batches))
-    (folder.parent / "meta.properties").write_text(f"node.id={node_id}\ncluster.id=c\n")
-    return folder.parent
 
 
 def imported(roots: Iterable[Path], out: Path, **options: Any) -> tuple[Imported, list[dict[str, Any]]]:
@@ -125,10 +50,6 @@ def imported(roots: Iterable[Path], out: Path, **options: Any) -> tuple[Imported
         if row["event_type"] != "EXPORT_HEARTBEAT"
     ]
     return done, sorted(rows, key=lambda row: (row["incarnation"], row["seq"]))
-
-
-HEAD = (voters(0, 1), batch(1, feature()), batch(2, topic(), setting("2"), partition(1, 2, 3)))
-"""A quorum of one voter, and a partition at offset 4; the next offset is 5."""
 
 
 def test_a_single_voter_proves_its_whole_log(tmp_path: Path) -> None:
@@ -144,6 +65,13 @@ def test_one_copy_of_three_voters_proves_nothing(tmp_path: Path) -> None:
     trusted, all_rows = imported([root], tmp_path / "trusted", trust_tail=True)
     assert (done.proof.proved_end, rows) == (0, [])
     assert (trusted.proof.proved_end, len(all_rows)) == (5, 4)
+
+
+def test_what_the_quorum_calls_committed_is_proved(tmp_path: Path) -> None:
+    """The quorum's high watermark proves one copy up to the last whole batch below it."""
+    root = node(tmp_path, 1, voters(0, 1, 2, 3), *HEAD[1:], batch(5, NO_OP, NO_OP))
+    ends = [imported([root], tmp_path / f"out{hw}", committed_below=hw)[0].proof.proved_end for hw in (1, 5, 6, 7, 100)]
+    assert ends == [1, 5, 5, 7, 7]
 
 
 def test_an_observer_proves_nothing(tmp_path: Path) -> None:

@@ -108,7 +108,8 @@ def picture(title: str, of_partition: Sequence[Event], of_nodes: Sequence[Event]
         hw=hw,
         others_leo=others,
         zombies=zombies,
-        unknown=tuple(_gaps(hw, max(t0, began), t1)),
+        # Whoever reports a HW reports a LEO with it, and Prometheus has only that.
+        unknown=tuple(_gaps(leo, max(t0, began), t1)),
         markers=tuple(_markers(of_partition, of_nodes, replicas, t0, t1)),
     )
 
@@ -250,7 +251,8 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
             hw.append(seen(event.get("hw")))
         elif event.get("replica_id") == event.node_id:
             leo.append(seen(event.get("leader_leo")))
-            hw.append(seen(event.get("hw")))
+            if event.get("hw") is not None:
+                hw.append(seen(event.get("hw")))
         elif event.get("leo") is not None:
             others.setdefault(event.get("replica_id"), []).append(seen(event.get("leo")))
     found = {replica: _steps(points, t0, t1) for replica, points in others.items()}

@@ -13,6 +13,8 @@ Invariant: a sample at or after the end of its term is a zombie's. It is counted
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -31,7 +33,9 @@ _REIGN = (PLACE, "leader_epoch", "node_id", "incarnation")
 """A leader: one life of one process in one epoch."""
 
 
-def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, measured: Clocks) -> DataFrame:
+def looks(
+    samples: DataFrame, terms: DataFrame, starts: DataFrame, measured: Clocks, observed: Collection[str] = ()
+) -> DataFrame:
     """REPLICA_SAMPLE rows as intervals [t0, t1), one per replica and look, zombies among them with ``is_zombie``.
 
     ``PLACE`` numbers the partition (`silver.places`).
@@ -43,6 +47,7 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, measured: Clo
     Args:
         starts: when leaders took up their epochs (`clocks.epoch_starts`).
         measured: what the emitters' clocks are corrected by.
+        observed: clusters whose leaders are looked at by another system, which has a clock of its own.
     """
     series = Window.partitionBy(PLACE, "replica_id", "leader_epoch", "node_id", "incarnation").orderBy("seq")
     so_far = series.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -50,8 +55,12 @@ def looks(samples: DataFrame, terms: DataFrame, starts: DataFrame, measured: Clo
         "cluster_id", place(), "node_id", "seq", "ts_wall_us", "interval_ms", *_LOOKED_AT
     )
     rows = rows.withColumn("_reported", F.col("ts_wall_us"))
-    rows = in_controller_time(rows, measured, "node_id", "ts_wall_us", "hw_next_append_us")
-    rows = rows.drop("cluster_id", "clock_err_us")
+    clock = "node_id"
+    if observed:
+        clock = "_clock"
+        rows = rows.withColumn(clock, F.when(~F.col("cluster_id").isin(*observed), F.col("node_id")))
+    rows = in_controller_time(rows, measured, clock, "ts_wall_us", "hw_next_append_us")
+    rows = rows.drop("cluster_id", "clock_err_us", "_clock")
     spans = _spans(terms, starts)
     reigns = _reigns(rows, spans)
     # The one shuffle: whatever is grouped or ordered within a partition of a topic finds its rows together.

@@ -133,7 +133,7 @@ class Silver:
         assert samples is not None, "these tables were opened without samples"
 
         def make() -> DataFrame:
-            return looks(samples, self.terms, self.epoch_starts, self.clocks)
+            return looks(samples, self.terms, self.epoch_starts, self.clocks, sorted(self.kafka))
 
         return self.keep(("looks",), make, samples=True)
 

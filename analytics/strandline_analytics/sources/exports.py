@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.export import layout
-from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, DATASETS, SAMPLES, TRANSITIONS, spark_ddl
+from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, DATASETS, OBSERVER, SAMPLES, TRANSITIONS, spark_ddl
 from strandline.export.schema import Column as ColumnOfSchema
 from strandline_analytics.session import carried_out_in, session_for
 from strandline_analytics.side_by_side import side_by_side
@@ -29,11 +29,14 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.doubles import apart_and_doubled
 from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
-from strandline_analytics.sources.kafka.levels import Level, Levels, levels_of
+from strandline_analytics.sources.kafka.levels import LOOKING, Level, Levels, levels_of
 from strandline_analytics.sources.kafka.source_words import source_words
 
 TRANSITIONS_BEFORE_H = 24
 """Hours of transitions read before the window; what began earlier is reported as begun at the first snapshot."""
+
+_MOST_CONTROLLER_EPOCH = (1 << 31) - 1
+"""The incarnation of a metadata log's events is a controller epoch of Kafka; a collector's is a time of day in ms."""
 
 _CORRUPT = "_corrupt_record"
 
@@ -103,7 +106,9 @@ def read_exports(
         return _events(spark, transitions, lambda rows: _until(_once(rows, levels), until_us), fit)
 
     def sampled() -> DataFrame | None:
-        return _samples(spark, [file for file in files if file.dataset == SAMPLES]) if samples else None
+        if not samples:
+            return None
+        return _best(_samples(spark, [file for file in files if file.dataset == SAMPLES]), levels)
 
     (kept_events, beside), kept_samples = side_by_side(spark, events, sampled)
     words = source_words(files)
@@ -163,17 +168,24 @@ def files_with(spark: SparkSession, files: Sequence[ExportedFile]) -> FilesWith:
 
 
 def _once(rows: DataFrame, kafka: Levels) -> DataFrame:
-    """Without states of partitions that a collector saw, where the metadata log has every change of them.
+    """Without what a collector says of the cluster's state, where the metadata log has every change of it.
 
     A collector's have no partition epoch, so they have no place in the order of the log's.
     """
-    both = [cluster for cluster, levels in kafka.items() if levels == {*Level}]
+    both = [cluster for cluster, levels in kafka.items() if {Level.METADATA_LOG, Level.COLLECTOR} <= levels]
     if not both:
         return rows
-    is_seen = (
-        F.col("partition").isNotNull() & F.col("partition_epoch").isNull() & (F.col("node_id") == CONTROLLER_NODE_ID)
-    )
-    return rows.where(~(F.col("cluster_id").isin(*both) & is_seen))
+    # Its own words are no controller's: that it is alive does not say that nothing was decided.
+    is_collectors = (F.col("node_id") == CONTROLLER_NODE_ID) & (F.col("incarnation") > _MOST_CONTROLLER_EPOCH)
+    return rows.where(~(F.col("cluster_id").isin(*both) & is_collectors))
+
+
+def _best(rows: DataFrame, kafka: Levels) -> DataFrame:
+    """Without samples of a Prometheus where a collector looked too, which knows more: two observers are no leader."""
+    both = [cluster for cluster, levels in kafka.items() if {*LOOKING} <= levels]
+    if not both:
+        return rows
+    return rows.where(~(F.col("cluster_id").isin(*both) & F.col("ext").getItem(OBSERVER).isNotNull()))
 
 
 def _until(rows: DataFrame, until_us: int | None) -> DataFrame:

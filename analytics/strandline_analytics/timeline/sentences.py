@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from strandline.export.schema import CONTROLLER_NODE_ID
+from strandline.export.schema import CONTROLLER_NODE_ID, START_OFFSET
 from strandline_analytics.timeline.causes import OLDER_COPY, WAIT_OVER
 from strandline_analytics.timeline.event import Event
 
@@ -44,7 +44,10 @@ def _leader_change(event: Event) -> str:
     who = "no leader" if new is None or new < 0 else f"node {new} leads"
     after = "" if old is None or old < 0 else f" after node {old}"
     kind = f", {event.get('election_type')} election" if event.get("election_type") else ""
-    return f"{who}{after}, epoch {epoch}{kind}{_why_elected(event)}"
+    # Of another system the offset may be known without the moment at which the leader took up its epoch.
+    begins = event.ext.get(START_OFFSET, "")
+    where = f" from offset {int(begins):,} on" if begins.isascii() and begins.isdigit() else ""
+    return f"{who}{after}, epoch {epoch}{where}{kind}{_why_elected(event)}"
 
 
 def _why_elected(event: Event) -> str:

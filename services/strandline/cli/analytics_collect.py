@@ -10,6 +10,7 @@ import contextlib
 import signal
 import ssl
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,6 +59,14 @@ def kafka(
     topics: Annotated[
         list[str] | None, typer.Option("--topics", metavar="NAMES", help="Only these, with commas between; repeatable.")
     ] = None,
+    metadata_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--metadata-log",
+            metavar="DIR",
+            help="On a controller: its log.dir. What was decided meanwhile comes into the export, exactly. Repeatable.",
+        ),
+    ] = None,
     assume: Annotated[
         list[str] | None,
         typer.Option("--assume", metavar="KEY=VALUE", help=f"Where the brokers do not show it: {_MIN_ISR}."),
@@ -82,8 +91,8 @@ def kafka(
     """Look at an Apache Kafka cluster (3.3 or later) again and again: where each replica's log ends, and the HW.
 
     It asks as a client does, with Describe on the cluster and its topics, and changes nothing. Membership comes as
-    snapshots: what changed between two looks is not seen, and the metadata log (strandline analytics import kafka) has
-    it. Then: strandline analytics stats s01 s02 -i EXPORT
+    snapshots: what changed between two looks is not seen. The metadata log has it: give it with --metadata-log on a
+    controller, or import it later (strandline analytics import kafka). Then: strandline analytics stats s01 -i EXPORT
     """
     from strandline.kafka.collector.collecting import Wanted
 
@@ -92,6 +101,7 @@ def kafka(
         period_ms=None if period is None else max(1, round(period.ms)),
         for_s=None if length is None else length.s,
         min_isr=_assumed(assume or []),
+        metadata_logs=tuple(metadata_log or ()),
     )
     brokers = _addresses(bootstrap)
     with_login = _login(sasl, user, password_file)
@@ -174,6 +184,11 @@ async def _collect(brokers: list[Broker], security: Security, out: str, wanted: 
     except Unreachable as error:
         raise CommandFailed(f"--bootstrap: {error}", EXIT_UNREACHABLE) from error
     cluster = reached[2]
+    try:
+        _check_logs(wanted.metadata_logs, cluster.cluster_id)
+    except CommandFailed:
+        reached[0].close()
+        raise
     typer.echo(
         f"cluster {cluster.cluster_id}: {len(cluster.partitions)} partitions of {len(cluster.topics)} topics, "
         f"{len(cluster.brokers)} brokers; writing to {out}, end it with an interrupt",
@@ -196,6 +211,20 @@ async def _collect(brokers: list[Broker], security: Security, out: str, wanted: 
                 loop.remove_signal_handler(number)
     progress.end()
     _sum_up(done, out)
+
+
+def _check_logs(directories: Sequence[Path], cluster_id: str) -> None:
+    """Refuse a metadata log before anything is written, and not after an hour."""
+    from strandline.kafka.collector.decisions import copies_of
+    from strandline.kafka.history.wire import Unreadable
+
+    try:
+        if directories:
+            copies_of(directories, cluster_id)
+    except Unreadable as error:
+        raise CommandFailed(f"--metadata-log: {error}", EXIT_REFUSED) from error
+    except OSError as error:
+        raise CommandFailed(f"--metadata-log: {error.strerror or error}", EXIT_UNREACHABLE) from error
 
 
 class _Progress:

@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline.cli.analytics_scrapes import read_scrapes
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.moments import FORMS, read_moment_us, time_text
 
 if TYPE_CHECKING:
     from strandline.export.destination import Destination
     from strandline.kafka.history.broker_logs import BrokerLog
+    from strandline.kafka.history.checkpoints import Checkpoints
+    from strandline.kafka.history.continuing import Earlier
     from strandline.kafka.history.importing import Assumed, Import, Imported
     from strandline.kafka.history.log_files import Copy
     from strandline.kafka.history.window import Window
+    from strandline.kafka.scrapes.following import Following
+    from strandline.kafka.scrapes.series import Scrapes
 
 app = typer.Typer(help="Make an export of what another system left behind.", no_args_is_help=True)
 
@@ -54,7 +59,12 @@ def kafka(
         ),
     ] = None,
     out: Annotated[
-        str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
+        str,
+        typer.Option(
+            "--out",
+            metavar="DIR|URI",
+            help="Where to write the export; nothing may be there yet, but with --append.",
+        ),
     ] = "",
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", help="Where no meta.properties beside a log names the cluster.")
@@ -82,11 +92,45 @@ def kafka(
             "--log-pattern", metavar="PATTERN", help="The log4j pattern of these logs, or json for an object a line."
         ),
     ] = _KAFKA_PATTERN,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partitions",
+            metavar="n1=DIR",
+            help="A log.dir of node 1 with its checkpoint files and the folders of its partitions, of which only the "
+            "small files are read; repeat it for each node.",
+        ),
+    ] = None,
+    prometheus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prometheus",
+            metavar="FILE|URL",
+            help="Where the logs ended by a Prometheus that scraped the brokers: its address, which is asked for the "
+            "time of the metadata log, a saved answer of /api/v1/query, or the text of promtool tsdb dump-openmetrics. "
+            "Repeatable.",
+        ),
+    ] = None,
+    prometheus_mapping: Annotated[
+        Path | None,
+        typer.Option(
+            "--prometheus-mapping",
+            metavar="FILE",
+            help="How your exporter names the metric and its labels, and which broker each target is (TOML).",
+        ),
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help=f"Only events before: {FORMS}.")] = None,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append",
+            help="Go on with the export of an earlier import of this cluster's metadata log, where that ended.",
+        ),
+    ] = False,
     trust_tail: Annotated[
         bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
     ] = False,
@@ -99,28 +143,54 @@ def kafka(
     Partitions, leaders, ISRs, registrations and fences, min.insync.replicas: every committed change since the first
     offset that is kept, with its cause where the log shows it. Give the logs of most controllers: what only one of them
     holds, and no snapshot contains, may not be committed, and is left out. The brokers' logs (--logs) add positions,
-    cuts, times of members, clocks, and inferred causes. Then: strandline analytics report -i EXPORT
+    cuts, times of members, clocks, and inferred causes; the checkpoint files of their partitions (--partitions) where
+    epochs began, and whether a log lacks what was committed. Then: strandline analytics report -i EXPORT
     """
+    from strandline.kafka.history.importing import Import, cluster_of
+
     assumed = _assumed(assume or [])
-    folders = _folders(logs or [], "--logs")
+    folders, stores = _folders(logs or [], "--logs"), _folders(partitions or [], "--partitions")
     window = _window(start, end)
     if not inspect and not out:
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
+    if append and (inspect or logs or prometheus or start or end):
+        raise typer.BadParameter(
+            "--append goes on with the metadata log alone, without --inspect, --logs, --prometheus, --from and --to"
+        )
     with _failures_shown(out):
         read = _read_logs(folders, log_pattern)
-        copies, work = _opened(
-            _copies(metadata_log or [], dump_log or []), cluster_id, assumed, trust_tail, read, window
+        copies = _copies(metadata_log or [], dump_log or [])
+        cluster = cluster_of(copies, cluster_id)
+        checkpoints = _read_checkpoints(stores, cluster)
+        earlier = _earlier(out, cluster, assumed) if append else None
+        work = Import(
+            copies,
+            cluster,
+            assumed=assumed,
+            trust_tail=trust_tail,
+            logs=read,
+            checkpoints=checkpoints,
+            window=window,
+            earlier=earlier,
+            said=_progress_of_records,
         )
         _tell_sources(copies, work)
         _tell_logs(read)
+        _tell_checkpoints(checkpoints)
+        scrapes = read_scrapes(prometheus or [], prometheus_mapping, _span(work, window))
         if inspect:
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
             raise CommandFailed("--metadata-log: nothing of it is proved to be committed, so nothing is written")
-        destination = empty_destination(out, "import")
+        if earlier is not None and work.result.proof.proved_end <= earlier.end_offset:
+            typer.echo(f"the export ends at offset {earlier.end_offset}, and nothing behind it is proved; unchanged")
+            return
+        destination = destination_of(out) if append else empty_destination(out, "import")
         with _progress(work):
-            done = work.write(destination)
+            following = _following(scrapes, destination, cluster, window)
+            done = work.write(destination, following)
         _tell(done, out)
+        _tell_following(following)
         if not done.rows:
             typer.echo("strandline: note: no event lies in the window; see --inspect for what there is", err=True)
 
@@ -138,29 +208,6 @@ def _copies(directories: Sequence[Path], dumps: Sequence[Path]) -> list[Copy]:
         raise typer.BadParameter("--metadata-log: name the log.dir of a controller, or a text with --dump-log")
     copies = [open_copy(directory) for directory in directories]
     return [*copies, open_dump(list(dumps))] if dumps else copies
-
-
-def _opened(
-    copies: list[Copy],
-    cluster_id: str | None,
-    assumed: Assumed,
-    trust_tail: bool,
-    logs: Sequence[BrokerLog],
-    window: Window,
-) -> tuple[list[Copy], Import]:
-    from strandline.kafka.history.importing import Import, cluster_of
-
-    cluster = cluster_of(copies, cluster_id)
-    work = Import(
-        copies,
-        cluster,
-        assumed=assumed,
-        trust_tail=trust_tail,
-        logs=logs,
-        window=window,
-        said=_progress_of_records,
-    )
-    return copies, work
 
 
 def _window(start: str | None, end: str | None) -> Window:
@@ -213,6 +260,45 @@ def _read_logs(folders: dict[int, Path], pattern: str) -> list[BrokerLog]:
         raise CommandFailed(f"--logs: {error}", EXIT_REFUSED) from error
 
 
+def _read_checkpoints(folders: dict[int, Path], cluster: str) -> list[Checkpoints]:
+    from strandline.kafka.history.checkpoints import read_checkpoints
+    from strandline.kafka.history.wire import Unreadable
+
+    try:
+        return [read_checkpoints(node, folder, cluster) for node, folder in sorted(folders.items())]
+    except Unreadable as error:
+        raise CommandFailed(f"--partitions: {error}", EXIT_REFUSED) from error
+
+
+def _span(work: Import, window: Window) -> tuple[int, int]:
+    """From when to when something is imported, ms."""
+    proof = work.result.proof
+    return max(proof.first_ms, window.start_us // 1_000), min(proof.last_ms + 1, window.end_us // 1_000)
+
+
+def _following(scrapes: Scrapes | None, destination: Destination, cluster: str, window: Window) -> Following | None:
+    from strandline.kafka.scrapes.following import Following
+
+    if scrapes is None:
+        return None
+    return Following(scrapes, destination, cluster, (window.start_us, window.end_us))
+
+
+def _tell_following(following: Following | None) -> None:
+    if following is not None and following.misplaced:
+        topic, partition, node = min(following.misplaced)
+        typer.echo(
+            f"strandline: note: --prometheus: {len(following.misplaced)} series are of logs that the metadata log "
+            f"places on other brokers, such as {topic}-{partition} on node {node}; is [nodes] right?",
+            err=True,
+        )
+
+
+def _tell_checkpoints(several: Sequence[Checkpoints]) -> None:
+    for one in several:
+        typer.echo(f"partitions of node {one.node_id}: {len(one.replicas):,} replicas, {one.entries:,} epochs")
+
+
 def _tell_logs(logs: Sequence[BrokerLog]) -> None:
     for log in logs:
         typer.echo(
@@ -240,18 +326,37 @@ def _assumed(pairs: list[str]) -> Assumed:
     return Assumed(min_isr=found.get(_MIN_ISR), lag_time_max_ms=found.get(_LAG_TIME))
 
 
+def _earlier(out: str, cluster: str, assumed: Assumed) -> Earlier:
+    from strandline.kafka.history.continuing import earlier_import
+    from strandline.kafka.history.wire import Unreadable
+
+    try:
+        return earlier_import(destination_of(out), cluster, assumed.said())
+    except Unreadable as error:
+        raise CommandFailed(f"--append: {out}: {error}", EXIT_REFUSED) from error
+
+
+def destination_of(out: str) -> Destination:
+    """The place of an export.
+
+    Raises:
+        CommandFailed: it cannot be opened.
+    """
+    from strandline.export.destination import open_destination
+
+    try:
+        return open_destination(out)
+    except ValueError as error:
+        raise CommandFailed(f"--out: {error}", EXIT_UNREACHABLE) from error
+
+
 def empty_destination(out: str, run: str) -> Destination:
     """The place of an export, where nothing is yet; ``run`` names what one export comes from.
 
     Raises:
         CommandFailed: it cannot be opened, or something is there.
     """
-    from strandline.export.destination import open_destination
-
-    try:
-        destination = open_destination(out)
-    except ValueError as error:
-        raise CommandFailed(f"--out: {error}", EXIT_UNREACHABLE) from error
+    destination = destination_of(out)
     if next(destination.names(""), None) is not None:
         raise CommandFailed(f"--out: {out} is not empty, and one {run} is one export; name another", EXIT_REFUSED)
     return destination
@@ -317,6 +422,8 @@ def _tell(done: Imported, out: str) -> None:
         typer.echo(
             f"strandline: note: {count} lines ({form}) are of no change that the metadata log holds; left out", err=True
         )
+    for finding in done.findings:
+        typer.echo(f"strandline: note: --partitions: {finding}", err=True)
     if done.dropped_of_transaction:
         lost = done.dropped_of_transaction
         typer.echo(f"strandline: note: {lost} records of transactions without an end are left out", err=True)

@@ -162,7 +162,7 @@ def _computed(
     from strandline_analytics.jobs.ask import answers, files_for
     from strandline_analytics.sources.inspection import notices
     from strandline_analytics.sources.kafka.availability import bounded, unavailable
-    from strandline_analytics.sources.kafka.levels import collectors, levels_of
+    from strandline_analytics.sources.kafka.levels import levels_of, looking
 
     with spark_session(memory, inputs=question.inputs) as spark:
         missing: list[str] = []
@@ -170,7 +170,7 @@ def _computed(
         asked = [(one.id, [value.name for value in one.values]) for one in question.statistics]
         clusters = levels_of(files)
         lacks = list(unavailable(asked, clusters))
-        reported([*missing, *notices(files), *lacks, *bounded(asked, clusters, collectors(files))])
+        reported([*missing, *notices(files), *lacks, *bounded(asked, clusters, looking(files))])
         if lacks and require_available:
             raise fail(
                 CommandFailed("--require-available: figures that were asked for are not recorded", EXIT_INCOMPLETE)

@@ -172,6 +172,10 @@ EVENT_TYPES: dict[str, EventType] = dict(_event_types())
 
 INFERRED = "inferred"
 """Key in ``ext`` of a JSON array of causes that nobody recorded; see docs/KAFKA.md."""
+START_OFFSET, START_SOURCE = "start_offset", "start_source"
+"""Keys in ``ext`` of a change of leader: where the new epoch begins, and which file says so but not since when."""
+OBSERVER = "observer"
+"""Key in ``ext`` of a sample that another system took of a leader, by its own clock: which system it is."""
 SORT_ORDER = ("topic_id", "partition", "leader_epoch", "seq")
 """How the rows of a file are sorted, nulls first, so that the statistics of row groups prune."""
 

@@ -122,6 +122,17 @@ def test_a_fenced_node_is_down_though_it_is_a_member_and_leads() -> None:
     assert [(_ms(a), _ms(b)) for a, b in first.led] == [(0, 2_000), (4_000, 10_000)]
 
 
+def test_a_look_without_a_high_watermark_is_a_curve_of_the_leo_alone() -> None:
+    """Of another system a look may know where logs end and no HW: that time is known, and no HW is drawn."""
+    own = [replace(e, fields={k: v for k, v in e.fields.items() if k != "hw"}) for e in samples()[:2]]
+    shown = picture("t-0", own, [], BEGIN_US, BEGIN_US + 10_000_000)
+
+    assert [(_ms(s.t0), s.value) for s in shown.leader_leo][:2] == [(1_000, 8), (1_500, 10)]
+    assert shown.hw == ()
+    assert _ms(shown.unknown[0][1]) == 1_000
+    assert "curve hw" not in {shape.css for shape in draw_lanes(shown).shapes}
+
+
 def test_a_look_is_believed_for_three_intervals_within_its_term() -> None:
     """Curves end with the term or after three intervals; the rest is unknown, and a zombie's sample is no curve."""
     shown = _picture()

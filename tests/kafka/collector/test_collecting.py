@@ -11,7 +11,9 @@ import os
 import signal
 import ssl
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,18 @@ async def test_nothing_but_questions_is_sent(fake: Fake, tmp_path: Path) -> None
     assert {name for _, name, _ in fake.asked} <= READS
     assert {request.replica_id for _, name, request in fake.asked if name == "ListOffsets"} == {-1, -2}
     assert fake.most_at_once == 1
+
+
+async def test_more_partitions_cost_no_question_more(fake: Fake, tmp_path: Path) -> None:
+    """All partitions of a broker are in one question: thirty times as many are asked for by as many questions."""
+    await collect(fake, tmp_path / "few", looks=2)
+    few = Counter((node, name) for node, name, _ in fake.asked)
+    fake.asked.clear()
+    one, two = fake.parts["orders", 0], fake.parts["orders", 1]
+    fake.parts.update({("orders", index): replace(two if index % 2 else one) for index in range(60)})
+    done = await collect(fake, tmp_path / "many", looks=2)
+    assert done.samples == 2 * 60 * 3
+    assert Counter((node, name) for node, name, _ in fake.asked) == few
 
 
 async def test_the_export_is_whole(fake: Fake, tmp_path: Path) -> None:

@@ -18,14 +18,19 @@ from strandline.kafka.history.wire import Unreadable
 with warnings.catch_warnings():
     # It reads its schemas in a way that Python is going to give up.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.protocol.admin import DescribeConfigsRequest, DescribeTopicPartitionsRequest
+    from kafka.protocol.admin import (
+        DescribeConfigsRequest,
+        DescribeQuorumRequest,
+        DescribeQuorumResponse,
+        DescribeTopicPartitionsRequest,
+    )
     from kafka.protocol.consumer import ListOffsetsRequest
     from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 READERS: list[Callable[[bytes], Any]] = [
     answers.read_versions, answers.read_metadata, answers.read_offsets, answers.read_min_isr, answers.read_elrs,
-    answers.read_handshake, answers.read_authenticated,
+    answers.read_handshake, answers.read_authenticated, answers.read_quorum_hw,
 ]  # fmt: skip
 
 
@@ -74,6 +79,35 @@ def test_the_other_requests() -> None:
     assert step.mechanism == "PLAIN"
     token = read(SaslAuthenticateRequest, versions.SASL_AUTHENTICATE, requests.sasl_authenticate(b"\0" * 200))
     assert bytes(token.auth_bytes) == b"\0" * 200
+
+
+def quorum(error: int = 0, of_partition: int = 0, hw: int = 77, count: int = 1) -> bytes:
+    """An answer to DescribeQuorum with two voters and one observer, written by the other codec."""
+    topic = DescribeQuorumResponse.TopicData
+    part = topic.PartitionData
+    state = part.ReplicaState
+    one = part(
+        partition_index=0, error_code=of_partition, leader_id=3, leader_epoch=2, high_watermark=hw,
+        current_voters=[state(replica_id=node, log_end_offset=hw + node) for node in (1, 2)],
+        observers=[state(replica_id=9, log_end_offset=5)],
+    )  # fmt: skip
+    answer = DescribeQuorumResponse(
+        error_code=error, topics=[topic(topic_name="__cluster_metadata", partitions=[one] * count)]
+    )
+    answer.API_VERSION = versions.DESCRIBE_QUORUM.version
+    answer.with_header(5)
+    return bytes(answer.encode(header=True))
+
+
+def test_the_quorum_is_asked_how_far_its_log_is_committed() -> None:
+    """DescribeQuorum names the one partition; of the answer only the high watermark is taken, or the error."""
+    asked = read(DescribeQuorumRequest, versions.DESCRIBE_QUORUM, requests.describe_quorum())
+    (topic,) = asked.topics
+    assert (topic.topic_name, [p.partition_index for p in topic.partitions]) == ("__cluster_metadata", [0])
+    given = [quorum(), quorum(error=31), quorum(of_partition=3), quorum(hw=-1), quorum(count=0), quorum(count=2)]
+    assert [answers.read_quorum_hw(frame) for frame in given] == [
+        (0, 77), (31, None), (3, None), (0, None), (0, None), (0, None),
+    ]  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)

@@ -18,7 +18,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 from dump_comparison import compared
-from kafka_cluster import LOG_PATTERN, START_S, KafkaAbsent, KafkaCluster, dumped, running
+from kafka_cluster import LOG_PATTERN, START_S, KafkaCluster, dumped, running
+from kafka_jars import KafkaAbsent
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows

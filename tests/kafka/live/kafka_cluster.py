@@ -7,7 +7,6 @@ found. Without Java or Maven Kafka is absent, with the reason.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,9 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-HERE = Path(__file__).parent
-JARS = Path.home() / ".cache" / "strandline" / "kafka-tools-4.3.1"
+from kafka_jars import JARS, jars, run
+
 CLUSTER_ID = "MDAwMDAwMDAwMDAwMDAwMA"
 LOG_PATTERN = "%d %p %c - %m%n"
 FETCH_S, START_S = 150, 240
@@ -32,37 +32,6 @@ _LOG_OPTIONS = (
 )
 
 
-class KafkaAbsent(Exception):
-    """Kafka cannot be had here; the text is the reason."""
-
-
-def jars() -> Path:
-    """The folder with Kafka's jars, fetched by Maven if it is not there.
-
-    Raises:
-        KafkaAbsent: a tool is missing, or Maven does not get the packages.
-    """
-    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if missing:
-        raise KafkaAbsent(f"{', '.join(missing)} not installed; on Debian: apt-get install default-jre-headless maven")
-    if not (JARS / "complete").exists():
-        JARS.mkdir(parents=True, exist_ok=True)
-        copy = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-        _run([*copy, "-DincludeScope=runtime", f"-DoutputDirectory={JARS}"], FETCH_S)
-        (JARS / "complete").touch()
-    return JARS
-
-
-def _run(command: list[str], limit_s: float) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    except subprocess.TimeoutExpired:
-        raise KafkaAbsent(f"{command[0]} did not end within {limit_s:g} s") from None
-    if done.returncode:
-        raise KafkaAbsent(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-800:]}")
-    return done.stdout
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -72,14 +41,26 @@ def _free_port() -> int:
 def dumped(segment: Path) -> str:
     """What Kafka's own tool prints of a file of a metadata log."""
     tool = ["org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(segment)]
-    return _run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
+    return run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
+
+
+class Secured(NamedTuple):
+    """What a listener for TLS and SCRAM-SHA-512 needs."""
+
+    keys: Path
+    """A PEM file of the key and its certificate."""
+    user: str
+    password: str
 
 
 class KafkaCluster:
     """Combined nodes, numbered from 1."""
 
-    def __init__(self, directory: Path, size: int) -> None:
+    def __init__(self, directory: Path, size: int, login: Secured | None = None) -> None:
         self._directory = directory
+        self._login = login
+        self.secured_port = _free_port()
+        """Of the first node, if there is a login."""
         self.nodes = tuple(range(1, size + 1))
         self._ports = {node: (_free_port(), _free_port()) for node in self.nodes}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -108,11 +89,13 @@ class KafkaCluster:
             config = self.home(node) / "server.properties"
             config.write_text(self._properties(node))
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
-            _run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
+            if self._login is not None:
+                tool += ["--add-scram", f"SCRAM-SHA-512=[name={self._login.user},password={self._login.password}]"]
+            run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
 
     def _properties(self, node: int) -> str:
         client, quorum = self._ports[node]
-        settings = {
+        settings: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": node,
             "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{self._ports[n][1]}" for n in self.nodes),
@@ -128,6 +111,19 @@ class KafkaCluster:
             "auto.create.topics.enable": "false",
             "unclean.leader.election.interval.ms": 1_000,
         }
+        if self._login is not None:
+            secured = f"SASL_SSL://127.0.0.1:{self.secured_port}"
+            settings |= {
+                "listeners": f"{settings['listeners']},{secured}",
+                "advertised.listeners": f"{settings['advertised.listeners']},{secured}",
+                "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},SASL_SSL:SASL_SSL",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": self._login.keys,
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                ),
+            }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     def start(self, node: int) -> None:
@@ -164,14 +160,14 @@ class KafkaCluster:
 
 
 @contextmanager
-def running(directory: Path, size: int) -> Iterator[KafkaCluster]:
-    """A cluster that was formatted and started.
+def running(directory: Path, size: int, login: Secured | None = None) -> Iterator[KafkaCluster]:
+    """A cluster that was formatted and started; with a login it has a listener for TLS and SCRAM too.
 
     Raises:
-        KafkaAbsent: as `jars`.
+        KafkaAbsent: as `kafka_jars.jars`.
     """
-    jars()
-    cluster = KafkaCluster(directory, size)
+    jars(FETCH_S)
+    cluster = KafkaCluster(directory, size, login)
     cluster.format()
     try:
         for node in cluster.nodes:

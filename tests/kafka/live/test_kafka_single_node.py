@@ -10,7 +10,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 from dump_comparison import compared
-from kafka_cluster import LOG_PATTERN, START_S, KafkaAbsent, KafkaCluster, dumped, running
+from kafka_cluster import LOG_PATTERN, START_S, KafkaCluster, dumped, running
+from kafka_jars import KafkaAbsent
 
 from strandline.export.destination import LocalDirectory
 from strandline.kafka.history.broker_logs import read_logs

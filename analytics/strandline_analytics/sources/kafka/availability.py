@@ -1,7 +1,8 @@
 """Which figures an export of a Kafka cluster cannot give, and why (KAFKA.md#what-is-never-known).
 
-An export says from which sources it was made: the metadata log alone, the brokers' logs too, or a collector, whose
-table is in `collected`. A figure that one of several sources gives is given.
+An export says from which sources it was made: the metadata log alone, the brokers' logs or a Prometheus too, or a
+collector; the tables of the last two are in `scraped` and `collected`. A figure that one of several sources gives is
+given.
 
 Invariant: a figure that is listed here is null in every result, never 0. A statistic that is not in the table at all,
 because it is newer than the table, has no figure either: nothing is shown that nobody has thought about.
@@ -12,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from strandline_analytics.sources.kafka import collected
-from strandline_analytics.sources.kafka.levels import Level, Levels
+from strandline_analytics.sources.kafka import collected, scraped
+from strandline_analytics.sources.kafka.levels import LOOKING, Level, Levels, Looking
 
 EVERYTHING = "*"
 _NOT_THOUGHT_OF = {EVERYTHING: "this statistic is not answered from Kafka's metadata log"}
@@ -81,8 +82,10 @@ WITH_LOGS: Mapping[str, Mapping[str, str]] = {
 _TABLES: Mapping[Level, Mapping[str, Mapping[str, str]]] = {
     Level.METADATA_LOG: UNAVAILABLE,
     Level.BROKER_LOGS: {**UNAVAILABLE, **WITH_LOGS},
+    Level.PROMETHEUS: scraped.UNAVAILABLE,
     Level.COLLECTOR: collected.UNAVAILABLE,
 }
+_BOUNDED = {Level.PROMETHEUS: scraped.bounded, Level.COLLECTOR: collected.bounded}
 METADATA_LOG_ALONE = frozenset({Level.METADATA_LOG})
 Asked = Iterable[tuple[str, Sequence[str]]]
 """Statistics, each with its figures."""
@@ -117,29 +120,38 @@ def unavailable(asked: Asked, kafka: Levels) -> Iterator[str]:
             yield from _said(statistic, "unavailable", cluster, lacking(statistic, figures, levels))
 
 
-def bounded(asked: Asked, kafka: Levels, collectors: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def bounded(asked: Asked, kafka: Levels, looked: Looking) -> Iterator[str]:
     """For each statistic of which a cluster has only a bound: of which figures, and which bound.
 
-    ``collectors``: what the collector of a cluster says of itself.
+    ``looked``: what the sources that look at a cluster say of themselves.
     """
     for statistic, figures in asked:
-        for cluster, collector in sorted(collectors.items()):
-            bounds = dict(collected.bounded(statistic, collector))
-            found = {figure: bounds.get(EVERYTHING, bounds.get(figure)) for figure in figures}
-            known = {
-                figure: bound
-                for figure, bound in found.items()
-                if bound is not None and _is_only_of_a_collector(statistic, figure, kafka[cluster])
-            }
-            if EVERYTHING in bounds and len(known) == len(figures):
-                known = {EVERYTHING: bounds[EVERYTHING]}
-            yield from _said(statistic, "bounded", cluster, known)
+        for cluster, several in sorted(looked.items()):
+            for level in sorted(several):
+                yield from _bounded(statistic, figures, cluster, kafka[cluster], (level, several[level]))
 
 
-def _is_only_of_a_collector(statistic: str, figure: str, levels: frozenset[Level]) -> bool:
-    others = levels - {Level.COLLECTOR}
-    is_of_others = bool(others) and why_unavailable(statistic, figure, others) is None
-    return not is_of_others and why_unavailable(statistic, figure, levels) is None
+def _bounded(
+    statistic: str, figures: Sequence[str], cluster: str, levels: frozenset[Level], by: tuple[Level, Mapping[str, Any]]
+) -> Iterator[str]:
+    level, source = by
+    bounds = dict(_BOUNDED[level](statistic, source))
+    found = {figure: bounds.get(EVERYTHING, bounds.get(figure)) for figure in figures}
+    known = {
+        figure: bound
+        for figure, bound in found.items()
+        if bound is not None and _is_given_by(level, statistic, figure, levels)
+    }
+    if EVERYTHING in bounds and len(known) == len(figures):
+        known = {EVERYTHING: bounds[EVERYTHING]}
+    yield from _said(statistic, "bounded", cluster, known)
+
+
+def _is_given_by(level: Level, statistic: str, figure: str, levels: frozenset[Level]) -> bool:
+    """Whether a figure comes from a source that looks, and no better one gives it."""
+    better = levels - {*LOOKING[LOOKING.index(level) :]}
+    is_of_better = bool(better) and why_unavailable(statistic, figure, better) is None
+    return not is_of_better and why_unavailable(statistic, figure, levels) is None
 
 
 def _said(statistic: str, what: str, cluster: str, reasons: Mapping[str, str]) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Which sources of a Kafka cluster an export was made of: its metadata log, its brokers' logs, a collector.
+"""Which sources of a Kafka cluster an export was made of: its metadata log, its brokers' logs, a Prometheus, a
+collector.
 
 A cluster may be in several exports that are read together; then it has the sources of all of them, but the brokers'
 logs only if no metadata log was imported without them: a figure must not be made of half of the time.
@@ -21,11 +22,19 @@ class Level(StrEnum):
     METADATA_LOG = "metadata-log"
     BROKER_LOGS = "broker-logs"
     """Of an export that has the metadata log as well."""
+    PROMETHEUS = "prometheus"
+    """Likewise."""
     COLLECTOR = "collector"
+
+
+LOOKING = (Level.COLLECTOR, Level.PROMETHEUS)
+"""The sources that look at a cluster again and again, the better one first: what they say is within bounds."""
 
 
 Levels = Mapping[str, frozenset[Level]]
 """By cluster; a cluster of our own is in none."""
+Looking = Mapping[str, Mapping[Level, Mapping[str, Any]]]
+"""By cluster and source: what the export says of itself."""
 
 
 def sources(files: Sequence[ExportedFile]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -62,9 +71,14 @@ def levels_named(source: Mapping[str, Any]) -> frozenset[Level]:
     return known or frozenset({Level.METADATA_LOG})
 
 
-def collectors(files: Sequence[ExportedFile]) -> dict[str, dict[str, Any]]:
-    """What the collector of each cluster says of itself; where there were several, one of them."""
-    return {cluster: source for cluster, source in sources(files) if Level.COLLECTOR in levels_named(source)}
+def looking(files: Sequence[ExportedFile]) -> Looking:
+    """What the sources that look at a cluster say of themselves; where there were several of a kind, one of them."""
+    found: dict[str, dict[Level, Mapping[str, Any]]] = {}
+    for cluster, source in sources(files):
+        for level in LOOKING:
+            if level in levels_named(source):
+                found.setdefault(cluster, {})[level] = source
+    return found
 
 
 def _read(content: bytes) -> dict[str, Any]:

@@ -23,6 +23,10 @@ def _words(said: Mapping[str, Any]) -> Iterator[str]:
             f"a collector that looked at the Kafka cluster {said.get('cluster_id')}, nodes "
             f"{_listed(said.get('nodes'))}, every {said.get('period_ms')} ms, {said.get('looks')} times"
         )
+        # A collection on a controller has the log of its time too, which speaks for itself.
+        beside = said.get(Level.METADATA_LOG)
+        if isinstance(beside, dict):
+            yield from _words(beside)
         return
     yield (
         f"metadata log of the Kafka cluster {said.get('cluster_id')}, offsets {said.get('first_offset')} to "
@@ -33,6 +37,9 @@ def _words(said: Mapping[str, Any]) -> Iterator[str]:
         yield f"logs of nodes {_listed(logs)}"
         for node, log in logs.items():
             yield from _clock(node, log)
+    scrapes = said.get("prometheus")
+    if isinstance(scrapes, dict):
+        yield f"a Prometheus that scraped nodes {_listed(scrapes.get('nodes'))} every {scrapes.get('period_ms')} ms"
     if versions := _listed(said.get("kafka_versions")):
         yield f"Kafka {versions}"
     if (level := said.get("metadata_version_level")) is not None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from strandline.kafka.collector.versions import (
     API_VERSIONS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     LIST_OFFSETS,
     METADATA,
@@ -198,6 +199,34 @@ class ElrPage(NamedTuple):
     next: tuple[str, int] | None
 
 
+_QUORUM_REPLICAS = array(record(Field("replica", INT32), Field("end", INT64)))
+_QUORUM = record(
+    Field("error", INT16),
+    Field(
+        "topics",
+        array(
+            record(
+                Field("name", STRING),
+                Field(
+                    "partitions",
+                    array(
+                        record(
+                            Field("index", INT32),
+                            Field("error", INT16),
+                            Field("leader", INT32),
+                            Field("leader_epoch", INT32),
+                            Field("hw", INT64),
+                            Field("voters", _QUORUM_REPLICAS),
+                            Field("observers", _QUORUM_REPLICAS),
+                        )
+                    ),
+                ),
+            )
+        ),
+    ),
+)
+
+
 class Authenticated(NamedTuple):
     """The answer to one message of a login."""
 
@@ -289,6 +318,16 @@ def read_elrs(frame: bytes) -> ElrPage:
     }
     following = message["next"]
     return ElrPage(elrs, None if following is None else (following["topic"], following["index"]))
+
+
+def read_quorum_hw(frame: bytes) -> tuple[int, int | None]:
+    """Kafka's error, and up to which offset the metadata log is committed; None: the answer does not say it."""
+    message = _whole(frame, DESCRIBE_QUORUM, _QUORUM)
+    partitions = [each for topic in message["topics"] for each in topic["partitions"]]
+    errors = [error for error in (message["error"], *(each["error"] for each in partitions)) if error]
+    if errors or len(partitions) != 1 or partitions[0]["hw"] < 0:
+        return next(iter(errors), 0), None
+    return 0, int(partitions[0]["hw"])
 
 
 def read_handshake(frame: bytes) -> tuple[int, tuple[str, ...]]:

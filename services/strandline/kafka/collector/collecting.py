@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from strandline.core.types import NodeId, TopicPartition
 from strandline.export.destination import Destination
@@ -23,9 +24,11 @@ from strandline.kafka.collector.answers import (
     read_metadata,
     read_min_isr,
     read_offsets,
+    read_quorum_hw,
 )
 from strandline.kafka.collector.cluster import UNKNOWN_TOPIC, Broker, Cluster, cluster_of
 from strandline.kafka.collector.connection import Connection, open_connection
+from strandline.kafka.collector.decisions import Decisions
 from strandline.kafka.collector.files import Files
 from strandline.kafka.collector.links import Link, Links
 from strandline.kafka.collector.looks import (
@@ -45,6 +48,7 @@ from strandline.kafka.collector.requests import (
     EARLIEST,
     LATEST,
     describe_min_isr,
+    describe_quorum,
     describe_topic_partitions,
     list_offsets,
     metadata,
@@ -54,12 +58,16 @@ from strandline.kafka.collector.security import Security
 from strandline.kafka.collector.states import States, can_have_elr
 from strandline.kafka.collector.versions import (
     DESCRIBE_CONFIGS,
+    DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     LIST_OFFSETS,
     METADATA,
 )
+from strandline.kafka.history.continuing import METADATA_LOG
 from strandline.kafka.history.wire import Unreadable
 
+COLLECTOR = "collector"
+"""The name of this source in an export."""
 FLUSH_S = 60.0
 """What a kill loses at most."""
 MOST_ROWS = 50_000
@@ -68,6 +76,8 @@ MOST_WAITING = 8
 """Batches that wait for a destination that fails; then the collection ends."""
 _SETTINGS_S = 60.0
 _STARTS_S = 10.0
+_REST = 100.0
+"""How many times longer than reading a metadata log took nothing of it is read: it is read whole each time."""
 _HOUR_US = 3_600_000_000
 _PAGES = 1_000
 
@@ -80,6 +90,8 @@ class Wanted:
     period_ms: int | None = None
     for_s: float | None = None
     min_isr: int | None = None
+    metadata_logs: tuple[Path, ...] = ()
+    """Directories of controllers, whose decisions are exact where looks only see states."""
     wait_s: float = 1.0
     """For how long a look waits for an answer, if the period is not longer."""
 
@@ -161,7 +173,11 @@ class Collection:
         partitions = len(self._cluster.partitions)
         self._pace = Pace(usual_period_ms(partitions) if wanted.period_ms is None else wanted.period_ms)
         self._looks, self._states = Looks(), States()
-        self._rows = Rows(self._cluster.cluster_id, time.time_ns() // 1_000_000)
+        began_ms = time.time_ns() // 1_000_000
+        self._rows = Rows(self._cluster.cluster_id, began_ms)
+        self._decisions = Decisions(
+            wanted.metadata_logs, self._cluster.cluster_id, destination, began_ms * 1_000, wanted.min_isr
+        )
         self._buffer: list[Row] = []
         self._waiting: deque[list[Row]] = deque()
         self._min_isr: dict[str, int] = {}
@@ -403,15 +419,40 @@ class Collection:
             while self._waiting:
                 await asyncio.to_thread(self._files.write, self._waiting[0])
                 self._waiting.popleft()
+            if self._is_due("decisions", 0.0):
+                await self._decide()
             await asyncio.to_thread(self._files.describe, self._source(is_over=False))
         except OSError as error:
             self._note(f"--out: {error.strerror or error}; it is tried again")
             if len(self._waiting) >= MOST_WAITING:
                 raise
 
+    async def _decide(self) -> None:
+        """Write what a metadata log has of this time, as far as the quorum calls it committed."""
+        if not self._wanted.metadata_logs:
+            return
+        link = self._links.all()[0]
+        frame = None
+        if link.speaks(DESCRIBE_QUORUM):
+            frame = await link.ask(DESCRIBE_QUORUM, describe_quorum(), self._within_s)
+        try:
+            error, hw = (0, None) if frame is None else read_quorum_hw(frame)
+            if hw is None:
+                self._note(
+                    f"up to where the metadata log is committed is not shown (Kafka's error {error}); Describe on the "
+                    "cluster is needed, else only what a snapshot of the log contains is taken"
+                )
+            began = time.monotonic()
+            await asyncio.to_thread(self._decisions.take, hw or 0)
+            now = time.monotonic()
+            self._due["decisions"] = now + _REST * (now - began)
+        except Unreadable as wrong:
+            self._note(f"--metadata-log: {wrong}")
+
     async def _end(self) -> None:
         if self._writing is not None:
             await asyncio.wait({self._writing})
+        await self._decide()
         for link in self._links.all():
             await link.close()
         self._buffer += self._rows.beat(_now(), is_final=True)
@@ -420,14 +461,16 @@ class Collection:
             await asyncio.to_thread(self._files.write, self._waiting[0])
             self._waiting.popleft()
         await asyncio.to_thread(self._files.describe, self._source(is_over=True))
-        self.result.rows, self.result.files = self._files.rows, self._files.files
+        self.result.rows = self._files.rows + self._decisions.rows
+        self.result.files = self._files.files + self._decisions.files
 
     def _source(self, *, is_over: bool) -> dict[str, object]:
         """What an export says of where it came from."""
-        result, bounds = self.result, self._looks.bounds
+        result, bounds, decisions = self.result, self._looks.bounds, self._decisions.source
         return {
             "source": "kafka",
-            "levels": ["collector"],
+            "levels": [COLLECTOR] if decisions is None else [METADATA_LOG, COLLECTOR],
+            METADATA_LOG: decisions,
             "cluster_id": result.cluster_id,
             "nodes": sorted(result.nodes),
             "topics": None if self._wanted.topics is None else sorted(self._wanted.topics),

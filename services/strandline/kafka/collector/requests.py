@@ -24,6 +24,7 @@ _ANY_EPOCH = -1
 _ZERO_ID = bytes(16)
 _TOPIC = 2
 """A resource of DescribeConfigs."""
+METADATA_TOPIC = "__cluster_metadata"
 MIN_ISR = "min.insync.replicas"
 MOST_DESCRIBED = 2_000
 """Partitions in one answer of DescribeTopicPartitions, which is also Kafka's limit."""
@@ -71,6 +72,12 @@ def describe_topic_partitions(topics: Iterable[str], cursor: tuple[str, int] | N
     )
     named = _array(_text(topic) + _NO_TAGS for topic in topics)
     return named + struct.pack(">i", MOST_DESCRIBED) + at + _NO_TAGS
+
+
+def describe_quorum() -> bytes:
+    """DescribeQuorum of the metadata log."""
+    partition = struct.pack(">i", 0) + _NO_TAGS
+    return _array([_text(METADATA_TOPIC) + _array([partition]) + _NO_TAGS]) + _NO_TAGS
 
 
 def sasl_handshake(mechanism: str) -> bytes:

@@ -23,7 +23,7 @@ HEARTBEAT_US = 10_000_000
 _CLOCK = {"clock": "wall"}
 _NEVER = ("in_maximal_isr",)
 """Columns that Kafka cannot fill, whose type has no word for that."""
-_IF_GIVEN = ("log_start", "acked_offset", "partition_epoch", "min_isr")
+_IF_GIVEN = ("hw", "log_start", "acked_offset", "partition_epoch", "min_isr")
 
 
 class _Line:
@@ -36,12 +36,16 @@ class _Line:
 
 
 class Rows:
-    """Numbers events; moments are the collector's time of day and its monotonic clock, us."""
+    """Numbers events; moments are the collector's time of day and its monotonic clock, us.
 
-    def __init__(self, cluster_id: str, began_ms: int) -> None:
+    ``has_states``: whether states of partitions are reported too, which have an emitter of their own.
+    """
+
+    def __init__(self, cluster_id: str, began_ms: int, *, has_states: bool = True) -> None:
         self._cluster_id, self._began_ms = cluster_id, began_ms
         self._lines: dict[int, _Line] = {}
-        self._state_line = self._line(CONTROLLER_NODE_ID)
+        if has_states:
+            self._line(CONTROLLER_NODE_ID)
 
     def of_look(self, samples: Iterable[Sample], topics: dict[str, str], at: tuple[int, int]) -> Iterator[Row]:
         """The rows of a look; what a leader missed before comes first, as a gap."""
@@ -53,8 +57,9 @@ class Rows:
     def of_state(self, reported: Iterable[Reported], at: tuple[int, int]) -> Iterator[Row]:
         """The rows of states of partitions."""
         for each in reported:
-            yield from self._gap(self._state_line, at)
-            yield self._row(self._state_line, each.event, each.tp, each.topic, {}, at)
+            line = self._line(CONTROLLER_NODE_ID)
+            yield from self._gap(line, at)
+            yield self._row(line, each.event, each.tp, each.topic, {}, at)
 
     def miss(self, missed: Mapping[NodeId, int]) -> None:
         """Rows of leaders that were to be and are not; the next row of the leader comes behind a gap."""
@@ -63,7 +68,7 @@ class Rows:
 
     def miss_state(self) -> None:
         """A look showed nothing of the cluster's state."""
-        self._state_line.missed += 1
+        self._line(CONTROLLER_NODE_ID).missed += 1
 
     def beat(self, at: tuple[int, int], *, is_final: bool = False) -> Iterator[Row]:
         """Report of every emitter that it is alive, or that nothing follows; before it, what it missed."""
@@ -74,7 +79,7 @@ class Rows:
 
     def _gap(self, line: _Line, at: tuple[int, int]) -> Iterator[Row]:
         if line.missed:
-            name = "STATE_SNAPSHOT" if line is self._state_line else "REPLICA_SAMPLE"
+            name = "STATE_SNAPSHOT" if line.emitter.node_id == CONTROLLER_NODE_ID else "REPLICA_SAMPLE"
             first, count, line.missed = line.seq + 1, line.missed, 0
             line.seq += count
             yield self._row(line, ExportGap(first, line.seq, {name: count}), None, None, {}, at)

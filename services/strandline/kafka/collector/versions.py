@@ -27,12 +27,13 @@ METADATA = Api("Metadata", 3, 12)
 LIST_OFFSETS = Api("ListOffsets", 2, 6)
 DESCRIBE_CONFIGS = Api("DescribeConfigs", 32, 4, is_optional=True)
 DESCRIBE_TOPIC_PARTITIONS = Api("DescribeTopicPartitions", 75, 0, is_optional=True)
+DESCRIBE_QUORUM = Api("DescribeQuorum", 55, 0, is_optional=True)
 # Its answer has the oldest header in every version: a client reads it before it knows what the broker speaks.
 API_VERSIONS = Api("ApiVersions", 18, 3, flexible_response=False)
 SASL_HANDSHAKE = Api("SaslHandshake", 17, 1, flexible_request=False, flexible_response=False)
 SASL_AUTHENTICATE = Api("SaslAuthenticate", 36, 2)
 
-_ASKED = (METADATA, LIST_OFFSETS, DESCRIBE_CONFIGS, DESCRIBE_TOPIC_PARTITIONS)
+_ASKED = (METADATA, LIST_OFFSETS, DESCRIBE_CONFIGS, DESCRIBE_TOPIC_PARTITIONS, DESCRIBE_QUORUM)
 
 Offered = Mapping[int, tuple[int, int]]
 """Lowest and highest version that a broker offers, by key."""

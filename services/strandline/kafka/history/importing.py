@@ -12,17 +12,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.core.state_events import ClockSample, ControllerDecision, IsrChange, NodeSession
-from strandline.core.types import Offset
+from strandline.core.state_events import ClockSample, ControllerDecision, IsrChange, LeaderChange, NodeSession
 from strandline.export.destination import Destination
 from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
-from strandline.export.schema import INFERRED
+from strandline.export.schema import INFERRED, START_OFFSET, START_SOURCE
 from strandline.kafka.history.broker_events import BrokerStory, by_place
 from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.causes import causes_of
+from strandline.kafka.history.checkpoint_checks import CheckpointChecks
+from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
+from strandline.kafka.history.continuing import METADATA_LOG, Earlier
 from strandline.kafka.history.events import Told, events_of, snapshot
-from strandline.kafka.history.facts import Fact, RegistrationRepeated, Unknown
+from strandline.kafka.history.facts import Changed, Created, Fact, RegistrationRepeated, Unknown
 from strandline.kafka.history.learning import MIN_ISR, Learnt, learn
+from strandline.kafka.history.listening import Listener
 from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, snapshot_records
 from strandline.kafka.history.merging import Proof, prove
 from strandline.kafka.history.passage import Passage, Taken
@@ -48,6 +51,10 @@ class Assumed:
     min_isr: int | None = None
     lag_time_max_ms: int | None = None
 
+    def said(self) -> dict[str, int | None]:
+        """As an export says it."""
+        return {"min.insync.replicas": self.min_isr, "replica.lag.time.max.ms": self.lag_time_max_ms}
+
 
 @dataclass(slots=True)
 class Imported:
@@ -67,9 +74,13 @@ class Imported:
     rows: int = 0
     files: int = 0
     last_seqs: dict[int, int] = field(default_factory=dict)
+    end_crc: int = 0
+    """Of the last batch, by which a later import knows its place again."""
     learnt: Learnt | None = None
     log_rows: dict[int, int] = field(default_factory=dict)
     """Events of each broker's logs."""
+    findings: list[str] = field(default_factory=list)
+    """What brokers' checkpoint files contradict, as sentences."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Lines that no decision of the metadata log could be found for, by form."""
 
@@ -114,17 +125,22 @@ class Import:
         assumed: Assumed = Assumed(),
         trust_tail: bool = False,
         logs: Sequence[BrokerLog] = (),
+        checkpoints: Sequence[Checkpoints] = (),
         window: Window = EVERYTHING,
+        earlier: Earlier | None = None,
+        committed_below: int = 0,
         said: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._copies = copies
         self._assumed = assumed
+        self._earlier = earlier
         self._logs = logs
+        self._checkpoints, self._checks = checkpoints, CheckpointChecks(checkpoints)
         self._window = window
         self._is_open = not window.has_start
         self._clock_samples: dict[int, Told] = {}
         self._said = said
-        self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail))
+        self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail, committed_below=committed_below))
         self._state = ClusterState(min_isr_assumed=assumed.min_isr)
         self._replay = Replay(self._state)
         self._silences = Silences()
@@ -134,36 +150,60 @@ class Import:
         self._last: MetadataRecord | None = None
         self._snapshots: deque[Snapshot] = deque()
         self._samples: deque[tuple[int, Told]] = deque()
+        self._listener: Listener | None = None
 
-    def write(self, destination: Destination) -> Imported:
-        """Write the export of everything that is proved.
+    def write(self, destination: Destination, listener: Listener | None = None) -> Imported:
+        """Write the export of everything that is proved, and where it came from.
+
+        Args:
+            listener: another source, which writes events of its own between them.
 
         Raises:
             Unreadable: the log contradicts itself or a snapshot, or is of a cluster that is not read here.
             OSError: the destination fails.
         """
-        result = self.result
+        result = self.write_events(destination, listener)
+        said = json.dumps(self.source(), indent=2) + "\n"
+        destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", said.encode())
+        return result
+
+    def write_events(self, destination: Destination, listener: Listener | None = None) -> Imported:
+        """Write the events alone.
+
+        Raises:
+            Unreadable: as `write`.
+            OSError: the destination fails.
+        """
+        result, self._listener = self.result, listener
         result.learnt = learnt = learn(self._copies, result.proof, self._logs, self._assumed.lag_time_max_ms)
         if self._assumed.min_isr is None:
             self._state.min_isr_assumed = learnt.settings.get(MIN_ISR)
         self._samples = deque(learnt.samples)
-        files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window)
+        seqs = None if self._earlier is None else self._earlier.last_seqs
+        files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window, last_seqs=seqs)
         passage = Passage(self._copies, result.proof)
         self._state.is_whole = passage.is_whole
         self._snapshots = deque(passage.checks())
         began = passage.start is None
-        for taken in passage.batches():
+        for number, taken in enumerate(passage.batches()):
+            if self._earlier is not None:
+                self._earlier.check(taken.batch, is_first=number == 0)
+                files.is_silent = taken.batch.offset < self._earlier.end_offset
             if not began and passage.start is not None:
                 began = True
                 self._from_snapshot(passage.start, files, taken.batch)
             self._take(taken, files)
+            result.end_crc = taken.batch.header.crc
         result.dropped_of_transaction = passage.dropped
         files.end(at_us=None if self._last is None else self._last.timestamp_ms * 1_000)
         result.rows, result.files, result.last_seqs = files.rows, files.files, files.last_seqs
+        if listener is not None and self._last is not None:
+            listener.end(self._last.timestamp_ms, self._state)
+            result.rows, result.files = result.rows + listener.rows, result.files + listener.files
         for log in self._logs:
             self._write_broker(log, learnt, destination)
+        result.findings = list(self._checks.findings(self._state))
         result.metadata_version = self._state.features.get("metadata.version")
-        destination.put(f"{cluster_folder(result.cluster_id)}/{KAFKA_SOURCE}", self._source().encode())
         return result
 
     def _from_snapshot(self, start: Snapshot, files: EventFiles, first: FoundBatch) -> None:
@@ -176,8 +216,9 @@ class Import:
             files.add(at_us, told)
 
     def _take(self, taken: Taken, files: EventFiles) -> None:
-        for record in taken.read:
-            self._count(record)
+        if not files.is_silent:
+            for record in taken.read:
+                self._count(record)
         self._perform(taken.batch, taken.ready, files)
         self._check(taken.batch.header.next_offset)
 
@@ -218,10 +259,25 @@ class Import:
         if isinstance(event, NodeSession) and event.phase == "fence":
             has_timed_out = learnt.has_timed_out(event.subject_node_id, record.timestamp_ms)
             return told._replace(event=event._replace(cause=SESSION_TIMED_OUT)) if has_timed_out else told
+        if isinstance(event, LeaderChange):
+            return self._with_start(told, event, learnt)
         is_subject = isinstance(event, IsrChange) or (isinstance(event, NodeSession) and event.phase == "register")
         if is_subject and (inferred := learnt.inferred.get(record.offset)) is not None:
             return told._replace(ext={**told.ext, INFERRED: inferred})
         return told
+
+    def _with_start(self, told: Told, event: LeaderChange, learnt: Learnt) -> Told:
+        """Where a new epoch begins, if no line of a log says it."""
+        if told.tp is None or event.new_leader is None or event.new_leader_epoch is None:
+            return told
+        name = self._state.topics.get(told.tp.topic_id, "")
+        if (name, told.tp.partition, event.new_leader_epoch) in learnt.started:
+            return told
+        began = self._checks.start_of(told.tp, event.new_leader_epoch, event.new_leader)
+        if began is None:
+            return told
+        source = f"{EPOCHS_FILE} of node {', '.join(map(str, began.nodes))}"
+        return told._replace(ext={**told.ext, START_OFFSET: str(began.start_offset), START_SOURCE: source})
 
     def _write_broker(self, log: BrokerLog, learnt: Learnt, destination: Destination) -> None:
         """The events of one broker's logs, incarnation by incarnation."""
@@ -250,14 +306,20 @@ class Import:
 
     def _report(self, fact: Fact, record: MetadataRecord, files: EventFiles) -> None:
         if isinstance(fact, Unknown):
-            self.result.unknown[fact.name] += 1
+            self.result.unknown[fact.name] += not files.is_silent
             files.add_gap(record.timestamp_ms * 1_000, fact.name)
         elif isinstance(fact, RegistrationRepeated):
             self.result.repeated_registrations += 1
+        elif self._listener is not None and isinstance(fact, Created | Changed):
+            after = fact.partition if isinstance(fact, Created) else fact.after
+            if isinstance(fact, Created) or fact.names_leader:
+                self._listener.elected(after, record.timestamp_ms)
 
     def _pulse(self, record: MetadataRecord, files: EventFiles) -> None:
         """What passes with time: an hour begins, or nothing was decided for long."""
         self._last = record
+        if self._listener is not None:
+            self._listener.pass_until(record.timestamp_ms, self._state)
         hour = hour_of(record.timestamp_ms * 1_000)
         if self._hour is not None and hour > self._hour:
             for told in self._states(record.offset - 1):
@@ -308,30 +370,54 @@ class Import:
                 raise Unreadable(f"{found.path}: the log up to offset {next_offset} does not amount to it: {shown}")
             self.result.snapshots_equal += 1
 
-    def _source(self) -> str:
+    def as_earlier(self) -> Earlier:
+        """What a later import goes on from, once this one is written."""
+        result, proof, before = self.result, self.result.proof, self._earlier
+        return Earlier(
+            first_offset=proof.first_offset if before is None else before.first_offset,
+            end_offset=proof.proved_end,
+            end_crc=result.end_crc,
+            records=result.records + (0 if before is None else before.records),
+            imports=1 if before is None else before.imports + 1,
+            last_seqs=dict(result.last_seqs),
+            unknown=+(result.unknown + (Counter() if before is None else before.unknown)),
+            nodes=frozenset(copy.node_id for copy in self._copies if copy.node_id is not None)
+            | (frozenset() if before is None else before.nodes),
+        )
+
+    def source(self) -> dict[str, object]:
         """What an export says of where it came from."""
-        result, proof = self.result, self.result.proof
-        said = {
+        result, listener, now = self.result, self._listener, self.as_earlier()
+        said: dict[str, object] = {
             "source": "kafka",
-            "levels": ["metadata-log", *(["broker-logs"] if self._logs else [])],
+            "levels": [
+                METADATA_LOG,
+                *(["broker-logs"] if self._logs else []),
+                *([] if listener is None else [listener.name]),
+            ],
             "cluster_id": result.cluster_id,
-            "nodes": sorted(copy.node_id for copy in self._copies if copy.node_id is not None),
-            "first_offset": proof.first_offset,
-            "end_offset": Offset(proof.proved_end),
-            "records": result.records,
+            "nodes": sorted(now.nodes),
+            "first_offset": now.first_offset,
+            "end_offset": now.end_offset,
+            "end_crc": now.end_crc,
+            "records": now.records,
+            "imports": now.imports,
             "window_us": [self._window.start_us, self._window.end_us] if self._window != EVERYTHING else None,
-            "unknown_records": dict(sorted(result.unknown.items())),
+            "unknown_records": dict(sorted(now.unknown.items())),
             "is_whole": self._state.is_whole,
             "metadata_version_level": result.metadata_version,
-            "last_seqs": {str(epoch): seq for epoch, seq in sorted(result.last_seqs.items())},
+            "last_seqs": {str(epoch): seq for epoch, seq in sorted(now.last_seqs.items())},
             "kafka_versions": [] if result.learnt is None else list(result.learnt.versions),
             "logs": {str(log.node_id): self._of_log(log) for log in self._logs},
-            "assumed": {
-                "min.insync.replicas": self._assumed.min_isr,
-                "replica.lag.time.max.ms": self._assumed.lag_time_max_ms,
+            "checkpoints": {
+                str(one.node_id): {"replicas": len(one.replicas), "epochs": one.entries} for one in self._checkpoints
             },
+            "findings": result.findings,
+            "assumed": self._assumed.said(),
         }
-        return json.dumps(said, indent=2) + "\n"
+        if listener is not None:
+            said[listener.name] = listener.said()
+        return said
 
     def _of_log(self, log: BrokerLog) -> dict[str, object]:
         """What an export says of one broker's logs: how far they reach, and what its clock was measured by."""

@@ -58,6 +58,8 @@ class Learnt:
     versions: tuple[str, ...] = ()
     timed_out: dict[int, list[int]] = field(default_factory=dict)
     """When the active controller found a broker's session over, ms, by broker."""
+    started: frozenset[tuple[str, int, int]] = frozenset()
+    """Topic, partition and leader epoch of each start of an epoch that a line tells."""
     samples: list[tuple[int, Told]] = field(default_factory=list)
     """What was measured of clocks: from when on, us, in order."""
 
@@ -80,6 +82,7 @@ def learn(copies: Sequence[Copy], proof: Proof, logs: Sequence[BrokerLog], lag_t
     found.settings = _settings(logs)
     facts = [one.fact for log in logs for one in log.facts]
     found.versions = tuple(sorted({fact.version for fact in facts if isinstance(fact, KafkaVersion)}))
+    found.started = frozenset((f.topic, f.partition, f.leader_epoch) for f in facts if isinstance(f, LeaderStarted))
     for log in logs:
         for one in log.facts:
             if isinstance(one.fact, SessionTimedOut):

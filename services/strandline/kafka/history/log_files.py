@@ -123,7 +123,7 @@ def open_copy(directory: Path) -> Copy:
         raise Unreadable(
             f"{folder} holds no metadata log (00000000000000000000.log and the like); KRaft controllers keep one"
         )
-    properties = _properties(folder.parent / "meta.properties") or _properties(folder / "meta.properties")
+    properties = properties_of(folder.parent / "meta.properties") or properties_of(folder / "meta.properties")
     node_id = properties.get("node.id", "")
     return Copy(
         directory=folder,
@@ -212,7 +212,8 @@ def _check_zeros(file: BinaryIO, path: Path, position: int) -> None:
             )
 
 
-def _properties(path: Path) -> dict[str, str]:
+def properties_of(path: Path) -> dict[str, str]:
+    """The pairs of a properties file; none where there is no such file."""
     if not path.is_file():
         return {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -31,6 +31,11 @@ class Proof:
     end_offset: int
     proved_end: int
     voters: frozenset[int]
+    first_ms: int
+    """When the first and the last batch were written, since 1970."""
+    last_ms: int
+    proved_ms: int
+    """When the last batch that is proved was written, since 1970."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -96,10 +101,14 @@ class Merge:
         )
 
 
-def prove(copies: Sequence[Copy], *, trust_tail: bool) -> Proof:
+def prove(copies: Sequence[Copy], *, trust_tail: bool, committed_below: int = 0) -> Proof:
     """Read all batches once and find up to where they are committed.
 
-    Proved is what a snapshot contains, what most voters hold, and everything of a quorum of one voter.
+    Proved is what a snapshot contains, what most voters hold, everything of a quorum of one voter, and what the quorum
+    itself calls committed.
+
+    Args:
+        committed_below: the high watermark of the quorum, if it was asked.
 
     Raises:
         Unreadable: as `Merge.batches`; or there is not one batch.
@@ -107,19 +116,21 @@ def prove(copies: Sequence[Copy], *, trust_tail: bool) -> Proof:
     voters = frozenset[int]().union(*(copy.voters for copy in copies))
     merge = Merge(copies)
     first: int | None = None
-    end = proved = 0
+    end = proved = first_ms = last_ms = proved_ms = 0
+    snapshot_end = max((snapshot.end_offset for copy in copies for snapshot in copy.snapshots), default=0)
     for batch, holders in merge.batches():
-        first = batch.offset if first is None else first
+        if first is None:
+            first, first_ms = batch.offset, batch.header.base_timestamp_ms
+        last_ms = max(last_ms, batch.header.max_timestamp_ms)
         if batch.header.attributes & CONTROL_BIT:
             voters = _voters(batch) or voters
         end = batch.header.next_offset
-        if len(voters) == 1 or (voters and 2 * len(holders & voters) > len(voters)):
-            proved = end
+        is_held = len(voters) == 1 or (voters and 2 * len(holders & voters) > len(voters))
+        if is_held or trust_tail or end <= max(committed_below, snapshot_end):
+            proved, proved_ms = end, max(proved_ms, batch.header.max_timestamp_ms)
     if first is None:
         raise Unreadable(f"{', '.join(copy.name for copy in copies)}: there is not one whole batch")
-    snapshot_end = max((snapshot.end_offset for copy in copies for snapshot in copy.snapshots), default=0)
-    proved = end if trust_tail else max(proved, min(snapshot_end, end))
-    return Proof(first, end, proved, voters, merge.notes)
+    return Proof(first, end, proved, voters, first_ms, last_ms, proved_ms, merge.notes)
 
 
 def _voters(batch: FoundBatch) -> frozenset[int]:

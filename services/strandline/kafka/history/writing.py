@@ -9,7 +9,7 @@ Invariant: at most `ROWS_A_FILE` rows are held. What is not an event, and may be
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from strandline.core.state_events import ExportGap, ExportHeartbeat, StateEvent
 from strandline.core.types import TopicPartition
@@ -40,6 +40,7 @@ class EventFiles:
         kind: ExportFormat = ExportFormat.PARQUET,
         node_id: int = CONTROLLER_NODE_ID,
         window: Window = EVERYTHING,
+        last_seqs: Mapping[int, int] | None = None,
     ) -> None:
         self._node_id = node_id
         self._window = window
@@ -53,7 +54,10 @@ class EventFiles:
         self._mono_us = 0
         self._beat_us = 0
         self._begin_us = 0
-        self.last_seqs: dict[int, int] = {}
+        self.last_seqs: dict[int, int] = dict(last_seqs or {})
+        """The last number of each incarnation; an export that is gone on with has some already."""
+        self.is_silent = False
+        """Whether what comes is in the export already."""
         self.files = 0
         self.rows = 0
 
@@ -74,7 +78,7 @@ class EventFiles:
         Raises:
             OSError: the destination fails.
         """
-        if not self._window.holds(at_us):
+        if not self._is_wanted(at_us):
             return
         self._seq += 1
         self._put(at_us, told.event, told.tp, told.ext, told.topic)
@@ -85,7 +89,7 @@ class EventFiles:
         Raises:
             OSError: the destination fails.
         """
-        if not self._window.holds(at_us):
+        if not self._is_wanted(at_us):
             return
         self._seq += 2
         lost = self._seq - 1
@@ -97,7 +101,7 @@ class EventFiles:
         Raises:
             OSError: the destination fails.
         """
-        if self._window.holds(at_us) and at_us - self._beat_us >= HEARTBEAT_US:
+        if self._is_wanted(at_us) and at_us - self._beat_us >= HEARTBEAT_US:
             self._beat(at_us, is_final=False)
 
     def end(self, at_us: int | None) -> None:
@@ -108,11 +112,17 @@ class EventFiles:
         """
         if self._emitter is not None:
             last_us = min(self._mono_us if at_us is None else at_us, self._window.end_us - 1)
-            if self._window.holds(last_us) and self._begin_us < self._window.end_us:
+            if not self.is_silent and self._window.holds(last_us) and self._begin_us < self._window.end_us:
                 self._beat(last_us, is_final=True)
                 self.last_seqs[self._emitter.incarnation] = self._seq
             self._flush()
             self._emitter = None
+
+    def _is_wanted(self, at_us: int) -> bool:
+        if self.is_silent:
+            # What was written before is not seen again, but its clock goes on.
+            self._mono_us = max(self._mono_us, at_us)
+        return not self.is_silent and self._window.holds(at_us)
 
     def _beat(self, at_us: int, *, is_final: bool) -> None:
         self._beat_us = at_us

@@ -1,0 +1,146 @@
+"""A collection from a real Apache Kafka, in plain and by TLS and SCRAM, with its metadata log and checkpoint files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_cluster import CLUSTER_ID, START_S, KafkaCluster, Secured, running
+from kafka_jars import KafkaAbsent
+
+from strandline.cli.certificate_folder import add, begin
+from strandline.export.destination import LocalDirectory
+from strandline.export.reading import clusters, find_files, read_rows
+from strandline.export.verify import Completeness, verify
+from strandline.kafka.collector.cluster import Broker
+from strandline.kafka.collector.collecting import Collected, Collection, Wanted, reach
+from strandline.kafka.collector.refusals import Refused, Unreachable
+from strandline.kafka.collector.security import Login, Security, tls_context
+from strandline.kafka.history.checkpoints import read_checkpoints
+from strandline.rpc.identity import CallerRole, Identity
+
+RECORDS = 7
+USER, PASSWORD = "ann", "correct-horse"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an authority, and of a certificate for the node with its key in one file."""
+    folder = tmp_path_factory.mktemp("certs")
+    own = begin(folder, "kafka", 2)
+    add(folder, own, Identity("kafka", CallerRole.CONTROLLER, "broker"), ("127.0.0.1",), 2)
+    (home,) = {path.parent for path in folder.glob("*broker*/tls.crt")}
+    (home / "both.pem").write_bytes((home / "tls.key").read_bytes() + (home / "tls.crt").read_bytes())
+    return home
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory, authority: Path) -> Iterator[KafkaCluster]:
+    """A node that was started and may not answer yet."""
+    login = Secured(authority / "both.pem", USER, PASSWORD)
+    try:
+        with running(tmp_path_factory.mktemp("kafka"), 1, login) as cluster:
+            yield cluster
+    except KafkaAbsent as absent:
+        pytest.skip(f"no Kafka: {absent}")
+
+
+def plain(kafka: KafkaCluster) -> Broker:
+    host, _, port = kafka.bootstrap[0].partition(":")
+    return Broker(host, int(port))
+
+
+async def answering(broker: Broker) -> None:
+    """Returns when the node serves clients."""
+    async with asyncio.timeout(START_S):
+        while True:
+            try:
+                connection, _, cluster = await reach([broker], Security(), None)
+            except Unreachable:
+                # Nothing else says when a process begins to listen.
+                await asyncio.sleep(0.2)
+                continue
+            connection.close()
+            if cluster.brokers:
+                return
+
+
+async def fill(broker: Broker) -> None:
+    """A topic with some records."""
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+    address = f"{broker.host}:{broker.port}"
+    admin = AIOKafkaAdminClient(bootstrap_servers=address)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic("orders", 2, 1)])
+    finally:
+        await admin.close()
+    async with AIOKafkaProducer(bootstrap_servers=address, acks="all") as producer:
+        for _ in range(RECORDS):
+            await producer.send_and_wait("orders", b"value", partition=1)
+
+
+async def collected(broker: Broker, security: Security, out: Path, **more: Any) -> Collected:
+    """Three looks."""
+    stop = asyncio.Event()
+
+    def said(so_far: Collected) -> None:
+        if so_far.looks >= 3:
+            stop.set()
+
+    wanted = Wanted(**{"topics": ("orders",), "period_ms": 50, "wait_s": 30.0, **more})
+    reached = await reach([broker], security, wanted.topics)
+    return await Collection(reached, security, LocalDirectory(out), wanted, said).run(stop)
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    place = LocalDirectory(out)
+    folder = f"{CLUSTER_ID}/v1"
+    files = find_files(place, CLUSTER_ID)
+    return [row for file in files for row in read_rows(file.path, place.get(f"{folder}/{file.path}"))]
+
+
+@pytest.mark.timeout(600)
+async def test_a_real_node_is_looked_at(kafka: KafkaCluster, authority: Path, tmp_path: Path) -> None:
+    """The end of each log, its HW, leader, ISR and minimum are those of the node, in plain and by TLS and SCRAM.
+
+    The node says up to where its metadata log is committed, and its checkpoint files are read as those of the logs.
+    """
+    await answering(plain(kafka))
+    await fill(plain(kafka))
+    done = await collected(plain(kafka), Security(), tmp_path / "plain", metadata_logs=(kafka.data(1),))
+    assert (done.notes, done.voided, done.silent) == ([], {}, ())
+    samples = [row for row in rows_of(tmp_path / "plain") if row["event_type"] == "REPLICA_SAMPLE"]
+    found = {(row["partition"], row["node_id"], row["leo"], row["hw"], row["log_start"]) for row in samples}
+    assert found == {(0, 1, 0, 0, 0), (1, 1, RECORDS, RECORDS, 0)}
+    states = [row for row in rows_of(tmp_path / "plain") if row["event_type"] == "STATE_SNAPSHOT"]
+    assert {(row["new_leader"], *row["new_isr"], row["min_isr"], row["topic"]) for row in states} == {
+        (1, 1, 1, "orders")
+    }
+    assert {"partition_epoch" in row for row in states} == {True, False}, "of the log, and of the looks"
+    assert clusters(LocalDirectory(tmp_path / "plain")) == [CLUSTER_ID]
+    assert {one.completeness for one in verify(LocalDirectory(tmp_path / "plain"), CLUSTER_ID).incarnations} == {
+        Completeness.COMPLETE
+    }
+    await secured(Broker("127.0.0.1", kafka.secured_port), authority, tmp_path)
+    kafka.stop(1)
+    replicas = read_checkpoints(1, kafka.data(1), CLUSTER_ID).replicas
+    assert {place: (len(one.epochs), one.hw) for place, one in replicas.items()} == {
+        ("orders", 0): (1, 0), ("orders", 1): (1, RECORDS),
+    }  # fmt: skip
+
+
+async def secured(broker: Broker, authority: Path, out: Path) -> None:
+    """The same looks by TLS and SCRAM-SHA-512; a wrong password and an authority that is not trusted are refused."""
+    tls = tls_context(authority / "ca.crt", None, None)
+    done = await collected(broker, Security(tls, Login("SCRAM-SHA-512", USER, PASSWORD)), out / "secured")
+    assert (done.notes, done.voided) == ([], {})
+    with pytest.raises(Refused, match="the login of 'ann' was refused"):
+        await reach([broker], Security(tls, Login("SCRAM-SHA-512", USER, "guessed")), None)
+    with pytest.raises(Refused, match="the broker's certificate is not trusted"):
+        await reach([broker], Security(tls_context(None, None, None), Login("SCRAM-SHA-512", USER, PASSWORD)), None)

@@ -1,0 +1,156 @@
+"""`strandline analytics import kafka --prometheus`: run A's scrapes by file and by address, and its refusals."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from strandline.cli.app import app
+
+RUN_A = Path(__file__).parents[1] / "run_a"
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Path:
+    """The text of run A's scrapes."""
+    path = tmp_path / "ends.txt"
+    path.write_bytes(lzma.decompress((RUN_A / "scrapes.txt.xz").read_bytes()))
+    return path
+
+
+@pytest.fixture
+def mapping(tmp_path: Path) -> Path:
+    """Which broker each target of run A is."""
+    path = tmp_path / "map.toml"
+    path.write_text("[nodes]\n" + "".join(f'"kafka-{node}:7071" = {node}\n' for node in (1, 2, 3)))
+    return path
+
+
+def imported(make: Any, out: Path, *more: object) -> Result:
+    given = [part for node in (1, 2) for part in ("--metadata-log", make(node))]
+    return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, (*given, "--out", out, *more))])
+
+
+def source_of(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
+    return found
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def prometheus(text: str, asked: list[dict[str, str]]) -> Iterator[str]:
+    """A Prometheus that has these samples, and knows one kind of question."""
+    series: dict[str, list[tuple[float, str]]] = {}
+    for line in text.splitlines():
+        if found := re.fullmatch(r"(kafka_log_log_logendoffset\{.*\}) (\S+) (\S+)", line):
+            series.setdefault(found[1], []).append((float(found[3]), found[2]))
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            given = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            asked.append({"path": parts.path, **given})
+            wanted = re.fullmatch(r'\{__name__=~"\(\?i:(\w+)\)".*\}\[(\d+)ms\]', given["query"])
+            assert wanted is not None, given
+            until_s = float(given["time"])
+            result = []
+            for labels, values in series.items():
+                inside = [v for v in values if until_s - int(wanted[2]) / 1000 < v[0] <= until_s]
+                if inside and labels.startswith(wanted[1]):
+                    metric = dict(re.findall(r'(\w+)="([^"]*)"', labels)) | {"__name__": wanted[1]}
+                    result.append({"metric": metric, "values": inside})
+            body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/prom/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_scrapes_of_run_a_become_samples_beside_its_decisions(
+    run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path
+) -> None:
+    """The export names the source, its period and its bounds; the decisions are those of an import without it."""
+    ran = imported(run_a_node, tmp_path / "out", "--prometheus", ends, "--prometheus-mapping", mapping)
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert "Prometheus: 434 samples of 23 replicas on nodes 1, 2, 3, every 5,546 ms" in ran.stdout
+    said = source_of(tmp_path / "out")
+    assert said["levels"] == ["metadata-log", "prometheus"]
+    assert said["prometheus"]["misplaced"] == 0 and said["prometheus"]["samples"] > 400
+    assert imported(lambda node: tmp_path / f"node{node}", tmp_path / "bare").exit_code == 0
+    with_scrapes, bare = files_of(tmp_path / "out"), files_of(tmp_path / "bare")
+    assert {name: content for name, content in with_scrapes.items() if "/transitions/" in name and name in bare} == {
+        name: content for name, content in bare.items() if "/transitions/" in name
+    }
+
+
+def test_a_prometheus_gives_the_same_export_as_its_file(
+    run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path
+) -> None:
+    """An address is asked for ranges of the metadata log's time, piece by piece, and both rule sets."""
+    asked: list[dict[str, str]] = []
+    with prometheus(ends.read_text(), asked) as address:
+        ran = imported(run_a_node, tmp_path / "a", "--prometheus", address, "--prometheus-mapping", mapping)
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert {one["path"] for one in asked} == {"/prom/api/v1/query"}
+    assert len(asked) == 2 * 3
+    assert imported(lambda node: tmp_path / f"node{node}", tmp_path / "b", "--prometheus", ends,
+                    "--prometheus-mapping", mapping).exit_code == 0  # fmt: skip
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "said"),
+    [
+        ("http://127.0.0.1:1", 2, "--prometheus: http://127.0.0.1:1/api/v1/query: "),
+        ("http://user:secret@127.0.0.1:1", 1, "--prometheus: http://127.0.0.1: give scheme, host, port and path"),
+        ("no-such-file", 2, "no-such-file: No such file or directory"),
+    ],
+)
+def test_a_source_that_is_not_there_is_named(
+    run_a_node: Any, tmp_path: Path, address: str, code: int, said: str
+) -> None:
+    """Nothing is written, the exit code says whether another try may help, and no password is repeated."""
+    ran = imported(run_a_node, tmp_path / "out", "--prometheus", address)
+    assert ran.exit_code == code
+    assert said in ran.stderr and "secret" not in ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_number_of_a_broker_is_told(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+    """Series of logs that a broker does not have are named with the question that it raises."""
+    mapping.write_text(mapping.read_text().replace("= 1", "= 7"))
+    ran = imported(run_a_node, tmp_path / "out", "--prometheus", ends, "--prometheus-mapping", mapping)
+    assert ran.exit_code == 0
+    assert "on node 7; is [nodes] right?" in ran.stderr
+
+
+def test_a_mapping_needs_something_to_map(run_a_node: Any, mapping: Path, tmp_path: Path) -> None:
+    """The option alone is a mistake of usage."""
+    assert imported(run_a_node, tmp_path / "out", "--prometheus-mapping", mapping).exit_code == 2
