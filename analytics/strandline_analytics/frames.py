@@ -14,7 +14,7 @@ from strandline_analytics.jobs.ask import Question, chosen, files_for, scope_of
 from strandline_analytics.scope import Grouping
 from strandline_analytics.session import carried_out_in
 from strandline_analytics.sources.exports import read_exports
-from strandline_analytics.stats.definition import result
+from strandline_analytics.stats.definition import result, with_any_value
 from strandline_analytics.timestamps import with_times
 
 
@@ -58,5 +58,5 @@ def statistics(
     files = files_for(spark, question)
     scope = scope_of(spark, question, files)
     silver = read_exports(spark, files, samples=question.reads_samples)
-    found = {one.id: with_times(result(one, silver, scope)) for one in question.statistics}
+    found = {one.id: with_times(with_any_value(one, silver, result(one, silver, scope))) for one in question.statistics}
     return {name: carried_out_in(spark, frame) for name, frame in found.items()}

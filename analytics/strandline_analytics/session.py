@@ -7,6 +7,7 @@ and no network, and in a session that others prepared nothing else that they hav
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -270,10 +271,14 @@ def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
     them, and none is ever split.
 
     A session of Spark Connect is used as it is: it cannot make others that share its tables.
+
+    On a cluster tables are never kept as rows, for those are lost with the executor that holds them.
     """
     most, wanted = _wanted(size_bytes)
     if not has_jvm(spark):
         return spark
+    if not _is_one_process(spark):
+        wanted |= _LARGER
     application = _application(spark)
     if (application, most) not in _FITTED:
         _FITTED[application, most] = spark.newSession()
@@ -291,9 +296,18 @@ def _wanted(size_bytes: int) -> tuple[int, dict[str, str]]:
     """The most bytes that a size reaches to, and what is set for it."""
     for most, wanted in _SIZES:
         if size_bytes <= most:
-            return most, wanted
+            return most, dict(wanted)
     parts = min(MOST_PARTS, 1 << (size_bytes // PART_BYTES).bit_length() - 1)
     return 2 * parts * PART_BYTES, {"spark.sql.shuffle.partitions": str(parts)} | _LARGER
+
+
+def _is_one_process(spark: SparkSession) -> bool:
+    """Whether the JVM of the driver carries out the queries too."""
+    return re.match(r"local(\[|$)", _master(spark)) is not None
+
+
+def _master(spark: SparkSession) -> str:
+    return str(spark.conf.get("spark.master"))
 
 
 def _set_in(spark: SparkSession) -> dict[str, str]:

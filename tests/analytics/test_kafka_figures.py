@@ -8,13 +8,14 @@ import re
 import shutil
 import tarfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from typer.testing import Result
 
 from strandline.export.destination import LocalDirectory
 from strandline.kafka.history.broker_logs import BrokerLog, read_logs
@@ -163,6 +164,32 @@ def test_counts_and_times_are_those_of_the_printed_log(silver_of_run_a: Silver) 
         small = sum(ms for ms, isr, leader, _ in pieces if len(isr) < len(one.replicas) or leader < 0)
         refused = sum(ms for ms, isr, leader, least in pieces if len(isr) < least or leader < 0)
         assert (s10.under_replicated_us, s11.write_unavailable_us) == (small * 1000, refused * 1000)
+
+
+@pytest.mark.timeout(300)
+def test_a_statistic_that_is_not_recorded_has_no_rows(analytics: Callable[..., Result], export: Path) -> None:
+    """`stats s04` ends with no row and the reason, which a program gets in place of the rows."""
+    reason = "Kafka's metadata log has no byte positions"
+    shown = analytics("stats", "s04", "--input", export)
+    document = analytics("stats", "s04", "s08", "--input", export, "-o", "json")
+
+    assert (shown.exit_code, shown.stdout.splitlines()) == (0, ["s04 bytes_above_hw: Bytes above the HW"])
+    assert f"s04: unavailable for run-a: {reason}" in shown.stderr
+    *rows, absent = json.loads(document.stdout)
+    assert absent == {"stat": "s04", "cluster_id": "run-a", "unavailable": {EVERYTHING: reason}}
+    assert {row["stat"] for row in rows} == {"s08"}
+    assert analytics("stats", "s04", "--input", export, "--require-available").exit_code == 4
+
+
+@pytest.mark.timeout(300)
+def test_a_table_has_no_rows_of_what_is_not_recorded(
+    analytics: Callable[..., Result], export: Path, tmp_path: Path
+) -> None:
+    """`run` counts rows of the statistics that are recorded alone, and writes no file of another."""
+    ran = analytics("run", "--input", export, "--out", tmp_path, "--stat", "s04,s08")
+
+    assert ran.exit_code == 0, ran.output
+    assert [path.name for path in (tmp_path / "results").glob("stat=*")] == ["stat=s08"]
 
 
 @pytest.mark.timeout(300)

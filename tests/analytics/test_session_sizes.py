@@ -21,6 +21,7 @@ from strandline_analytics.session import (
     carried_out_in,
     session_for,
 )
+from strandline_analytics.silver.kept import KEPT_AS_ROWS
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
@@ -91,6 +92,22 @@ def test_what_others_had_set_holds_for_every_size(spark: SparkSession, monkeypat
         fitted = session_for(prepared, size)
         assert {name: fitted.conf.get(name) for name in theirs} == theirs
     assert session_for(prepared, SMALL_BYTES).conf.get("spark.sql.codegen.factoryMode") == "NO_CODEGEN"
+
+
+@pytest.mark.parametrize(
+    ("master", "rows"),
+    [("local", "true"), ("local[2]", "true"), ("local-cluster[2,1,1024]", "false"), ("spark://h:7077", "false")],
+)
+def test_tables_are_kept_as_rows_in_one_process_alone(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, master: str, rows: str
+) -> None:
+    """Where executors are processes of their own, a lost one must not take with it what cannot be made again."""
+    prepared = spark.newSession()
+    monkeypatch.setattr("strandline_analytics.session._FITTED", {})
+    monkeypatch.setattr("strandline_analytics.session._GIVEN", {})
+    monkeypatch.setattr("strandline_analytics.session._master", lambda _: master)
+
+    assert session_for(prepared, SMALL_BYTES).conf.get(KEPT_AS_ROWS) == rows
 
 
 def test_a_query_is_planned_with_the_settings_of_its_session(spark: SparkSession) -> None:

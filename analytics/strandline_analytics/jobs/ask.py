@@ -18,7 +18,7 @@ from strandline_analytics.sources.exports import needed, read_exports, span_of_r
 from strandline_analytics.sources.inspection import unread
 from strandline_analytics.sources.trouble import NothingThere, TooLong
 from strandline_analytics.stats import ALL
-from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.stats.definition import Statistic, with_any_value
 from strandline_analytics.stats.together import together
 
 
@@ -126,7 +126,8 @@ def answers(
     def rows(statistic: Statistic, found: DataFrame) -> list[dict[str, Any]]:
         names = set(found.columns) - {value.name for value in statistic.values}
         order = [name for name in statistic.columns(scope) if name in names]
-        return [row.asDict(recursive=True) for row in found.orderBy(*order).collect()]
+        shown = with_any_value(statistic, silver, found)
+        return [row.asDict(recursive=True) for row in shown.orderBy(*order).collect()]
 
     asked = [(statistic, scope) for statistic in question.statistics]
     yield from zip(question.statistics, together(silver, asked, rows), strict=True)

@@ -34,7 +34,7 @@ from strandline_analytics.sources.exports import read_exports
 from strandline_analytics.sources.inspection import notices
 from strandline_analytics.sources.places import write_text
 from strandline_analytics.sources.trouble import NothingThere
-from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.stats.definition import Statistic, with_any_value
 from strandline_analytics.stats.together import together
 from strandline_analytics.timestamps import with_times
 
@@ -182,7 +182,8 @@ def _write_hour(
 
     def write(statistic: Statistic, found: DataFrame) -> list[Entry]:
         own_hashes = {cluster: hashes[cluster][statistic.reads_samples] for cluster in clusters}
-        counts = _write(spark, _named(spark, found, own_hashes), root, statistic, scope, clusters)
+        named = _named(spark, with_any_value(statistic, silver, found), own_hashes)
+        counts = _write(spark, named, root, statistic, scope, clusters)
         return [Entry(input_manifest_hash=own_hashes[cluster], rows=counts[cluster]) for cluster in clusters]
 
     asked = [(statistic, scope) for statistic in question.statistics]

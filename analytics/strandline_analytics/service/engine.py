@@ -35,9 +35,10 @@ from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.exports import needed, read_exports
 from strandline_analytics.sources.inspection import notices, unread
+from strandline_analytics.sources.kafka.availability import unavailable
 from strandline_analytics.sources.trouble import NothingThere, explained
 from strandline_analytics.stats import ALL
-from strandline_analytics.stats.definition import result
+from strandline_analytics.stats.definition import result, with_any_value
 from strandline_analytics.timeline.event import events_from
 from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.order import timeline
@@ -110,9 +111,10 @@ class Engine:
         pages.check_same_input(place, input_hash(files))
         scope = scope_of(self.spark, question, files)
         columns = values.columns_of(statistic, scope.grouping)
-        found = result(statistic, self._silver(job, files, samples=samples), scope)
-        notes += [*notices(files), *self._open[samples][2]]
-        reported = {value.name for value in statistic.values}
+        silver = self._silver(job, files, samples=samples)
+        found = with_any_value(statistic, silver, result(statistic, silver, scope))
+        reported = {value.name: None for value in statistic.values}
+        notes += [*notices(files), *self._open[samples][2], *unavailable([(statistic.id, [*reported])], silver.kafka)]
         rows = self._collect(job, found.orderBy(*(name for name in found.columns if name not in reported)))
         header = pb.QueryHeader(
             stat=statistic.id,

@@ -5,7 +5,8 @@ on one another, so Catalyst would spend more on analysing a small query than the
 table is one leaf.
 
 Invariant: a kept table has the rows, names and types of what it was made of, and parts of it that are lost are made
-again; rows have no origin, and are never lost while the process lives.
+again; rows have no origin, and are kept where the process that asks also holds them (`session.session_for`), or where
+Spark Connect leaves no other way.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ def kept(made: DataFrame) -> DataFrame:
     """
     if is_kept_as_rows(made):
         return made.coalesce(1).localCheckpoint()
+    if not has_jvm(made.sparkSession):
+        # No plan is within reach, and the server of Spark Connect analyses all that led to a frame at each step again.
+        return made.localCheckpoint()
     cached = made.persist(StorageLevel.MEMORY_AND_DISK)
-    if not has_jvm(cached.sparkSession):
-        # No plan is within reach.
-        return cached
     frame = query_of(plan_of_cached(cached), cached.sparkSession, like=cached)
     setattr(frame, _ORIGIN, cached)
     return frame
@@ -49,9 +50,13 @@ def tables_are_rows(spark: SparkSession) -> bool:
 
 def let_go(frame: DataFrame) -> None:
     """Keep a table no longer; it can still be read, and is then made again, unless it was kept as rows."""
-    origin: DataFrame = getattr(frame, _ORIGIN, frame)
-    plan = analyzed_plan(origin) if has_jvm(origin.sparkSession) else None
-    if plan is not None and plan.nodeName() == _ROWS:
+    # Not by getattr: a frame of Spark Connect takes any name for one of its columns.
+    origin: DataFrame = vars(frame).get(_ORIGIN, frame)
+    if not has_jvm(origin.sparkSession):
+        # The server lets go of rows when no frame of the client's refers to them.
+        return
+    plan = analyzed_plan(origin)
+    if plan.nodeName() == _ROWS:
         plan.rdd().unpersist(False)
     else:
         origin.unpersist()

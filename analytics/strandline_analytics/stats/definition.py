@@ -16,7 +16,7 @@ from strandline import __version__
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.quality import QUALITY, quality
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.sources.kafka.availability import why_unavailable
+from strandline_analytics.sources.kafka.availability import is_unavailable, why_unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,13 @@ def result(statistic: Statistic, silver: Silver, scope: Scope) -> DataFrame:
     # In one step: Spark analyses the whole query after each.
     found = rows.select(*(own[name].alias(name) if name in own else name for name in statistic.columns(scope)))
     return silver.fit(found, statistic.reads_samples)
+
+
+def with_any_value(statistic: Statistic, silver: Silver, found: DataFrame) -> DataFrame:
+    """A result without the rows of clusters whose export can give none of the values (KAFKA.md#what-is-never-known)."""
+    names = [value.name for value in statistic.values]
+    empty = [cluster for cluster, levels in silver.kafka.items() if is_unavailable(statistic.id, names, levels)]
+    return found.where(~F.col("cluster_id").isin(*empty)) if empty else found
 
 
 def _if_recorded(statistic: Statistic, value: Value, silver: Silver, found: Column) -> Column:

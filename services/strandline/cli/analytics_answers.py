@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from strandline_analytics.stats.definition import Statistic
 
 Answer = tuple["Statistic", list[dict[str, Any]]]
+Absent = dict[str, Any]
+"""In a document, of a statistic of which a cluster has no rows: its id, the cluster, and why (`UNAVAILABLE`)."""
 
 UNAVAILABLE = "unavailable"
 """In rows for programs: the figures that were not recorded, with the reason of each."""
@@ -32,10 +34,10 @@ _HEADING_WIDTH = 12
 _FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
 
 
-def show_answers(answers: Sequence[Answer], form: Shown) -> None:
-    """Print the rows of statistics."""
+def show_answers(answers: Sequence[Answer], form: Shown, absent: Sequence[Absent] = ()) -> None:
+    """Print the rows of statistics; a document ends with what is absent, which in a table nothing shows."""
     if form not in (Shown.TABLE, Shown.WIDE):
-        print_document([_document(row) for _, rows in answers for row in rows], Format(form.value))
+        print_document([*(_document(row) for _, rows in answers for row in rows), *absent], Format(form.value))
         return
     for number, (statistic, rows) in enumerate(answers):
         names = [name for name in rows[0] if name != UNAVAILABLE] if rows else []

@@ -5,12 +5,12 @@ Invariant: the names of filters are those of `kafka-topics --describe`; a thresh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.analytics_answers import UNAVAILABLE, Answer, show_answers, show_list, who
+from strandline.cli.analytics_answers import UNAVAILABLE, Absent, Answer, show_answers, show_list, who
 from strandline.cli.analytics_coverage import check_coverage, reported, require_hours
 from strandline.cli.analytics_options import (
     EXIT_INCOMPLETE,
@@ -116,15 +116,16 @@ def stats(
     asked = _conditions([*(where or []), *filters], question.statistics, "--where")
     limits = _conditions(fail_on or [], question.statistics, "--fail-on")
     only = {"topic": topic, "partition": partition}
+    computed, absent = (
+        _from_service(service, question, require_coverage)
+        if service
+        else _computed(question, require_coverage, memory, require_available=require_available)
+    )
     answers = [
         (one, [row for row in rows if _is_asked(row, only) and all(_holds(each, row) is not False for each in asked)])
-        for one, rows in (
-            _from_service(service, question, require_coverage)
-            if service
-            else _computed(question, require_coverage, memory, require_available=require_available)
-        )
+        for one, rows in computed
     ]
-    show_answers(answers, output)
+    show_answers(answers, output, absent)
     shown = [row for _, rows in answers for row in rows]
     breached = [f"{limit.text}: {who(row)}" for limit in limits for row in shown if _holds(limit, row)]
     for line in breached:
@@ -147,18 +148,18 @@ def statistics_of(names: Sequence[str]) -> tuple[Statistic, ...]:
         raise typer.BadParameter(str(error)) from None
 
 
-def _from_service(service: str, question: Question, coverage: float | None) -> list[Answer]:
+def _from_service(service: str, question: Question, coverage: float | None) -> tuple[list[Answer], list[Absent]]:
     if coverage is not None:
         answer = coverage_of(service, question.start_us, question.end_us, question.cluster_id)
         require_hours(hours_of(answer), coverage)
     rows, notes = answers_of(service, question)
     reported(notes)
-    return list(zip(question.statistics, rows, strict=True))
+    return list(zip(question.statistics, rows, strict=True)), []
 
 
 def _computed(
     question: Question, coverage: float | None, memory: str, *, require_available: bool = False
-) -> list[Answer]:
+) -> tuple[list[Answer], list[Absent]]:
     from strandline_analytics.jobs.ask import answers, files_for
     from strandline_analytics.sources.inspection import notices
     from strandline_analytics.sources.kafka.availability import bounded, unavailable
@@ -177,10 +178,21 @@ def _computed(
             )
         if coverage is not None:
             check_coverage(spark, question, coverage)
-        return [
+        found = [
             (one, [_with_reasons(one, row, clusters) for row in rows])
             for one, rows in answers(spark, question, files, reported)
         ]
+        return found, list(_absent(asked, clusters))
+
+
+def _absent(asked: Iterable[tuple[str, Sequence[str]]], clusters: Levels) -> Iterator[Absent]:
+    """What stands for the rows of each statistic of which a cluster's export gives no figure."""
+    from strandline_analytics.sources.kafka.availability import is_unavailable, lacking
+
+    for statistic, figures in asked:
+        for cluster, levels in sorted(clusters.items()):
+            if is_unavailable(statistic, figures, levels):
+                yield {"stat": statistic, "cluster_id": cluster, UNAVAILABLE: lacking(statistic, figures, levels)}
 
 
 def _with_reasons(statistic: Statistic, row: dict[str, Any], clusters: Levels) -> dict[str, Any]:

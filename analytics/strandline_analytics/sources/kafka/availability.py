@@ -4,8 +4,9 @@ An export says from which sources it was made: the metadata log alone, the broke
 collector; the tables of the last two are in `scraped` and `collected`. A figure that one of several sources gives is
 given.
 
-Invariant: a figure that is listed here is null in every result, never 0. A statistic that is not in the table at all,
-because it is newer than the table, has no figure either: nothing is shown that nobody has thought about.
+Invariant: a figure that is listed here is null in every result, never 0, and an answer has no rows of a statistic of
+which all figures are listed. A statistic that is not in the table at all, because it is newer than the table, has no
+figure either: nothing is shown that nobody has thought about.
 """
 
 from __future__ import annotations
@@ -97,6 +98,11 @@ def why_unavailable(statistic: str, figure: str, levels: frozenset[Level] = META
     asked = levels - METADATA_LOG_ALONE if Level.BROKER_LOGS in levels else levels
     reasons = [_why(_TABLES[level], statistic, figure) for level in sorted(asked)]
     return None if None in reasons else "; ".join(map(str, reasons))
+
+
+def is_unavailable(statistic: str, figures: Sequence[str], levels: frozenset[Level]) -> bool:
+    """Whether these sources give none of the figures."""
+    return all(why_unavailable(statistic, figure, levels) is not None for figure in figures)
 
 
 def lacking(statistic: str, figures: Sequence[str], levels: frozenset[Level]) -> dict[str, str]:
