@@ -221,7 +221,6 @@ RESERVED = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REASSIGNMENT_IN_PROGRESS,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.NEW_LEADER_ELECTED,
