@@ -121,7 +121,9 @@ def _method(node: ast.AST, module_name: str, generic: str, names: Names) -> str:
     lines.append(f"    def {name}({ast.unparse(node.args)}) -> {returns}:")
     documented = ast.get_docstring(node)
     if documented:
-        lines.append(_quoted(documented.replace("StopAsyncIteration", "StopIteration").replace("async with", "with"), 2))
+        lines.append(
+            _quoted(documented.replace("StopAsyncIteration", "StopIteration").replace("async with", "with"), 2)
+        )
     lines += [f"        {line}" for line in _body(node, module_name, generic, is_property)]
     return "\n".join(lines)
 

@@ -25,7 +25,7 @@ from strandline.core.leader import LeaderReplica
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.node_state import NOTHING, NodeState
 from strandline.core.producers import ProducerLedger, SequenceCheck, SequenceVerdict
-from strandline.core.transactions import MarkerVerdict, marker_refusal
+from strandline.core.transactions import MarkerVerdict, as_producers_hear, marker_refusal
 from strandline.core.types import (
     OF_TRANSACTIONS,
     TRANSACTIONAL_BIT,
@@ -228,7 +228,7 @@ class ProduceServing:
                 continue
             call.takes_up(part.tp, index)
             if event.refusal is not None:
-                result, offset = self._refused(part, event.refusal), None
+                result, offset = self._refused(part, as_producers_hear(event.refusal)), None
             else:
                 # Of this one alone: a later one may be of a later transaction.
                 result, offset = self._append(part, call, index, event.now_ms, grown, out, verified=number == 0)

@@ -77,6 +77,14 @@ def marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) 
     return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message, Outcome.NOT_APPENDED)
 
 
+def as_producers_hear(refusal: Refusal) -> Refusal:
+    """A coordinator's refusal as a producer hears it: one whose time was over recovers from INVALID_PRODUCER_EPOCH by
+    an abort, and learns there whether it is fenced for good (KAFKA-19690)."""
+    if refusal.code is not ErrorCode.PRODUCER_FENCED:
+        return refusal
+    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message, refusal.outcome)
+
+
 class TransactionLedger:
     """The transactions of one log, up to the offset up to which it was folded."""
 

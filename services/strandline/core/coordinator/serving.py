@@ -16,10 +16,18 @@ from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.coordinator.unverified import TOO_LATE, UnverifiedRequests
 from strandline.core.effects import AnswerCoordinator, Effect
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.events import AddPartitionsAnswered, Computed, CoordinatorAsked, CoordinatorLogRead, Ticked
+from strandline.core.events import (
+    AddPartitionsAnswered,
+    Computed,
+    CoordinatorAsked,
+    CoordinatorLogRead,
+    Ticked,
+    TxnMarkersAnswered,
+)
 from strandline.core.group_messages import TransactionMarked
 from strandline.core.leader import LeaderReplica
 from strandline.core.node_state import NodeState
+from strandline.core.transactions import as_producers_hear
 from strandline.core.types import Offset, TopicPartition
 
 
@@ -96,7 +104,8 @@ class CoordinatorServing:
             shard = self.shards.get(asked.tp)
             assert shard is not None, "what waits for a coordinator leaves with its leadership"
             if event.refusal is not None:
-                refusal = Refusal(event.refusal.code, event.refusal.message, Outcome.NOT_APPENDED)
+                heard = as_producers_hear(event.refusal)
+                refusal = Refusal(heard.code, heard.message, Outcome.NOT_APPENDED)
                 out.append(AnswerCoordinator(asked.request_id, refusal))
             else:
                 context = replace(self._context(shard, event.now_ms), is_verified=is_verified)
@@ -131,6 +140,13 @@ class CoordinatorServing:
         shard = self.shards.get(event.tp)
         if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
             shard.computed(event.result, self._context(shard, event.now_ms), out)
+
+    def markers_answered(self, event: TxnMarkersAnswered, out: list[Effect]) -> None:
+        """Partitions answered markers that a machine wanted; those for another leader epoch are dropped."""
+        shard = self.shards.get(event.tp)
+        if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
+            for answer in event.answers:
+                shard.heard(answer, self._context(shard, event.now_ms), out)
 
     def hw_rose(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """The HW of a partition with a coordinator rose."""
