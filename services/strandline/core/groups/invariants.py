@@ -50,6 +50,8 @@ class GroupInvariants:
                     self._check_staged(request, record)
             for record in batch:
                 self._fold(record)
+            if request is None:
+                self._check_expired(batch)
             for group_id in {record.key.group_id for record in batch if isinstance(record.key, CurrentKey | GroupKey)}:
                 self._check_members(group_id)
 
@@ -62,6 +64,13 @@ class GroupInvariants:
             for tp, epoch in value.held:
                 held.setdefault(tp, epoch)
         self._fold(record)
+
+    def _check_expired(self, batch: Batch) -> None:
+        gone = {
+            (each.key.group_id, each.key.tp) for each in batch if isinstance(each.key, OffsetKey) and not each.value
+        }
+        staged = {(key.group_id, key.tp) for key in self._staged} if gone else set()
+        assert not gone & staged, f"I29: {gone & staged} went while a transaction was open that may be aborted"
 
     def _check_offset(self, request: object | None, record: Record) -> None:
         key, value = record
