@@ -1,4 +1,4 @@
-"""Consume, transform, produce over real processes: each input has one committed output, whatever is aborted (I39)."""
+"""Consume, transform, produce over real processes: each input has one committed output, whatever is aborted (X16)."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class GroupInvariants:
         assert staged is not None, f"I29: {key} was committed by a marker of {request.producer}, who staged nothing"
         assert staged.offset == value, f"I29: {key} was staged as {staged.offset} and committed as {value}"
         assert staged.producer_epoch < request.producer.producer_epoch, (
-            f"I38: {key} was staged in epoch {staged.producer_epoch} and committed by the marker {request.producer}"
+            f"X16: {key} was staged in epoch {staged.producer_epoch} and committed by the marker {request.producer}"
         )
 
     def _check_staged(self, request: object | None, record: Record) -> None:
