@@ -185,7 +185,7 @@ class ProduceServing:
             return self._refused(part, _NAMED_TWICE)
         assert call.transactional_id is not None, "a transactional batch without an id was refused before"
         correlation_id = self._state.next_correlation_id()
-        self._verification.ask(correlation_id, tp, sent.producer_id)
+        self._verification.ask(correlation_id, tp, sent.producer_id, sent.producer_epoch)
         out.append(SendAddPartitions(correlation_id, call.transactional_id, sent.producer_id, sent.producer_epoch, tp))
         return self._wait(part, call, index, sent.producer_id)
 
@@ -202,13 +202,17 @@ class ProduceServing:
         """The coordinator answered: everything is checked again from the beginning, because a marker may have come in
         between (X10). Returns what `arrived` returns, and the partitions whose batches were looked at."""
         grown: dict[TopicPartition, Offset] = {}
-        batches = self._verification.answered(event.correlation_id)
+        batches, asked_epoch = self._verification.answered(event.correlation_id)
         verified = True
         for call, index, part in batches:
             if not self.purgatory.holds(call):
                 continue
             call.takes_up(part.tp, index)
-            if event.refusal is not None:
+            sent = part.header.producer
+            if sent is None or sent.producer_epoch != asked_epoch:
+                # Of another transaction than the one that was asked about, which has ended since: it is asked for.
+                result, offset = self._append(part, call, index, grown, out)
+            elif event.refusal is not None:
                 result, offset = self._refused(part, event.refusal), None
             else:
                 result, offset = self._append(part, call, index, grown, out, verified=verified)

@@ -2,6 +2,7 @@
 
 Invariant: batches of one producer wait in the order in which they came, behind the one that was asked about; a batch
 leaves exactly once, by the answer, by a change of leader or by its call's end. Nothing that waits here is appended.
+An answer is about the transaction that was asked about: a batch of another epoch that waits behind it needs its own.
 """
 
 from __future__ import annotations
@@ -36,30 +37,34 @@ class Verification:
     def __init__(self) -> None:
         self.waiting: dict[_Producer, deque[UnverifiedBatch]] = {}
         """Changed here alone."""
-        # Correlation id of the question -> whose batches its answer is about.
-        self._asked: dict[int, _Producer] = {}
+        # Correlation id of the question -> whose batches wait for its answer, and the epoch that it is about.
+        self._asked: dict[int, tuple[_Producer, int]] = {}
 
     def holds(self, tp: TopicPartition, producer_id: int) -> bool:
         """Whether batches of this producer wait, so that its later ones must wait behind them."""
         return (tp, producer_id) in self.waiting
 
-    def ask(self, correlation_id: int, tp: TopicPartition, producer_id: int) -> None:
+    def ask(self, correlation_id: int, tp: TopicPartition, producer_id: int, producer_epoch: int) -> None:
         """The batches of this producer wait for the answer to a question; there is none before it."""
         assert not self.holds(tp, producer_id), f"producer {producer_id} waits in {tp} already"
         self.waiting[tp, producer_id] = deque()
-        self._asked[correlation_id] = (tp, producer_id)
+        self._asked[correlation_id] = ((tp, producer_id), producer_epoch)
 
     def wait(self, producer_id: int, batch: UnverifiedBatch) -> None:
         """Hold a batch behind those of its producer."""
         self.waiting[batch.part.tp, producer_id].append(batch)
 
-    def answered(self, correlation_id: int) -> deque[UnverifiedBatch]:
-        """What waited for this answer, in order; nothing if it waits no longer."""
-        producer = self._asked.pop(correlation_id, None)
-        return deque() if producer is None else self.waiting.pop(producer, deque())
+    def answered(self, correlation_id: int) -> tuple[deque[UnverifiedBatch], int | None]:
+        """What waited for this answer, in order, and the producer epoch that was asked about; nothing and None if the
+        answer came too late."""
+        asked = self._asked.pop(correlation_id, None)
+        if asked is None:
+            return deque(), None
+        producer, producer_epoch = asked
+        return self.waiting.pop(producer, deque()), producer_epoch
 
     def resigned(self, tp: TopicPartition) -> list[UnverifiedBatch]:
         """Give back everything that waits in a partition that this node leads no longer (X10)."""
-        self._asked = {number: producer for number, producer in self._asked.items() if producer[0] != tp}
+        self._asked = {number: asked for number, asked in self._asked.items() if asked[0][0] != tp}
         gone = [producer for producer in self.waiting if producer[0] == tp]
         return [batch for producer in gone for batch in self.waiting.pop(producer)]
