@@ -18,6 +18,7 @@ def _appends_what_is_verified(
     part: ProducePartition,
     call: ParkedProduce,
     index: int,
+    now_ms: int,
     grown: dict[TopicPartition, Offset],
     out: list[Effect],
     *,
@@ -25,7 +26,7 @@ def _appends_what_is_verified(
 ) -> tuple[ProduceResult, Offset | None]:
     leader = self._state.leaders[part.tp]
     if not verified:
-        answer: tuple[ProduceResult, Offset | None] = real(self, part, call, index, grown, out)
+        answer: tuple[ProduceResult, Offset | None] = real(self, part, call, index, now_ms, grown, out)
         return answer
     real.differs()
     grown.setdefault(part.tp, leader.log.leo)

@@ -46,6 +46,7 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
+from strandline.core.verification import UnverifiedBatch
 from strandline.records.batch import Batch
 from strandline.records.committed import committed as committed_batches
 
@@ -90,6 +91,8 @@ class Question(NamedTuple):
     epoch: int
     answer: ErrorCode | None = None
     """NONE: it agreed. None: no answer is there yet."""
+    is_awaited: bool = True
+    """Whether the batch that was asked about still waits."""
 
 
 class Partition(NamedTuple):
@@ -216,7 +219,9 @@ class _Bench:
         """Correlation id of the question."""
         if partition.question is not None:
             self.asked = self._core.state.next_correlation_id()
-            self._core._produce._verification.ask(self.asked, _TP, PRODUCER, partition.question.epoch)
+            self._core._produce._verification.ask(self.asked, _TP, PRODUCER)
+            if not partition.question.is_awaited:
+                self._leave_behind(Entry(partition.question.epoch))
         for request in partition.requests:
             self._wait(request)
 
@@ -257,6 +262,11 @@ class _Bench:
         leader = LeaderReplica(state.identity, image, log, state.nodes, state.rules, _TIMINGS, _NOW_MS)
         leader.epoch_start_offset = Offset(0)
         state.leaders[_TP] = leader
+
+    def _leave_behind(self, entry: Entry) -> None:
+        """The batch that was asked about was answered by its deadline."""
+        gone = UnverifiedBatch(ParkedProduce(0, Acks.ALL, _NOW_MS, ID), 0, ProducePartition(_TP, _header(entry), b""))
+        self._core._produce._verification.wait(_TP, PRODUCER, gone)
 
     def _wait(self, request: Request) -> None:
         """Let a request wait as it did."""
@@ -310,8 +320,15 @@ class _Bench:
     def after(self) -> After:
         """Where the core stands now, and what was answered."""
         requests = {self._now(number, request): None for number, request in self._requests.items()}
-        partition = Partition(tuple(self._entries), self.log.hw, self._question, tuple(requests))
+        partition = Partition(tuple(self._entries), self.log.hw, self._asking(), tuple(requests))
         return partition, tuple(self._answers)
+
+    def _asking(self) -> Question | None:
+        serving, question = self._core._produce, self._question
+        if question is None:
+            return None
+        first = serving._verification.waiting[_TP, PRODUCER][0]
+        return question._replace(is_awaited=serving.purgatory.holds(first.call))
 
     def _now(self, number: int, request: Request) -> Request:
         """A request as it waits now."""
