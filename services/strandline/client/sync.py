@@ -180,7 +180,8 @@ class Producer(Blocking, Generic[K, V]):
         )
 
     def close(self, *, flush: bool = True) -> None:
-        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.
+        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails. An open transaction is
+        aborted.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly.
