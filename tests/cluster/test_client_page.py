@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "CLIENT.md").read_text()
 SCRIPT, *BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TOPIC = "waves"
-CLIENTS = {name: getattr(client, name) for name in ("Producer", "Consumer", "Admin")}
+CLIENTS = {name: getattr(client, name) for name in ("Producer", "Transaction", "Consumer", "Admin")}
 _ONLY_IN_A_LOOP = {"start", "close"}
 """What `with` and `async with` call."""
 
@@ -109,4 +109,6 @@ def _parameters(cls: type, member: str) -> set[str]:
 
 def test_the_blocking_clients_are_used_too() -> None:
     """The page has an example of each class of `strandline.client.sync`."""
-    assert [name for name in sync.__all__ if name != "Delivery" and f"sync.{name}(" not in PAGE] == []
+    assert [
+        name for name in sync.__all__ if name not in ("Delivery", "Transaction") and f"sync.{name}(" not in PAGE
+    ] == []

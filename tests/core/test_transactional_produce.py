@@ -85,6 +85,16 @@ def test_a_refusal_of_the_coordinator_is_answered_to_all_that_wait() -> None:
     assert (appended(cluster), cluster.cores[1].parked) == (0, (0, 0))
 
 
+def test_a_producer_that_the_coordinator_fences_hears_what_it_can_recover_from() -> None:
+    """KAFKA-19690: at a partition that has no marker yet a producer whose transaction timed out gets
+    INVALID_PRODUCER_EPOCH, as it does where the marker came first."""
+    cluster = leading()
+    request = cluster.produce(first(), transactional_id=ID)
+    cluster.coordinator_says(Refusal(ErrorCode.PRODUCER_FENCED, "at epoch 1"))
+
+    assert said(cluster.outcome(request)) == (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.NOT_APPENDED)
+
+
 def test_a_marker_in_between_voids_a_late_answer() -> None:
     """X10: the coordinator confirmed a transaction that it has ended since; its late batch appends nothing."""
     cluster = leading()
@@ -96,6 +106,28 @@ def test_a_marker_in_between_voids_a_late_answer() -> None:
     assert (appended(cluster), cluster.log(1).lso) == (1, 0)
     cluster.fetch(1, by=2)
     assert cluster.log(1).lso == 1
+
+
+@pytest.mark.parametrize("answer", [None, REFUSED], ids=["confirmed", "refused"])
+def test_an_answer_is_about_the_transaction_that_was_asked_about(answer: Refusal | None) -> None:
+    """X9: the batch that was asked about is gone, and its transaction has ended; the next one's batch waits behind it.
+
+    A late confirmation does not append it, or it would open a transaction that the coordinator never ends here; a late
+    refusal does not refuse it. It is asked about itself.
+    """
+    cluster = leading()
+    cluster.produce(first(), transactional_id=ID, timeout=1_000)
+    cluster.advance(1_000)
+    cluster.produce(marker(7, 1, commit=False))
+    request = cluster.produce(first(epoch=1), transactional_id=ID)
+    cluster.coordinator_says(answer)
+
+    assert [a.producer_epoch for a in cluster.wished(1, SendAddPartitions)] == [0, 1]
+    assert (appended(cluster), cluster.outcome(request)) == (1, None)
+    cluster.coordinator_says()
+    cluster.fetch(2, by=2)
+    result = cluster.outcome(request)
+    assert result is not None and (result.base_offset, result.refusal) == (1, None)
 
 
 def test_no_answer_in_time_is_definite() -> None:

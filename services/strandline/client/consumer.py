@@ -20,7 +20,13 @@ from typing import Generic, Literal, Self
 from strandline.client.assignment import Assignment, Where
 from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID
-from strandline.client.committed_offsets import CommittedOffsets, OffsetAndMetadata, Offsets, read_offsets
+from strandline.client.committed_offsets import (
+    AsMember,
+    CommittedOffsets,
+    OffsetAndMetadata,
+    Offsets,
+    read_offsets,
+)
 from strandline.client.committing import Positions
 from strandline.client.cursor import Cursor
 from strandline.client.errors import ClientClosed, CommitFailed
@@ -280,10 +286,12 @@ class Consumer(Generic[K, V]):
         partitions: str | Iterable[tuple[str, int] | str],
         *,
         start: Where | int = "beginning",
+        end: int | None = None,
         follow_topic: bool = True,
     ) -> frozenset[TopicPartition]:
         """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
 
+        ``end``, with ``stop_at_end``, is the offset in front of which reading stops, instead of what is the end now.
         ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a group
         that is where it has committed; where it has not, ``auto_offset_reset`` if that names an end, else ``start``. As
         long as the group's coordinator does not answer, reading does not begin. A bare
@@ -292,9 +300,11 @@ class Consumer(Generic[K, V]):
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
-            ValueError: the consumer has subscribed.
+            ValueError: the consumer has subscribed; or ``end`` is given without ``stop_at_end``.
         """
         self._running()
+        if end is not None and not self._stop_at_end:
+            raise ValueError("an end needs stop_at_end=True, or what lies behind it would be waited for")
         assert self._assignment is not None
         if self._membership is not None:
             raise ValueError("this consumer has subscribed; await unsubscribe() before it assigns partitions itself")
@@ -303,7 +313,7 @@ class Consumer(Generic[K, V]):
             if self._auto_commit_ms is not None:
                 self._group.commit_by_itself()
             start = _ENDS.get(self._reset, start)
-        await self._assignment.assign(entries, start, follows=follow_topic)
+        await self._assignment.assign(entries, start, follows=follow_topic, end=end)
         self._current = None
         self._begin()
         return self.assignment()
@@ -389,7 +399,7 @@ class Consumer(Generic[K, V]):
             ValueError: the consumer has not subscribed.
         """
         self._running()
-        member = self._membership.as_member() if self._membership is not None else None
+        member = self._member()
         if member is None or self._group_id is None:
             raise ValueError("this consumer is no member of a group; subscribe first")
         return GroupMetadata(self._group_id, *member)
@@ -798,6 +808,23 @@ class Consumer(Generic[K, V]):
             cursor.seek(offset=offset, time=time)
             if self._group is not None:
                 self._group.moved(cursor)
+        self._begin()
+
+    def _member(self) -> AsMember | None:
+        """As whom offsets are committed now; None: as no member."""
+        return self._membership.as_member() if self._membership is not None else None
+
+    def _rewind(self) -> None:
+        """Go back to what the group has committed, or to the first record that was given since: a transaction was
+        aborted, and what it has worked on is to be given again (U11)."""
+        if self._is_closing or self._group is None or self._fetching is None:
+            return
+        for cursor, first in self._group.take_back().items():
+            self._fetching.drop(cursor)
+            cursor.seek(offset=first)
+            cursor.begin_at_committed()
+            cursor.is_committed_only = False
+            self._group.moved(cursor)
         self._begin()
 
     def _begin(self) -> None:

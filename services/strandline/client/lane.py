@@ -32,6 +32,7 @@ class PartitionLane:
     __slots__ = (
         "_backoff",
         "_idempotent",
+        "_is_transactional",
         "_leader_epoch",
         "_max_in_flight",
         "_next_sequence",
@@ -46,15 +47,25 @@ class PartitionLane:
         "retry",
     )
 
-    def __init__(self, name: str, *, idempotent: bool, max_in_flight: int, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        idempotent: bool,
+        max_in_flight: int,
+        backoff: Backoff | None = None,
+        is_transactional: bool = False,
+    ) -> None:
         """``name``: the partition, as the log names it."""
+        self._is_transactional = is_transactional
         self.name = name
         self.retry = RetryLog(f"producing to {name}")
         # Why the newest attempt failed; None once a leader has acknowledged one.
         self.last_refusal: Refusal | None = None
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
-        self._backoff = backoff or Backoff()
+        # The transaction before is being ended while the first batch of the next one arrives, which takes some ms.
+        self._backoff = backoff or (Backoff(first_ms=10) if is_transactional else Backoff())
         self._next_sequence = 0
         self._leader_epoch: LeaderEpoch | None = None
         self.identity: ProducerIdentity | None = None
@@ -82,6 +93,12 @@ class PartitionLane:
         """Number what has no sequence yet under a new producer id, from 0."""
         assert all(batch.sequence is None for batch in self.queue) and not self.in_flight
         self.identity, self._next_sequence, self.is_draining = identity, 0, False
+
+    def begin_transaction(self, identity: ProducerIdentity) -> None:
+        """As `renew`, for the next transaction: what the one before waited for is over."""
+        self.renew(identity)
+        self._backoff.reset()
+        self.resume_at_ms, self.last_refusal = 0.0, None
 
     def maybe_take(self, attempt: int, now_ms: float) -> OutgoingBatch | None:
         """The batch to send now as ``attempt``, if any may be sent."""
@@ -124,6 +141,7 @@ class PartitionLane:
             idempotent=self._idempotent,
             may_have_appeared=batch.may_have_appeared,
             behind_an_older=self._waits_for_an_older(batch),
+            transactional=self._is_transactional,
         )
         if decided is AfterRefusal.ACKNOWLEDGED:
             self.acknowledged(batch, None, now_ms)

@@ -57,6 +57,7 @@ from strandline.core.events import (
     RetentionFound,
     StopRequested,
     Ticked,
+    TxnMarkersAnswered,
 )
 from strandline.core.fetch_serving import FetchServing
 from strandline.core.fetcher import Fetcher
@@ -97,13 +98,13 @@ class NodeCore:
         ``coordinators``: what they are made of; without it this node coordinates nothing, whatever it leads."""
         self.state = NodeState(node_id, rules, timings)
         self._fsync = rules.durability is Durability.FSYNC
-        self._produce = ProduceServing(self.state)
         self._reports = observe(self.state)
         self._fetches = FetchServing(self.state)
         self._offsets = OffsetServing(self.state)
         self._deletions = DeleteServing(self.state)
         self._producer_snapshots = ProducerSnapshotServing(self.state)
         self._coordinators = CoordinatorServing(self.state, coordinators)
+        self._produce = ProduceServing(self.state, self._coordinators)
         self._fetcher = Fetcher(self.state)
         self._isr = IsrChannel(self.state)
         self._reporter = LogReporter(self.state)
@@ -138,6 +139,7 @@ class NodeCore:
             CoordinatorAsked: self._coordinator_event(self._coordinators.asked),
             CoordinatorLogRead: self._coordinator_event(self._coordinators.log_read),
             Computed: self._coordinator_event(self._coordinators.computed),
+            TxnMarkersAnswered: self._coordinator_event(self._coordinators.markers_answered),
             FetchAnswered: self._fetch_answered,
             FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
             EpochEndsAnswered: self._fetcher.epoch_ends,
@@ -239,6 +241,8 @@ class NodeCore:
         for tp in seen:
             if tp not in grown:
                 self._release_waiting(tp, out)
+        self._coordinators.verified(event, out)
+        self._coordinators_acted(event.now_ms, out)
 
     def _grew(self, grown: Mapping[TopicPartition, Offset], now_ms: int, out: list[Effect]) -> None:
         """This node appended to logs that it leads; ``grown`` has the LEO of each from before."""
@@ -258,6 +262,10 @@ class NodeCore:
                 self._coordinator_acted(event.tp, shard, event.now_ms, out)
 
         return handled
+
+    def _coordinators_acted(self, now_ms: int, out: list[Effect]) -> None:
+        for tp, shard in self._coordinators.shards.items():
+            self._coordinator_acted(tp, shard, now_ms, out)
 
     def _coordinator_acted(self, tp: TopicPartition, shard: Shard, now_ms: int, out: list[Effect]) -> None:
         """What follows from what a coordinator appended, and from the read barrier that it began."""
@@ -497,8 +505,7 @@ class NodeCore:
         self._fetches.ticked(now_ms, out)
         self._deletions.ticked(now_ms, out)
         self._coordinators.ticked(event, out)
-        for tp, shard in self._coordinators.shards.items():
-            self._coordinator_acted(tp, shard, now_ms, out)
+        self._coordinators_acted(now_ms, out)
         self._fetcher.ticked(now_ms)
         timings = self.state.timings
         if now_ms >= self._next_expand_ms:

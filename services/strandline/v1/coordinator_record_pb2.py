@@ -24,39 +24,55 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&strandline/v1/coordinator_record.proto\x12\rstrandline.v1\"\xcb\x02\n\x14\x43oordinatorRecordKey\x12=\n\x10\x63ommitted_offset\x18\x01 \x01(\x0b\x32!.strandline.v1.CommittedOffsetKeyH\x00\x12(\n\x05group\x18\x02 \x01(\x0b\x32\x17.strandline.v1.GroupKeyH\x00\x12/\n\x06member\x18\x03 \x01(\x0b\x32\x1d.strandline.v1.GroupMemberKeyH\x00\x12/\n\x0ctarget_epoch\x18\x04 \x01(\x0b\x32\x17.strandline.v1.GroupKeyH\x00\x12/\n\x06target\x18\x05 \x01(\x0b\x32\x1d.strandline.v1.GroupMemberKeyH\x00\x12\x30\n\x07\x63urrent\x18\x06 \x01(\x0b\x32\x1d.strandline.v1.GroupMemberKeyH\x00\x42\x05\n\x03key\"\xd8\x02\n\x16\x43oordinatorRecordValue\x12:\n\x10\x63ommitted_offset\x18\x01 \x01(\x0b\x32\x1e.strandline.v1.CommittedOffsetH\x00\x12+\n\x05group\x18\x02 \x01(\x0b\x32\x1a.strandline.v1.GroupRecordH\x00\x12\x32\n\x06member\x18\x03 \x01(\x0b\x32 .strandline.v1.GroupMemberRecordH\x00\x12\x38\n\x0ctarget_epoch\x18\x04 \x01(\x0b\x32 .strandline.v1.TargetEpochRecordH\x00\x12-\n\x06target\x18\x05 \x01(\x0b\x32\x1b.strandline.v1.TargetRecordH\x00\x12/\n\x07\x63urrent\x18\x06 \x01(\x0b\x32\x1c.strandline.v1.CurrentRecordH\x00\x42\x07\n\x05value\"K\n\x12\x43ommittedOffsetKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\"\x8b\x01\n\x0f\x43ommittedOffset\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x03 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x04 \x01(\x03\x12\r\n\x05order\x18\x05 \x01(\x03\x42\x0f\n\r_leader_epoch\"\x1c\n\x08GroupKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\"5\n\x0eGroupMemberKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\"a\n\x0bGroupRecord\x12\x13\n\x0bgroup_epoch\x18\x01 \x01(\x05\x12\r\n\x05order\x18\x02 \x01(\x03\x12\x1b\n\x0e\x65mpty_since_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_empty_since_ms\"\xa4\x02\n\x11GroupMemberRecord\x12\x1a\n\x12session_timeout_ms\x18\x01 \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x02 \x01(\x05\x12\x18\n\x0binstance_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07rack_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x06 \x01(\t\x12\x13\n\x0btopic_names\x18\x07 \x03(\t\x12\x18\n\x0btopic_regex\x18\x08 \x01(\tH\x02\x88\x01\x01\x12\x15\n\x08\x61ssignor\x18\t \x01(\tH\x03\x88\x01\x01\x42\x0e\n\x0c_instance_idB\n\n\x08_rack_idB\x0e\n\x0c_topic_regexB\x0b\n\t_assignor\"K\n\x11TargetEpochRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x02 \x01(\t\x12\x15\n\rtopics_digest\x18\x03 \x01(\x04\"I\n\x0cTargetRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12*\n\x06topics\x18\x02 \x03(\x0b\x32\x1a.strandline.v1.TargetTopic\"3\n\x0bTargetTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\xf1\x01\n\rCurrentRecord\x12\x14\n\x0cmember_epoch\x18\x01 \x01(\x05\x12\x16\n\x0eprevious_epoch\x18\x02 \x01(\x05\x12.\n\x05state\x18\x03 \x01(\x0e\x32\x1f.strandline.v1.GroupMemberState\x12.\n\x08\x61ssigned\x18\x04 \x03(\x0b\x32\x1c.strandline.v1.AssignedTopic\x12.\n\x08revoking\x18\x05 \x03(\x0b\x32\x1c.strandline.v1.AssignedTopic\x12\x15\n\x08lease_ms\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms\"E\n\rAssignedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x0e\n\x06\x65pochs\x18\x03 \x03(\x05*\xd6\x01\n\x10GroupMemberState\x12\"\n\x1eGROUP_MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19GROUP_MEMBER_STATE_STABLE\x10\x01\x12 \n\x1cGROUP_MEMBER_STATE_UNREVOKED\x10\x02\x12!\n\x1dGROUP_MEMBER_STATE_UNRELEASED\x10\x03\x12\x1b\n\x17GROUP_MEMBER_STATE_AWAY\x10\x04\x12\x1d\n\x19GROUP_MEMBER_STATE_FENCED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&strandline/v1/coordinator_record.proto\x12\rstrandline.v1\"\xfe\x03\n\x14\x43oordinatorRecordKey\x12=\n\x10\x63ommitted_offset\x18\x01 \x01(\x0b\x32!.strandline.v1.CommittedOffsetKeyH\x00\x12(\n\x05group\x18\x02 \x01(\x0b\x32\x17.strandline.v1.GroupKeyH\x00\x12/\n\x06member\x18\x03 \x01(\x0b\x32\x1d.strandline.v1.GroupMemberKeyH\x00\x12/\n\x0ctarget_epoch\x18\x04 \x01(\x0b\x32\x17.strandline.v1.GroupKeyH\x00\x12/\n\x06target\x18\x05 \x01(\x0b\x32\x1d.strandline.v1.GroupMemberKeyH\x00\x12\x30\n\x07\x63urrent\x18\x06 \x01(\x0b\x32\x1d.strandline.v1.GroupMemberKeyH\x00\x12=\n\x10transactional_id\x18\x07 \x01(\x0b\x32!.strandline.v1.TransactionalIdKeyH\x00\x12\x37\n\rstaged_offset\x18\x08 \x01(\x0b\x32\x1e.strandline.v1.StagedOffsetKeyH\x00\x12\x39\n\x0eproducer_fence\x18\t \x01(\x0b\x32\x1f.strandline.v1.ProducerFenceKeyH\x00\x42\x05\n\x03key\"\x88\x04\n\x16\x43oordinatorRecordValue\x12:\n\x10\x63ommitted_offset\x18\x01 \x01(\x0b\x32\x1e.strandline.v1.CommittedOffsetH\x00\x12+\n\x05group\x18\x02 \x01(\x0b\x32\x1a.strandline.v1.GroupRecordH\x00\x12\x32\n\x06member\x18\x03 \x01(\x0b\x32 .strandline.v1.GroupMemberRecordH\x00\x12\x38\n\x0ctarget_epoch\x18\x04 \x01(\x0b\x32 .strandline.v1.TargetEpochRecordH\x00\x12-\n\x06target\x18\x05 \x01(\x0b\x32\x1b.strandline.v1.TargetRecordH\x00\x12/\n\x07\x63urrent\x18\x06 \x01(\x0b\x32\x1c.strandline.v1.CurrentRecordH\x00\x12@\n\x10transactional_id\x18\x07 \x01(\x0b\x32$.strandline.v1.TransactionalIdRecordH\x00\x12\x34\n\rstaged_offset\x18\x08 \x01(\x0b\x32\x1b.strandline.v1.StagedOffsetH\x00\x12\x36\n\x0eproducer_fence\x18\t \x01(\x0b\x32\x1c.strandline.v1.ProducerFenceH\x00\x42\x07\n\x05value\"K\n\x12\x43ommittedOffsetKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\"\x8b\x01\n\x0f\x43ommittedOffset\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x19\n\x0cleader_epoch\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x10\n\x08metadata\x18\x03 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x04 \x01(\x03\x12\r\n\x05order\x18\x05 \x01(\x03\x42\x0f\n\r_leader_epoch\"\x1c\n\x08GroupKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\"5\n\x0eGroupMemberKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\"a\n\x0bGroupRecord\x12\x13\n\x0bgroup_epoch\x18\x01 \x01(\x05\x12\r\n\x05order\x18\x02 \x01(\x03\x12\x1b\n\x0e\x65mpty_since_ms\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_empty_since_ms\"\xa4\x02\n\x11GroupMemberRecord\x12\x1a\n\x12session_timeout_ms\x18\x01 \x01(\x05\x12\x1c\n\x14rebalance_timeout_ms\x18\x02 \x01(\x05\x12\x18\n\x0binstance_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07rack_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x13\n\x0b\x63lient_host\x18\x06 \x01(\t\x12\x13\n\x0btopic_names\x18\x07 \x03(\t\x12\x18\n\x0btopic_regex\x18\x08 \x01(\tH\x02\x88\x01\x01\x12\x15\n\x08\x61ssignor\x18\t \x01(\tH\x03\x88\x01\x01\x42\x0e\n\x0c_instance_idB\n\n\x08_rack_idB\x0e\n\x0c_topic_regexB\x0b\n\t_assignor\"K\n\x11TargetEpochRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x02 \x01(\t\x12\x15\n\rtopics_digest\x18\x03 \x01(\x04\"I\n\x0cTargetRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12*\n\x06topics\x18\x02 \x03(\x0b\x32\x1a.strandline.v1.TargetTopic\"3\n\x0bTargetTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\"\xf1\x01\n\rCurrentRecord\x12\x14\n\x0cmember_epoch\x18\x01 \x01(\x05\x12\x16\n\x0eprevious_epoch\x18\x02 \x01(\x05\x12.\n\x05state\x18\x03 \x01(\x0e\x32\x1f.strandline.v1.GroupMemberState\x12.\n\x08\x61ssigned\x18\x04 \x03(\x0b\x32\x1c.strandline.v1.AssignedTopic\x12.\n\x08revoking\x18\x05 \x03(\x0b\x32\x1c.strandline.v1.AssignedTopic\x12\x15\n\x08lease_ms\x18\x06 \x01(\x05H\x00\x88\x01\x01\x42\x0b\n\t_lease_ms\"E\n\rAssignedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\x05\x12\x0e\n\x06\x65pochs\x18\x03 \x03(\x05\".\n\x12TransactionalIdKey\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\"?\n\x10ProducerIdentity\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"\xd8\x02\n\x15TransactionalIdRecord\x12\x31\n\x08producer\x18\x01 \x01(\x0b\x32\x1f.strandline.v1.ProducerIdentity\x12\x31\n\x08previous\x18\x02 \x01(\x0b\x32\x1f.strandline.v1.ProducerIdentity\x12\x1d\n\x10next_producer_id\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\ntimeout_ms\x18\x04 \x01(\x05\x12.\n\x05state\x18\x05 \x01(\x0e\x32\x1f.strandline.v1.TransactionState\x12*\n\x06topics\x18\x06 \x03(\x0b\x32\x1a.strandline.v1.TargetTopic\x12\x15\n\x08start_ms\x18\x07 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\tupdate_ms\x18\x08 \x01(\x03\x42\x13\n\x11_next_producer_idB\x0b\n\t_start_ms\"]\n\x0fStagedOffsetKey\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x13\n\x0bproducer_id\x18\x04 \x01(\x03\"V\n\x0cStagedOffset\x12\x16\n\x0eproducer_epoch\x18\x01 \x01(\x05\x12.\n\x06offset\x18\x02 \x01(\x0b\x32\x1e.strandline.v1.CommittedOffset\"\'\n\x10ProducerFenceKey\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\"U\n\rProducerFence\x12\x16\n\x0eproducer_epoch\x18\x01 \x01(\x05\x12\x19\n\x11\x63oordinator_epoch\x18\x02 \x01(\x05\x12\x11\n\tupdate_ms\x18\x03 \x01(\x03*\xd6\x01\n\x10GroupMemberState\x12\"\n\x1eGROUP_MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19GROUP_MEMBER_STATE_STABLE\x10\x01\x12 \n\x1cGROUP_MEMBER_STATE_UNREVOKED\x10\x02\x12!\n\x1dGROUP_MEMBER_STATE_UNRELEASED\x10\x03\x12\x1b\n\x17GROUP_MEMBER_STATE_AWAY\x10\x04\x12\x1d\n\x19GROUP_MEMBER_STATE_FENCED\x10\x05*\x89\x02\n\x10TransactionState\x12!\n\x1dTRANSACTION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TRANSACTION_STATE_EMPTY\x10\x01\x12\x1d\n\x19TRANSACTION_STATE_ONGOING\x10\x02\x12$\n TRANSACTION_STATE_PREPARE_COMMIT\x10\x03\x12#\n\x1fTRANSACTION_STATE_PREPARE_ABORT\x10\x04\x12%\n!TRANSACTION_STATE_COMPLETE_COMMIT\x10\x05\x12$\n TRANSACTION_STATE_COMPLETE_ABORT\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'strandline.v1.coordinator_record_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GROUPMEMBERSTATE']._serialized_start=1957
-  _globals['_GROUPMEMBERSTATE']._serialized_end=2171
+  _globals['_GROUPMEMBERSTATE']._serialized_start=3083
+  _globals['_GROUPMEMBERSTATE']._serialized_end=3297
+  _globals['_TRANSACTIONSTATE']._serialized_start=3300
+  _globals['_TRANSACTIONSTATE']._serialized_end=3565
   _globals['_COORDINATORRECORDKEY']._serialized_start=58
-  _globals['_COORDINATORRECORDKEY']._serialized_end=389
-  _globals['_COORDINATORRECORDVALUE']._serialized_start=392
-  _globals['_COORDINATORRECORDVALUE']._serialized_end=736
-  _globals['_COMMITTEDOFFSETKEY']._serialized_start=738
-  _globals['_COMMITTEDOFFSETKEY']._serialized_end=813
-  _globals['_COMMITTEDOFFSET']._serialized_start=816
-  _globals['_COMMITTEDOFFSET']._serialized_end=955
-  _globals['_GROUPKEY']._serialized_start=957
-  _globals['_GROUPKEY']._serialized_end=985
-  _globals['_GROUPMEMBERKEY']._serialized_start=987
-  _globals['_GROUPMEMBERKEY']._serialized_end=1040
-  _globals['_GROUPRECORD']._serialized_start=1042
-  _globals['_GROUPRECORD']._serialized_end=1139
-  _globals['_GROUPMEMBERRECORD']._serialized_start=1142
-  _globals['_GROUPMEMBERRECORD']._serialized_end=1434
-  _globals['_TARGETEPOCHRECORD']._serialized_start=1436
-  _globals['_TARGETEPOCHRECORD']._serialized_end=1511
-  _globals['_TARGETRECORD']._serialized_start=1513
-  _globals['_TARGETRECORD']._serialized_end=1586
-  _globals['_TARGETTOPIC']._serialized_start=1588
-  _globals['_TARGETTOPIC']._serialized_end=1639
-  _globals['_CURRENTRECORD']._serialized_start=1642
-  _globals['_CURRENTRECORD']._serialized_end=1883
-  _globals['_ASSIGNEDTOPIC']._serialized_start=1885
-  _globals['_ASSIGNEDTOPIC']._serialized_end=1954
+  _globals['_COORDINATORRECORDKEY']._serialized_end=568
+  _globals['_COORDINATORRECORDVALUE']._serialized_start=571
+  _globals['_COORDINATORRECORDVALUE']._serialized_end=1091
+  _globals['_COMMITTEDOFFSETKEY']._serialized_start=1093
+  _globals['_COMMITTEDOFFSETKEY']._serialized_end=1168
+  _globals['_COMMITTEDOFFSET']._serialized_start=1171
+  _globals['_COMMITTEDOFFSET']._serialized_end=1310
+  _globals['_GROUPKEY']._serialized_start=1312
+  _globals['_GROUPKEY']._serialized_end=1340
+  _globals['_GROUPMEMBERKEY']._serialized_start=1342
+  _globals['_GROUPMEMBERKEY']._serialized_end=1395
+  _globals['_GROUPRECORD']._serialized_start=1397
+  _globals['_GROUPRECORD']._serialized_end=1494
+  _globals['_GROUPMEMBERRECORD']._serialized_start=1497
+  _globals['_GROUPMEMBERRECORD']._serialized_end=1789
+  _globals['_TARGETEPOCHRECORD']._serialized_start=1791
+  _globals['_TARGETEPOCHRECORD']._serialized_end=1866
+  _globals['_TARGETRECORD']._serialized_start=1868
+  _globals['_TARGETRECORD']._serialized_end=1941
+  _globals['_TARGETTOPIC']._serialized_start=1943
+  _globals['_TARGETTOPIC']._serialized_end=1994
+  _globals['_CURRENTRECORD']._serialized_start=1997
+  _globals['_CURRENTRECORD']._serialized_end=2238
+  _globals['_ASSIGNEDTOPIC']._serialized_start=2240
+  _globals['_ASSIGNEDTOPIC']._serialized_end=2309
+  _globals['_TRANSACTIONALIDKEY']._serialized_start=2311
+  _globals['_TRANSACTIONALIDKEY']._serialized_end=2357
+  _globals['_PRODUCERIDENTITY']._serialized_start=2359
+  _globals['_PRODUCERIDENTITY']._serialized_end=2422
+  _globals['_TRANSACTIONALIDRECORD']._serialized_start=2425
+  _globals['_TRANSACTIONALIDRECORD']._serialized_end=2769
+  _globals['_STAGEDOFFSETKEY']._serialized_start=2771
+  _globals['_STAGEDOFFSETKEY']._serialized_end=2864
+  _globals['_STAGEDOFFSET']._serialized_start=2866
+  _globals['_STAGEDOFFSET']._serialized_end=2952
+  _globals['_PRODUCERFENCEKEY']._serialized_start=2954
+  _globals['_PRODUCERFENCEKEY']._serialized_end=2993
+  _globals['_PRODUCERFENCE']._serialized_start=2995
+  _globals['_PRODUCERFENCE']._serialized_end=3080
 # @@protoc_insertion_point(module_scope)

@@ -34,12 +34,16 @@ class _CoordinatorKeyTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Co
     DESCRIPTOR: _descriptor.EnumDescriptor
     COORDINATOR_KEY_TYPE_UNSPECIFIED: _CoordinatorKeyType.ValueType  # 0
     """A consumer group."""
+    COORDINATOR_KEY_TYPE_TRANSACTION: _CoordinatorKeyType.ValueType  # 1
+    """A transactional id."""
 
 class CoordinatorKeyType(_CoordinatorKeyType, metaclass=_CoordinatorKeyTypeEnumTypeWrapper):
     """What a coordinator is for; the numbers are Kafka's."""
 
 COORDINATOR_KEY_TYPE_UNSPECIFIED: CoordinatorKeyType.ValueType  # 0
 """A consumer group."""
+COORDINATOR_KEY_TYPE_TRANSACTION: CoordinatorKeyType.ValueType  # 1
+"""A transactional id."""
 Global___CoordinatorKeyType: _TypeAlias = CoordinatorKeyType  # noqa: Y015
 
 class _CommitOutcome:
@@ -81,7 +85,7 @@ class FindCoordinatorRequest(_message.Message):
     """What the keys are."""
     @_builtins.property
     def coordinator_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of groups, each once."""
+        """Ids of groups or transactional ids, each once."""
 
     def __init__(
         self,
@@ -424,6 +428,107 @@ class OffsetCommitPartitionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OffsetCommitPartitionResponse: _TypeAlias = OffsetCommitPartitionResponse  # noqa: Y015
+
+@_typing.final
+class TxnOffsetCommitRequest(_message.Message):
+    """Offsets that a transaction commits for one group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    GENERATION_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster meant; absent: not checked (ours)."""
+    transactional_id: _builtins.str
+    """The transactional id."""
+    group_id: _builtins.str
+    """The group."""
+    producer_id: _builtins.int
+    """Id of the transaction's producer."""
+    producer_epoch: _builtins.int
+    """Its epoch in this transaction."""
+    generation_id: _builtins.int
+    """The member's epoch; absence (Kafka's -1) means that no member commits: then the group must have none."""
+    member_id: _builtins.str
+    """The member's id; empty if no member commits."""
+    group_instance_id: _builtins.str
+    """The member's own name, kept over its restarts; absent (Kafka's null) if it has none."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitTopic]:
+        """What is committed, each partition once."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str | None = ...,
+        transactional_id: _builtins.str = ...,
+        group_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        generation_id: _builtins.int | None = ...,
+        member_id: _builtins.str = ...,
+        group_instance_id: _builtins.str | None = ...,
+        topics: _abc.Iterable[Global___OffsetCommitTopic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_generation_id", b"_generation_id", "_group_instance_id", b"_group_instance_id", "cluster_id", b"cluster_id", "generation_id", b"generation_id", "group_instance_id", b"group_instance_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id", "_generation_id", b"_generation_id", "_group_instance_id", b"_group_instance_id", "cluster_id", b"cluster_id", "generation_id", b"generation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cluster_id: _TypeAlias = _typing.Literal["cluster_id"]  # noqa: Y015
+    _WhichOneofArgType__cluster_id: _TypeAlias = _typing.Literal["_cluster_id", b"_cluster_id"]  # noqa: Y015
+    _WhichOneofReturnType__generation_id: _TypeAlias = _typing.Literal["generation_id"]  # noqa: Y015
+    _WhichOneofArgType__generation_id: _TypeAlias = _typing.Literal["_generation_id", b"_generation_id"]  # noqa: Y015
+    _WhichOneofReturnType__group_instance_id: _TypeAlias = _typing.Literal["group_instance_id"]  # noqa: Y015
+    _WhichOneofArgType__group_instance_id: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cluster_id) -> _WhichOneofReturnType__cluster_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generation_id) -> _WhichOneofReturnType__generation_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group_instance_id) -> _WhichOneofReturnType__group_instance_id | None: ...
+
+Global___TxnOffsetCommitRequest: _TypeAlias = TxnOffsetCommitRequest  # noqa: Y015
+
+@_typing.final
+class TxnOffsetCommitResponse(_message.Message):
+    """What became of the offsets of a transaction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THROTTLE_TIME_MS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    CURRENT_COORDINATOR_FIELD_NUMBER: _builtins.int
+    throttle_time_ms: _builtins.int
+    """Milliseconds the caller is asked to pause before its next request; not set by this version, so always 0."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitTopicResponse]:
+        """One entry per partition of the request, by topic."""
+
+    @_builtins.property
+    def current_coordinator(self) -> _partition_pb2.CurrentLeader:
+        """The coordinator of the group that this node knows; set with NOT_COORDINATOR only (ours)."""
+
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: _builtins.int = ...,
+        topics: _abc.Iterable[Global___OffsetCommitTopicResponse] | None = ...,
+        current_coordinator: _partition_pb2.CurrentLeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_coordinator", b"current_coordinator"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_coordinator", b"current_coordinator", "throttle_time_ms", b"throttle_time_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnOffsetCommitResponse: _TypeAlias = TxnOffsetCommitResponse  # noqa: Y015
 
 @_typing.final
 class OffsetFetchRequest(_message.Message):

@@ -51,6 +51,11 @@ class GroupServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetCommitRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_group__service__pb2.OffsetCommitResponse.FromString,
                 _registered_method=True)
+        self.TxnOffsetCommit = channel.unary_unary(
+                '/strandline.v1.GroupService/TxnOffsetCommit',
+                request_serializer=strandline_dot_v1_dot_group__service__pb2.TxnOffsetCommitRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_group__service__pb2.TxnOffsetCommitResponse.FromString,
+                _registered_method=True)
         self.OffsetFetch = channel.unary_unary(
                 '/strandline.v1.GroupService/OffsetFetch',
                 request_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetFetchRequest.SerializeToString,
@@ -84,7 +89,7 @@ class GroupServiceServicer(object):
     """
 
     def FindCoordinator(self, request, context):
-        """Names the coordinators of groups. Any data node answers.
+        """Names the coordinators of groups or of transactional ids. Any data node answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,6 +104,13 @@ class GroupServiceServicer(object):
 
     def OffsetCommit(self, request, context):
         """Commits offsets of one group, and answers when they are on every in-sync replica.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TxnOffsetCommit(self, request, context):
+        """Commits offsets of one group as part of a transaction: they count from its commit on, and are dropped by its abort.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +168,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.OffsetCommit,
                     request_deserializer=strandline_dot_v1_dot_group__service__pb2.OffsetCommitRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_group__service__pb2.OffsetCommitResponse.SerializeToString,
+            ),
+            'TxnOffsetCommit': grpc.unary_unary_rpc_method_handler(
+                    servicer.TxnOffsetCommit,
+                    request_deserializer=strandline_dot_v1_dot_group__service__pb2.TxnOffsetCommitRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_group__service__pb2.TxnOffsetCommitResponse.SerializeToString,
             ),
             'OffsetFetch': grpc.unary_unary_rpc_method_handler(
                     servicer.OffsetFetch,
@@ -266,6 +283,33 @@ class GroupService(object):
             '/strandline.v1.GroupService/OffsetCommit',
             strandline_dot_v1_dot_group__service__pb2.OffsetCommitRequest.SerializeToString,
             strandline_dot_v1_dot_group__service__pb2.OffsetCommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TxnOffsetCommit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.GroupService/TxnOffsetCommit',
+            strandline_dot_v1_dot_group__service__pb2.TxnOffsetCommitRequest.SerializeToString,
+            strandline_dot_v1_dot_group__service__pb2.TxnOffsetCommitResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,11 +41,13 @@ class GroupServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GroupServiceAsyncStub: ...
     FindCoordinator: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.FindCoordinatorRequest, _group_service_pb2.FindCoordinatorResponse]
-    """Names the coordinators of groups. Any data node answers."""
+    """Names the coordinators of groups or of transactional ids. Any data node answers."""
     ConsumerGroupHeartbeat: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.ConsumerGroupHeartbeatRequest, _group_service_pb2.ConsumerGroupHeartbeatResponse]
     """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and is told what it reads."""
     OffsetCommit: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.OffsetCommitRequest, _group_service_pb2.OffsetCommitResponse]
     """Commits offsets of one group, and answers when they are on every in-sync replica."""
+    TxnOffsetCommit: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.TxnOffsetCommitRequest, _group_service_pb2.TxnOffsetCommitResponse]
+    """Commits offsets of one group as part of a transaction: they count from its commit on, and are dropped by its abort."""
     OffsetFetch: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.OffsetFetchRequest, _group_service_pb2.OffsetFetchResponse]
     """Returns the committed offsets of groups."""
     OffsetDelete: _grpc.UnaryUnaryMultiCallable[_group_service_pb2.OffsetDeleteRequest, _group_service_pb2.OffsetDeleteResponse]
@@ -65,11 +67,13 @@ class GroupServiceAsyncStub(GroupServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     FindCoordinator: _aio.UnaryUnaryMultiCallable[_group_service_pb2.FindCoordinatorRequest, _group_service_pb2.FindCoordinatorResponse]  # type: ignore[assignment]
-    """Names the coordinators of groups. Any data node answers."""
+    """Names the coordinators of groups or of transactional ids. Any data node answers."""
     ConsumerGroupHeartbeat: _aio.UnaryUnaryMultiCallable[_group_service_pb2.ConsumerGroupHeartbeatRequest, _group_service_pb2.ConsumerGroupHeartbeatResponse]  # type: ignore[assignment]
     """Joins a group, stays in it, and leaves it (KIP-848): a member sends it all its life, and is told what it reads."""
     OffsetCommit: _aio.UnaryUnaryMultiCallable[_group_service_pb2.OffsetCommitRequest, _group_service_pb2.OffsetCommitResponse]  # type: ignore[assignment]
     """Commits offsets of one group, and answers when they are on every in-sync replica."""
+    TxnOffsetCommit: _aio.UnaryUnaryMultiCallable[_group_service_pb2.TxnOffsetCommitRequest, _group_service_pb2.TxnOffsetCommitResponse]  # type: ignore[assignment]
+    """Commits offsets of one group as part of a transaction: they count from its commit on, and are dropped by its abort."""
     OffsetFetch: _aio.UnaryUnaryMultiCallable[_group_service_pb2.OffsetFetchRequest, _group_service_pb2.OffsetFetchResponse]  # type: ignore[assignment]
     """Returns the committed offsets of groups."""
     OffsetDelete: _aio.UnaryUnaryMultiCallable[_group_service_pb2.OffsetDeleteRequest, _group_service_pb2.OffsetDeleteResponse]  # type: ignore[assignment]
@@ -92,7 +96,7 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _group_service_pb2.FindCoordinatorRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.FindCoordinatorResponse, _abc.Awaitable[_group_service_pb2.FindCoordinatorResponse]]:
-        """Names the coordinators of groups. Any data node answers."""
+        """Names the coordinators of groups or of transactional ids. Any data node answers."""
 
     @_abc_1.abstractmethod
     def ConsumerGroupHeartbeat(
@@ -109,6 +113,14 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_group_service_pb2.OffsetCommitResponse, _abc.Awaitable[_group_service_pb2.OffsetCommitResponse]]:
         """Commits offsets of one group, and answers when they are on every in-sync replica."""
+
+    @_abc_1.abstractmethod
+    def TxnOffsetCommit(
+        self,
+        request: _group_service_pb2.TxnOffsetCommitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_group_service_pb2.TxnOffsetCommitResponse, _abc.Awaitable[_group_service_pb2.TxnOffsetCommitResponse]]:
+        """Commits offsets of one group as part of a transaction: they count from its commit on, and are dropped by its abort."""
 
     @_abc_1.abstractmethod
     def OffsetFetch(

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from strandline.core.coordinator.records import Batch, Record
 from strandline.core.coordinator.reports import Reports
+from strandline.core.effects import Effect
 from strandline.core.errors import Refusal
 from strandline.core.types import LeaderEpoch
 from strandline.core.values import value
@@ -64,6 +65,16 @@ class Context:
     coordinator_epoch: LeaderEpoch
     """The leader epoch of this partition (G2)."""
     topics: TopicDirectory
+    is_verified: bool = False
+    """Whether the coordinator of the request's transaction has just said that this partition takes part in it (X9)."""
+
+
+class VerifyTransaction(NamedTuple):
+    """The transaction of which a coordinator must know that this partition takes part in it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 @value
@@ -77,7 +88,13 @@ class Decision:
     """For the caller: a value of the machine's own classes, or a refusal; None for a decision nobody asked for."""
     scope: str | None = None
     """The group or transactional id whose writes the answer waits for, and in whose order it leaves; every decision
-    with records names it. None: the answer depends on all writes of this shard (a list of groups)."""
+    with records names it, or `writes`. None: the answer depends on all writes of this shard (a list of groups)."""
+    writes: tuple[str, ...] | None = None
+    """The groups or transactional ids whose answers depend on these records, where that is not ``scope`` alone; empty:
+    only answers that depend on all writes."""
+    verify: VerifyTransaction | None = None
+    """The request is not decided: it is given to `Machine.decide` again, with `Context.is_verified`, when the
+    transaction's coordinator has said that this partition takes part in it (X9). Comes with nothing but ``scope``."""
     barrier: bool = False
     """Whether the answer also waits for a read barrier that begins from now on (G10)."""
     taken: object | None = None
@@ -88,6 +105,11 @@ class Decision:
     work: Callable[[], object] | None = None
     """A pure function that takes too long for the event loop: called in a worker, on arguments that nobody
     changes, and what it returns is given to `Machine.computed`."""
+    committed: object | None = None
+    """Given to `Machine.committed` when the records of this decision are committed: what must not be known elsewhere
+    before begins there. Forgotten when the leadership is lost first."""
+    effects: tuple[Effect, ...] = ()
+    """Wanted of others now; each answer that comes back is given to `Machine.heard`."""
 
 
 class Machine(Protocol):
@@ -109,6 +131,15 @@ class Machine(Protocol):
 
     def computed(self, result: object, context: Context) -> Decision:
         """What the result of a `Decision.work` leads to; nothing if the state has moved on since."""
+        ...
+
+    def committed(self, note: object, context: Context) -> Sequence[Effect]:
+        """The records of a decision with this `Decision.committed` are committed; returns what is wanted of others."""
+        ...
+
+    def heard(self, answer: object, context: Context) -> Sequence[Decision]:
+        """What an answer to one of `Decision.effects` leads to; nothing if the state has moved on since. What cannot
+        be taken because the shard cannot write is decided again by `tick`."""
         ...
 
     def taken(self, note: object, now_ms: int) -> None:
