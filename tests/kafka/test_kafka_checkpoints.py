@@ -65,8 +65,8 @@ def test_an_epoch_begins_where_the_tables_say(run_a_node: Any, stores: Any, tmp_
     assert "partitions of node 1: 5 replicas, 16 epochs" in ran.stdout
     rows = rows_of(tmp_path / "out")
     leaders = [row for row in rows if row["event_type"] == "LEADER_CHANGE" and row["topic"] == "payments"]
-    told = [(r["partition"], r["new_leader"], r["new_leader_epoch"], r["ext"].get("start_offset")) for r in leaders]
-    assert told == [
+    begins = [(r["partition"], r["new_leader"], r["new_leader_epoch"], r["ext"].get("start_offset")) for r in leaders]
+    assert begins == [
         (0, 1, 0, "0"), (1, 2, 0, "0"), (1, 1, 1, "365"), (0, 3, 1, "1811"), (1, 2, 2, "1869"), (0, 1, 2, "2978"),
         (1, 1, 3, "3185"), (0, -1, 3, None), (1, -1, 4, None),
     ]  # fmt: skip
@@ -81,8 +81,8 @@ def test_a_line_of_the_log_is_preferred(run_a_node: Any, run_a_logs: Any, stores
     rows = rows_of(tmp_path / "out")
     started = {(r["topic"], r["partition"], r["leader_epoch"]) for r in rows if r["event_type"] == "EPOCH_START"}
     changes = [row for row in rows if row["event_type"] == "LEADER_CHANGE"]
-    told = {(r["topic"], r["partition"], r["new_leader_epoch"]) for r in changes if "start_offset" in r["ext"]}
-    assert len(started) > 10 and not told & started
+    begins = {(r["topic"], r["partition"], r["new_leader_epoch"]) for r in changes if "start_offset" in r["ext"]}
+    assert len(started) > 10 and not begins & started
 
 
 def test_committed_records_that_a_log_lacks_are_proved(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_log_that_ends_below_no_high_watermark_lost_nothing(run_a_node: Any, s
     assert imported(run_a_node, stores, tmp_path / "out").stderr == ""
 
 
-def test_tables_that_contradict_each_other_are_told(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
+def test_tables_that_contradict_each_other_are_named(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
     """Two offsets of one epoch are a finding; the leader's own table is believed, and where it is missing none is."""
     with_epochs(epochs_of(stores[2], "payments-1"), (0, 0), (1, 370), (2, 1900), (3, 3190))
     shutil.rmtree(stores[1] / "partitions" / "payments-1")
@@ -114,8 +114,8 @@ def test_tables_that_contradict_each_other_are_told(run_a_node: Any, stores: Any
     assert "2 epochs begin at different offsets in two tables" in ran.stderr
     assert "the first is epoch 1 of payments-1 at 365 (node 3) and 370 (node 2)" in ran.stderr
     leaders = [r for r in rows_of(tmp_path / "out") if r["event_type"] == "LEADER_CHANGE" and r["topic"] == "payments"]
-    told = {r["new_leader_epoch"]: r["ext"].get("start_offset") for r in leaders if r["partition"] == 1}
-    assert (told[1], told[2], told[3]) == (None, "1900", "3190")
+    begins = {r["new_leader_epoch"]: r["ext"].get("start_offset") for r in leaders if r["partition"] == 1}
+    assert (begins[1], begins[2], begins[3]) == (None, "1900", "3190")
 
 
 def test_the_first_entry_moves_with_the_start_of_the_log(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
@@ -123,12 +123,12 @@ def test_the_first_entry_moves_with_the_start_of_the_log(run_a_node: Any, stores
     with_epochs(epochs_of(stores[1], "orders-0"), (1, 2_500), (2, 3634))
     assert imported(run_a_node, stores, tmp_path / "out").stderr == ""
     leaders = [r for r in rows_of(tmp_path / "out") if r["event_type"] == "LEADER_CHANGE" and r["topic"] == "orders"]
-    told = {r["new_leader_epoch"]: r["ext"].get("start_offset") for r in leaders if r["partition"] == 0}
-    assert (told[1], told[2]) == ("2301", "3634")
+    begins = {r["new_leader_epoch"]: r["ext"].get("start_offset") for r in leaders if r["partition"] == 0}
+    assert (begins[1], begins[2]) == ("2301", "3634")
 
 
 def test_partitions_younger_than_the_metadata_log(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
-    """An epoch that the metadata log does not reach is told with the remedy, and so is a topic that it lacks."""
+    """An epoch that the metadata log does not reach is named with the remedy, and so is a topic that it lacks."""
     with_epochs(epochs_of(stores[1], "orders-0"), (0, 0), (1, 2301), (2, 3634), (9, 3870))
     (stores[3] / "partitions" / "audit-0" / "partition.metadata").write_text(
         "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"

@@ -85,8 +85,8 @@ async def test_what_was_decided_meanwhile_is_in_the_export(controlled: Fake, tmp
 
     done = await collect(controlled, tmp_path / "out", root, seen)
     decided = [row for row in rows_of(tmp_path / "out") if row["incarnation"] == 1]
-    told = [row["event_type"] for row in decided if row["event_type"] != "EXPORT_HEARTBEAT"]
-    assert told == ["STATE_SNAPSHOT", "ISR_CHANGE"]
+    kinds = [row["event_type"] for row in decided if row["event_type"] != "EXPORT_HEARTBEAT"]
+    assert kinds == ["STATE_SNAPSHOT", "ISR_CHANGE"]
     assert (decided[1]["new_isr"], decided[1]["meta_offset"], decided[1]["partition_epoch"]) == ([1, 2], 5, 1)
     source = source_of(tmp_path / "out")
     assert source["levels"] == ["metadata-log", "collector"]

@@ -143,7 +143,7 @@ def test_a_source_that_is_not_there_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_wrong_number_of_a_broker_is_told(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+def test_a_wrong_number_of_a_broker_is_named(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
     """Series of logs that a broker does not have are named with the question that it raises."""
     mapping.write_text(mapping.read_text().replace("= 1", "= 7"))
     ran = imported(run_a_node, tmp_path / "out", "--prometheus", ends, "--prometheus-mapping", mapping)

@@ -146,7 +146,7 @@ def test_a_broker_that_is_down_is_expected_to_be(tmp_path: Path) -> None:
     assert {row["expected_state"] for row in rows_of(tmp_path) if row["replica_id"] == 3} == {"down"}
 
 
-def test_logs_where_the_metadata_log_has_none_are_told(tmp_path: Path) -> None:
+def test_logs_where_the_metadata_log_has_none_are_named(tmp_path: Path) -> None:
     """A broker that has a log of a partition which is placed elsewhere has the wrong number."""
     done = followed(tmp_path, scraped(STEADY | {9: STEADY[2]}), (300, state()))
     assert done.misplaced == {("t", 0, 9)}

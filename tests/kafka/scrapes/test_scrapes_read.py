@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping as Map
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.scrapes import series
@@ -110,6 +113,9 @@ def test_steps_are_no_scrapes() -> None:
         (f'{NAME}{{broker="1",topic="a",partition="0"}} 7.5 100', "7.5 of a-0 on node 1 is no offset"),
         (f'{NAME}{{broker="1",topic="a",partition="0"}} -1 100', "-1 of a-0 on node 1 is no offset"),
         (f'{NAME}{{broker="1",topic="a",partition="0"}} 7 never', "ends.txt:1: never is no time"),
+        (f'{NAME}{{broker="1",topic="a",partition="0"}} 7 nan', "nan is no time in seconds since 1970"),
+        (f'{NAME}{{broker="1",topic="a",partition="0"}} 7 1e999', "is no time in seconds since 1970"),
+        (f'{NAME}{{broker="1",topic="a",partition="0"}} inf 5', "inf of a-0 on node 1 is no offset"),
         (f'{NAME}{{broker="1",topic="a",partition="0"}} 7 -5', "is no time in seconds since 1970"),
         (f'{NAME}{{broker=1,topic="a"}} 7 100', "are no labels"),
         ("up 1 100", 'there is no kafka_log_log_logendoffset and no kafka_log_log_value{name="LogEndOffset"}; name'),
@@ -196,3 +202,31 @@ def test_a_mapping_that_is_wrong_is_named(tmp_path: Path, text: str, said: str) 
     with pytest.raises(Unreadable) as refused:
         read_mapping(path)
     assert said in str(refused.value)
+
+
+PIECES = st.sampled_from(
+    [NAME, "{", "}", '"', "=", ",", "broker", "topic", "partition", "\\", "1", " ", "nan", "1e999", "é"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from(["1", "x", NAME]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["status", "data", "resultType", "result", "metric", "values", "__name__", "broker"]), inner
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PIECES, max_size=20).map("".join), JSON)
+def test_arbitrary_input_is_read_or_unreadable(line: str, said: Any) -> None:
+    """No line and no answer fails in any other way, whatever a stranger sends."""
+    found = {"resultType": "matrix", "result": [{"metric": {"__name__": NAME, "broker": "1"}, "values": said}]}
+    answers = [said, {"status": "success", "data": said}, {"status": "success", "data": found}]
+    for content in (json.dumps(answer).encode() for answer in answers):
+        with suppress(Unreadable):
+            Reader(NODES).take_answer("x", content)
+    with suppress(Unreadable):
+        Reader(NODES).take_text("x", [line, f'{NAME}{{broker="1",topic="a",partition="0"}} {line}'])

@@ -29,7 +29,7 @@ _MOST_OFFSET = float(1 << 53)
 """Beyond it a float is no whole number."""
 _LEAST_MS = 1e11
 """A time that is larger is in milliseconds, as in Prometheus's own format; OpenMetrics has seconds."""
-_MOST_MS = 1 << 46
+_MOST_S = 1e10
 _ALIKE = 3
 """So many scrapes of two brokers are never at the same milliseconds: Prometheus spreads its targets."""
 _LINE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)?(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+(?P<at>\S+))?\s*")
@@ -177,9 +177,11 @@ class Reader:
                 continue
             if not (0 <= value < _MOST_OFFSET and value.is_integer()):
                 raise Unreadable(f"{text!s:.40} of {_shown(*key)} is no offset; another metric is meant")
-            at_ms = round(_number(at_s, "time") * 1000)
-            if not 0 < at_ms < _MOST_MS:
+            since_s = _number(at_s, "time")
+            # What is no number is not within either.
+            if not 0 < since_s < _MOST_S:
                 raise Unreadable(f"{at_s!s:.40} is no time in seconds since 1970")
+            at_ms = round(since_s * 1000)
             self._samples += at_ms not in part
             part[at_ms] = int(value)
         if self._samples > MOST_SAMPLES:
