@@ -75,7 +75,7 @@ protos-released: .venv/.installed ## after a release: keep its contract, which l
 	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
 
 test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; minutes, needs Java and Maven
-	@$(BIN)/python -m pytest -s tests/kafka/live/faults.py
+	@$(BIN)/python -m pytest -s tests/kafka/live/node_faults.py
 
 test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
