@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery as Query
 
 from strandline_analytics.jvm import hadoop_files, hadoop_path
+from strandline_analytics.pyspark_range import check_streams
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.sources.trouble import InputTrouble
 from strandline_analytics.stream.columns import ddl
@@ -46,7 +47,9 @@ def start(spark: SparkSession, job: StreamJob) -> Query:
 
     Raises:
         InputTrouble: the results folder belongs to another checkpoint.
+        NeedsNewerSpark: this PySpark is too old for streams.
     """
+    check_streams("`strandline analytics run` computes the same from closed hours")
     _check_belongs(spark, job)
     keyed = feed(spark, job.inputs, delay_s=job.delay_s).groupBy(*PARTITION_KEY)
     processor = LivePartition(job.timing, provisional=job.provisional)

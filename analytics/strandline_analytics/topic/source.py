@@ -1,7 +1,7 @@
 """How Spark meets a topic: the format's name and columns, and what reads and writes it.
 
-Invariant: what a batch needs is here and in `sink`; what a stream reads with is loaded when a stream is read
-(`stream_source`).
+Invariant: what a batch needs is here and in `sink`; what a stream reads with is loaded when a stream is read, because
+PySpark 4.1 has no such classes (`stream_source`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from strandline_analytics.pyspark_range import check_streams
 from strandline_analytics.topic.cluster import ask, settle
 from strandline_analytics.topic.given import read_given
 from strandline_analytics.topic.options import KNOWN, TopicOptions, read_options, with_headers
@@ -52,7 +53,12 @@ class TopicSource(DataSource):
         return TopicReader(read_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Of a stream."""
+        """Of a stream.
+
+        Raises:
+            NeedsNewerSpark: this PySpark is too old for it.
+        """
+        check_streams("spark.read reads the topic as a batch, and writeStream writes it")
         from strandline_analytics.topic.stream_source import TopicStreamReader
 
         return TopicStreamReader(read_options(self.options, streaming=True))

@@ -1,0 +1,35 @@
+"""Which PySpark can what: everything from 4.2 on, and 4.1 all but streams that are read.
+
+In PySpark 4.1 a source written in Python can limit no micro-batch, nor read what is there now and end. The live
+statistics are tested from 4.2 on only.
+
+Invariant: what a version cannot do is refused with one sentence that names the version and what works.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyspark
+
+STREAMS_SINCE = (4, 2)
+
+
+class NeedsNewerSpark(Exception):
+    """The installed PySpark cannot do what was asked."""
+
+
+def check_streams(instead: str, *, version: str = pyspark.__version__) -> None:
+    """Refuse to read a stream where PySpark cannot.
+
+    Args:
+        instead: what to use, for the message.
+        version: of PySpark, as it says itself.
+
+    Raises:
+        NeedsNewerSpark: PySpark is older than `STREAMS_SINCE`.
+    """
+    numbers = re.findall(r"\d+", version)
+    if tuple(map(int, numbers[:2])) < STREAMS_SINCE:
+        since = ".".join(map(str, STREAMS_SINCE))
+        raise NeedsNewerSpark(f"reading as a stream needs PySpark {since} or newer, and this is {version}; {instead}")
