@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from strandline.client.background import Background
-from strandline.client.coordinator import ATTEMPT_MS
+from strandline.client.coordinator import ATTEMPT_MS, passes_by
 from strandline.client.group_coordinator import GroupCoordinator
 from strandline.client.member import Confirmed, Member, MemberTerms, Subscription
 from strandline.client.membership import heartbeat_request, judge_heartbeat
@@ -18,7 +18,7 @@ _RETRY_S = 0.1
 
 
 class Crowd:
-    """Members of one group; ``owned`` of all of them are what the coordinator has assigned and not taken back."""
+    """Members of one group; ``owned`` is what those whose lease runs may work on."""
 
     def __init__(self, cluster: Cluster, group_id: str, topic: str, count: int, session_timeout_ms: int) -> None:
         self._cluster = cluster
@@ -61,13 +61,17 @@ class Crowd:
         await self._background.close()
 
     def owned(self) -> set[types.TopicPartition]:
-        """What somebody owns; each partition once, or an error.
+        """What somebody may work on; each partition once, or an error. A member that was not answered for a session
+        does not know yet that its partitions are given to others, but its lease is over (G22).
 
         Raises:
             AssertionError: two members own one partition.
         """
         found: set[types.TopicPartition] = set()
+        now_ms = time.monotonic() * 1000
         for member in self.members:
+            if not member.has_lease(now_ms):
+                continue
             assert found.isdisjoint(member.owned), "two members own one partition"
             found |= member.owned
         return found
@@ -80,9 +84,12 @@ class Crowd:
                 answer = await self._coordinator.ask_once(
                     lambda to: to.ConsumerGroupHeartbeat, request, judge_heartbeat, deadline_ms=ATTEMPT_MS
                 )
-            except Refused:
+            except Refused as refused:
                 self.refused += 1
-                member.unanswered()
+                if passes_by(refused.refusal):
+                    member.unanswered()
+                else:
+                    member.rejected(refused.refusal.code)
                 await asyncio.sleep(_RETRY_S)
                 continue
             self.heartbeats += 1
