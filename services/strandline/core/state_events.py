@@ -381,6 +381,45 @@ class CoordinatorLoad(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+@_in(TRANSITIONS)
+class TransactionOpen(NamedTuple):
+    """A transaction has held the LSO of a led partition back for a second, and still does (X12); ``producer_id`` is
+    None if the transaction had ended before this reign."""
+
+    producer_id: int | None
+    producer_epoch: Number | None
+    first_offset: Offset
+    held_since_ms: Moment
+    """When the HW passed its first offset and no earlier transaction was undecided; in this reign."""
+    txn_start_ms: Moment
+    """When this leader first saw it."""
+    hw: Offset
+    cause: str
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(SAMPLES)
+class TransactionDecided(NamedTuple):
+    """Markers of a led partition came below the HW: of one transaction that was reported as open, or, with
+    ``producer_id`` None, of ``n_coalesced`` others with the same outcome."""
+
+    producer_id: int | None
+    producer_epoch: Number | None
+    first_offset: Offset | None
+    marker_offset: Offset
+    """Of the last one."""
+    outcome: str
+    """commit or abort."""
+    held_ms: int
+    """How long they held the LSO back in this reign; of two that are open at once only the earlier one holds it."""
+    first_ms: Moment
+    last_ms: Moment
+    n_coalesced: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
 StateEvent = (
     ReplicaSample
     | LocalSample
@@ -405,6 +444,8 @@ StateEvent = (
     | MemberChange
     | GroupOffsets
     | CoordinatorLoad
+    | TransactionOpen
+    | TransactionDecided
 )
 
 Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange
