@@ -399,7 +399,7 @@ class TransactionOpen(NamedTuple):
     partition_epoch: PartitionEpoch
 
 
-@_in(SAMPLES)
+@_in(TRANSITIONS)
 class TransactionDecided(NamedTuple):
     """Markers of a led partition came below the HW: of one transaction that was reported as open, or, with
     ``producer_id`` None, of ``n_coalesced`` others with the same outcome."""

@@ -2,8 +2,8 @@
 
 At most one transaction of a partition holds its LSO back at a moment: the undecided one with the lowest first offset,
 once the HW has passed that offset. It is reported when it has done so for `REPORTED_AFTER_MS`, then once a minute until
-it is decided, which is reported too. Of the many that are decided sooner, each partition reports one row a second for
-each outcome.
+it is decided, which is reported too. Of the many that are decided sooner, each partition reports one row in ten seconds
+for each outcome: they are transitions, which are dropped last, so there must be few of them.
 
 Invariant: a transaction is looked at when records are appended to its partition or its HW moves, and never changed.
 Memory is bounded by what the ledgers of the partitions remember.
@@ -25,7 +25,7 @@ REPEATED_EVERY_MS = 60_000
 HANGING_AFTER_MS = 16 * 60_000
 """A minute more than the longest time-out that a producer may ask for by default: by then a coordinator that knew the
 transaction would have aborted it (X7)."""
-COALESCED_MS = 1_000
+COALESCED_MS = 10_000
 
 _OPEN, _INHERITED, _HANGING, _REPEATED = "open", "inherited", "hanging", "repeated"
 
@@ -95,9 +95,10 @@ class LsoHolders:
     def __init__(self, *, coalesce: bool) -> None:
         self._coalesce = coalesce
         self._led: dict[TopicPartition, _Partition] = {}
-        # When a hold or a bucket has to be looked at, in order of time; the object shows whether it still matters.
-        self._looks: deque[tuple[int, TopicPartition, _Hold | _Coalesced]] = deque()
+        # When holds and buckets have to be looked at, each in order of time; the object shows whether it still matters.
+        self._new: deque[tuple[int, TopicPartition, _Hold]] = deque()
         self._repeated: deque[tuple[int, TopicPartition, _Hold]] = deque()
+        self._buckets: deque[tuple[int, TopicPartition, bool, _Coalesced]] = deque()
 
     def leads(self, leader: LeaderReplica, now_ms: int) -> None:
         """A reign began, perhaps with transactions of earlier ones."""
@@ -191,7 +192,7 @@ class LsoHolders:
             bucket = partition.coalesced.get(transaction.committed)
             if bucket is None:
                 bucket = partition.coalesced[transaction.committed] = _Coalesced(now_ms)
-                self._looks.append((now_ms + COALESCED_MS, partition.leader.log.tp, bucket))
+                self._buckets.append((now_ms + COALESCED_MS, partition.leader.log.tp, transaction.committed, bucket))
             bucket.take(marker, held_ms, now_ms)
 
     def _hold_moved(self, partition: _Partition, now_ms: int) -> None:
@@ -203,34 +204,28 @@ class LsoHolders:
             partition.hold = None
             if first is not None:
                 partition.hold = _Hold(first, now_ms)
-                self._looks.append((now_ms + REPORTED_AFTER_MS, partition.leader.log.tp, partition.hold))
+                self._new.append((now_ms + REPORTED_AFTER_MS, partition.leader.log.tp, partition.hold))
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Report what is due."""
-        while self._looks and self._looks[0][0] <= now_ms:
-            _, tp, due = self._looks.popleft()
+        for holds in (self._new, self._repeated):
+            while holds and holds[0][0] <= now_ms:
+                _, tp, hold = holds.popleft()
+                partition = self._led.get(tp)
+                if partition is not None and partition.hold is hold:
+                    self._report_hold(partition, hold, now_ms, out)
+        while self._buckets and self._buckets[0][0] <= now_ms:
+            _, tp, committed, bucket = self._buckets.popleft()
             partition = self._led.get(tp)
-            if partition is None:
-                continue
-            if isinstance(due, _Hold):
-                self._look_at_hold(partition, due, now_ms, out)
-            else:
-                for committed in [each for each, bucket in partition.coalesced.items() if bucket is due]:
-                    self._report_coalesced(partition, committed, out)
+            if partition is not None and partition.coalesced.get(committed) is bucket:
+                self._report_coalesced(partition, committed, out)
                 self._maybe_forget(partition)
-        while self._repeated and self._repeated[0][0] <= now_ms:
-            _, tp, hold = self._repeated.popleft()
-            partition = self._led.get(tp)
-            if partition is not None:
-                self._look_at_hold(partition, hold, now_ms, out)
 
     def _maybe_forget(self, partition: _Partition) -> None:
         if not partition.undecided and not partition.coalesced:
             del self._led[partition.leader.log.tp]
 
-    def _look_at_hold(self, partition: _Partition, hold: _Hold, now_ms: int, out: list[Effect]) -> None:
-        if partition.hold is not hold:
-            return
+    def _report_hold(self, partition: _Partition, hold: _Hold, now_ms: int, out: list[Effect]) -> None:
         transaction = hold.transaction
         hangs = not hold.said_hanging and now_ms - transaction.start_ms >= HANGING_AFTER_MS
         new = _INHERITED if transaction.is_inherited else _OPEN

@@ -49,6 +49,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "s20": _NO_POSITIONS,
+    "s26": {EVERYTHING: "transactions are in the logs of their partitions, and not in Kafka's metadata log"},
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures of a statistic."""
 
