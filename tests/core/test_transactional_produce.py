@@ -85,6 +85,16 @@ def test_a_refusal_of_the_coordinator_is_answered_to_all_that_wait() -> None:
     assert (appended(cluster), cluster.cores[1].parked) == (0, (0, 0))
 
 
+def test_a_producer_that_the_coordinator_fences_hears_what_it_can_recover_from() -> None:
+    """KAFKA-19690: at a partition that has no marker yet a producer whose transaction timed out gets
+    INVALID_PRODUCER_EPOCH, as it does where the marker came first."""
+    cluster = leading()
+    request = cluster.produce(first(), transactional_id=ID)
+    cluster.coordinator_says(Refusal(ErrorCode.PRODUCER_FENCED, "at epoch 1"))
+
+    assert said(cluster.outcome(request)) == (ErrorCode.INVALID_PRODUCER_EPOCH, Outcome.NOT_APPENDED)
+
+
 def test_a_marker_in_between_voids_a_late_answer() -> None:
     """X10: the coordinator confirmed a transaction that it has ended since; its late batch appends nothing."""
     cluster = leading()

@@ -26,6 +26,8 @@ from strandline.core.groups.records import (
     TargetKey,
     TargetValue,
 )
+from strandline.core.transaction_ids.records import TransactionalId, TransactionalIdKey, TxnState
+from strandline.core.transaction_messages import ProducerIdentity
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import check_one_batch, stamp
 from strandline.records.codec import NewRecord, encode_batch
@@ -56,6 +58,18 @@ SAID = st.builds(
     assignor=MAYBE,
 )
 CURRENT = st.builds(CurrentValue, NUMBERS, NUMBERS, st.sampled_from(MemberState), HELD, HELD, st.none() | NUMBERS)
+IDENTITY = st.builds(ProducerIdentity, LONG, st.integers(0, 32_767))
+TRANSACTIONAL_ID = st.builds(
+    TransactionalId,
+    identity=IDENTITY,
+    previous=st.none() | IDENTITY,
+    next_producer_id=st.none() | LONG,
+    timeout_ms=NUMBERS,
+    state=st.sampled_from(TxnState),
+    partitions=TPS,
+    start_ms=st.none() | LONG,
+    update_ms=LONG,
+)
 RECORDS = st.one_of(
     st.builds(Record, key, st.none() | value)
     for key, value in (
@@ -65,6 +79,7 @@ RECORDS = st.one_of(
         (st.builds(TargetEpochKey, TEXT), st.builds(TargetEpochValue, NUMBERS, TEXT, st.integers(0, 2**56))),
         (st.builds(TargetKey, TEXT, TEXT), st.builds(TargetValue, NUMBERS, TPS)),
         (st.builds(CurrentKey, TEXT, TEXT), CURRENT),
+        (st.builds(TransactionalIdKey, TEXT), TRANSACTIONAL_ID),
     )
 )
 
@@ -109,6 +124,12 @@ def _current(**fields: Any) -> bytes:
 
 
 CURRENT_KEY = pb.CoordinatorRecordKey(current=pb.GroupMemberKey(group_id="g")).SerializeToString()
+TRANSACTIONAL_KEY = pb.CoordinatorRecordKey(
+    transactional_id=pb.TransactionalIdKey(transactional_id="i")
+).SerializeToString()
+TRANSACTIONAL_VALUE = pb.CoordinatorRecordValue(
+    transactional_id=pb.TransactionalIdRecord(timeout_ms=1)
+).SerializeToString()
 KEY = pb.CoordinatorRecordKey(committed_offset=pb.CommittedOffsetKey(group_id="g")).SerializeToString()
 
 
@@ -122,8 +143,9 @@ KEY = pb.CoordinatorRecordKey(committed_offset=pb.CommittedOffsetKey(group_id="g
         (_batch(KEY, None)[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
         (_batch(CURRENT_KEY, _current(state=9)), ErrorCode.INVALID_RECORD),
         (_batch(CURRENT_KEY, _current(assigned=[{"partitions": [1], "epochs": []}])), ErrorCode.INVALID_RECORD),
+        (_batch(TRANSACTIONAL_KEY, TRANSACTIONAL_VALUE), ErrorCode.INVALID_RECORD),
     ],
-    ids=["key", "value", "another kind", "another kind of value", "crc", "state", "epochs"],
+    ids=["key", "value", "another kind", "another kind of value", "crc", "state", "epochs", "transaction's state"],
 )
 def test_what_this_release_cannot_read_is_refused(payload: bytes, code: ErrorCode) -> None:
     """Neither guessed nor left out: state that is folded without it would be another."""

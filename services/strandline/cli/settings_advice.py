@@ -86,6 +86,7 @@ CONTROLLER: dict[str, str] = SHARED | {
     "default_replication_factor": "What most of your topics use; 3 survives the permanent loss of one machine.",
     "internal_replication_factor": "The number of nodes, in a cluster that has fewer than three.",
     "group_state_partitions": "Rarely; more spread coordination over more nodes, and cost each node parked fetches.",
+    "transaction_state_partitions": "Rarely; more spread coordination over more nodes, and cost each parked fetches.",
     "unclean_recovery_timeout_ms": "Only where availability matters more than acknowledged records.",
     "watch_backlog": "Larger if watchers are disconnected while many topics are created at once.",
     "store": "`etcd` to run several controllers, of which one decides.",

@@ -84,10 +84,13 @@ class ControllerSettings(ServiceSettings):
     default_partitions: int = Field(1, ge=1, description="partitions of a topic that names no number")
     default_replication_factor: int = Field(3, ge=1, description="replicas of such a topic, at most one per node")
     internal_replication_factor: int = Field(
-        3, ge=1, description="replicas of the topics that hold the state of consumer groups, never fewer"
+        3, ge=1, description="replicas of the topics that hold the state of groups and transactions, never fewer"
     )
     group_state_partitions: int = Field(
         12, ge=1, le=1_000, description="partitions of __group_state; fixed once that is created"
+    )
+    transaction_state_partitions: int = Field(
+        12, ge=1, le=1_000, description="partitions of __transaction_state; fixed once that is created"
     )
 
     unclean_recovery_timeout_ms: int = Field(
@@ -186,6 +189,7 @@ class ControllerSettings(ServiceSettings):
             default_replication_factor=self.default_replication_factor,
             internal_replication_factor=self.internal_replication_factor,
             group_state_partitions=self.group_state_partitions,
+            transaction_state_partitions=self.transaction_state_partitions,
             unclean_recovery_timeout_ms=(
                 None if self.unclean_recovery_timeout_ms < 0 else self.unclean_recovery_timeout_ms
             ),

@@ -27,6 +27,7 @@ from strandline.core.messages import (
     ReportReplicaLogs,
 )
 from strandline.core.state_events import StateEvent
+from strandline.core.transaction_messages import TxnMarker
 from strandline.core.types import (
     NO_TRANSACTIONS,
     BatchHeader,
@@ -240,6 +241,20 @@ class SendAddPartitions:
 
 
 @dataclass(frozen=True, slots=True)
+class SendTxnMarkers:
+    """Have each marker written by the leader of its partition, for the coordinator whose partition is ``tp`` (X8).
+
+    Each marker ends in exactly one answer; answers come in one or several `TxnMarkersAnswered`. A partition without a
+    leader that this node knows is a refusal.
+    """
+
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    """The coordinator epoch, which every marker carries."""
+    markers: tuple[TxnMarker, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SendAlterPartition:
     """Propose ISRs to the controller. Ends in `AlterPartitionAnswered` or `AlterPartitionFailed`."""
 
@@ -383,6 +398,7 @@ Effect = (
     | SendListOffsets
     | SendProducerSnapshot
     | SendAddPartitions
+    | SendTxnMarkers
     | SendAlterPartition
     | SendReplicaLogs
     | RefreshMetadata

@@ -214,18 +214,12 @@ RESERVED = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.OPERATION_NOT_ATTEMPTED,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REASSIGNMENT_IN_PROGRESS,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.NEW_LEADER_ELECTED,
-        ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
 """Kafka's numbers that nothing here answers; they are kept so that none of them can get another meaning, and a leader

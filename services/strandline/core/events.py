@@ -25,6 +25,7 @@ from strandline.core.messages import (
     ProducerSnapshotQuestion,
     ReplicaState,
 )
+from strandline.core.transaction_messages import TxnMarkerAnswer
 from strandline.core.types import (
     NO_TRANSACTIONS,
     Acks,
@@ -264,6 +265,16 @@ class Computed:
     result: object
 
 
+@dataclass(frozen=True, slots=True)
+class TxnMarkersAnswered:
+    """Leaders answered markers of the coordinator of ``tp``, or their word did not come, which is a refusal (X8)."""
+
+    now_ms: int
+    tp: TopicPartition
+    leader_epoch: LeaderEpoch
+    answers: tuple[TxnMarkerAnswer, ...]
+
+
 @value
 class FetchAnswered:
     """The leader answered some or all partitions of a fetch."""
@@ -400,6 +411,7 @@ Event = (
     | CoordinatorAsked
     | CoordinatorLogRead
     | Computed
+    | TxnMarkersAnswered
     | FetchAnswered
     | FetchFailed
     | EpochEndsAnswered

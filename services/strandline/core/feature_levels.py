@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 LOWEST = 1
-HIGHEST = 3
+HIGHEST = 4
 
 REPORTED_ELECTIONS = 2
 """From this level on every live node reports its logs on request, so an election may wait for reports (M65)."""
 
 GROUPS = 3
 """From this level on every live node can coordinate groups, and repeats read barriers (G10)."""
+
+TRANSACTIONS = 4
+"""From this level on every live node can coordinate transactions, and leaders ask their coordinators (X9)."""
 
 
 def shared(spoken: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from strandline.core.controller_messages import NewTopic
 from strandline.core.controller_state import ControllerTimings
+from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE
 from strandline.core.draft import Draft
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.feature_levels import GROUPS
+from strandline.core.feature_levels import GROUPS, TRANSACTIONS
 from strandline.core.placement import Placement
 from strandline.core.topic_configs import MIN_ISR, SEGMENT_BYTES
 
@@ -24,10 +25,11 @@ def internal_topic(draft: Draft, timings: ControllerTimings, placement: Placemen
     if new.assignments or new.configs or new.num_partitions is not None or new.replication_factor is not None:
         message = f"topic '{new.name}' is internal: the controller shapes it; name no partitions, replicas or settings"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
-    if draft.header.feature_level < GROUPS:
+    what, level, partitions = _kind_of(new.name, timings)
+    if draft.header.feature_level < level:
         return Refusal(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"the cluster works at feature level {draft.header.feature_level}, and groups need {GROUPS}; "
+            f"the cluster works at feature level {draft.header.feature_level}, and {what} need {level}; "
             "upgrade every node first",
         )
     factor = timings.internal_replication_factor
@@ -38,5 +40,12 @@ def internal_topic(draft: Draft, timings: ControllerTimings, placement: Placemen
             "created when as many live; start more nodes, or start the controller with a smaller factor",
         )
     configs = ((MIN_ISR, str(min(STATE_MIN_ISR, factor))), (SEGMENT_BYTES, str(STATE_SEGMENT_BYTES)))
-    partitions = timings.group_state_partitions
     return new._replace(num_partitions=partitions, replication_factor=factor, configs=configs)
+
+
+def _kind_of(name: str, timings: ControllerTimings) -> tuple[str, int, int]:
+    """What a topic holds the state of, which feature level that needs, and how many partitions it has."""
+    if name == GROUP_STATE:
+        return "groups", GROUPS, timings.group_state_partitions
+    assert name == TRANSACTION_STATE, f"{name} is no internal topic"
+    return "transactions", TRANSACTIONS, timings.transaction_state_partitions

@@ -57,6 +57,7 @@ from strandline.core.events import (
     RetentionFound,
     StopRequested,
     Ticked,
+    TxnMarkersAnswered,
 )
 from strandline.core.fetch_serving import FetchServing
 from strandline.core.fetcher import Fetcher
@@ -138,6 +139,7 @@ class NodeCore:
             CoordinatorAsked: self._coordinator_event(self._coordinators.asked),
             CoordinatorLogRead: self._coordinator_event(self._coordinators.log_read),
             Computed: self._coordinator_event(self._coordinators.computed),
+            TxnMarkersAnswered: self._coordinator_event(self._coordinators.markers_answered),
             FetchAnswered: self._fetch_answered,
             FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
             EpochEndsAnswered: self._fetcher.epoch_ends,

@@ -209,7 +209,7 @@ class ProduceServing:
                 continue
             call.takes_up(part.tp, index)
             if event.refusal is not None:
-                result, offset = self._refused(part, event.refusal), None
+                result, offset = self._refused(part, _as_to_producers(event.refusal)), None
             else:
                 result, offset = self._append(part, call, index, grown, out, verified=verified)
                 verified = False
@@ -346,6 +346,14 @@ class ProduceServing:
     def _answer(self, call: ParkedProduce, out: list[Effect]) -> None:
         self.purgatory.release(call.request_id)
         out.append(AnswerProduce(call.request_id, tuple(call.results)))
+
+
+def _as_to_producers(refusal: Refusal) -> Refusal:
+    """A coordinator's refusal as a producer hears it: one whose time was over recovers from INVALID_PRODUCER_EPOCH by
+    an abort, and learns there whether it is fenced for good (KAFKA-19690)."""
+    if refusal.code is not ErrorCode.PRODUCER_FENCED:
+        return refusal
+    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message, refusal.outcome)
 
 
 def _marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) -> Refusal:

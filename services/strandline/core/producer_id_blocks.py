@@ -6,9 +6,23 @@ the process that they were reserved for.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from strandline.core.controller_messages import InitProducerId, ProducerIdGiven
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
+
+
+class ProducerIdSupply(Protocol):
+    """The producer ids of one process, for those who look at the next one before they know whether they need it."""
+
+    def next_id(self) -> int | None:
+        """The next id, which stays the next one until it is taken; None while none is left."""
+        ...
+
+    def take(self, producer_id: int) -> None:
+        """The next id, which `next_id` returned, is in use from here on."""
+        ...
 
 
 class ProducerIdBlocks:
@@ -39,13 +53,22 @@ class ProducerIdBlocks:
                 return ProducerIdGiven(refusal=Refusal(ErrorCode.INVALID_REQUEST, message))
             if epoch < MAX_PRODUCER_EPOCH:
                 return ProducerIdGiven(producer_id=producer_id, producer_epoch=epoch + 1)
-        if not self._current:
+        given = self.next_id()
+        if given is None:
             return None
-        given = self._current[0]
+        self.take(given)
+        return ProducerIdGiven(producer_id=given, producer_epoch=0)
+
+    def next_id(self) -> int | None:
+        """The next id (`ProducerIdSupply`)."""
+        return self._current[0] if self._current else None
+
+    def take(self, producer_id: int) -> None:
+        """The next id is in use (`ProducerIdSupply`)."""
+        assert producer_id == self._current[0], f"producer id {producer_id} is not the next one"
         self._current = self._current[1:]
         if not self._current:
             self._turn()
-        return ProducerIdGiven(producer_id=given, producer_epoch=0)
 
     def _turn(self) -> None:
         if self._next is not None:

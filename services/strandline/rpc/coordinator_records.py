@@ -29,6 +29,8 @@ from strandline.core.groups.records import (
     TargetKey,
     TargetValue,
 )
+from strandline.core.transaction_ids.records import TransactionalId, TransactionalIdKey, TxnState
+from strandline.core.transaction_messages import ProducerIdentity
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import parse_header, split_batches
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
@@ -148,17 +150,23 @@ def _read_target_epoch(row: pb.TargetEpochRecord) -> TargetEpochValue:
     return TargetEpochValue(row.epoch, row.assignor, row.topics_digest)
 
 
-def _write_target(value: TargetValue) -> pb.TargetRecord:
-    topics = [
+def _write_topics(partitions: Iterable[TopicPartition]) -> list[pb.TargetTopic]:
+    return [
         pb.TargetTopic(topic_id=topic_id, partitions=[tp.partition for tp in of])
-        for topic_id, of in groupby(value.partitions, key=lambda tp: tp.topic_id)
+        for topic_id, of in groupby(partitions, key=lambda tp: tp.topic_id)
     ]
-    return pb.TargetRecord(epoch=value.epoch, topics=topics)
+
+
+def _read_topics(topics: Iterable[pb.TargetTopic]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic.topic_id, index) for topic in topics for index in topic.partitions)
+
+
+def _write_target(value: TargetValue) -> pb.TargetRecord:
+    return pb.TargetRecord(epoch=value.epoch, topics=_write_topics(value.partitions))
 
 
 def _read_target(row: pb.TargetRecord) -> TargetValue:
-    partitions = tuple(TopicPartition(topic.topic_id, index) for topic in row.topics for index in topic.partitions)
-    return TargetValue(row.epoch, partitions)
+    return TargetValue(row.epoch, _read_topics(row.topics))
 
 
 _STATES: Mapping[MemberState, pb.GroupMemberState.ValueType] = {
@@ -210,6 +218,53 @@ def _read_current(row: pb.CurrentRecord) -> CurrentValue:
     )
 
 
+_TXN_STATES: Mapping[TxnState, pb.TransactionState.ValueType] = {
+    TxnState.EMPTY: pb.TRANSACTION_STATE_EMPTY,
+    TxnState.ONGOING: pb.TRANSACTION_STATE_ONGOING,
+    TxnState.PREPARE_COMMIT: pb.TRANSACTION_STATE_PREPARE_COMMIT,
+    TxnState.PREPARE_ABORT: pb.TRANSACTION_STATE_PREPARE_ABORT,
+    TxnState.COMPLETE_COMMIT: pb.TRANSACTION_STATE_COMPLETE_COMMIT,
+    TxnState.COMPLETE_ABORT: pb.TRANSACTION_STATE_COMPLETE_ABORT,
+}
+_TXN_STATE_OF = {number: state for state, number in _TXN_STATES.items()}
+
+
+def _write_identity(identity: ProducerIdentity | None) -> pb.ProducerIdentity | None:
+    if identity is None:
+        return None
+    return pb.ProducerIdentity(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
+
+
+def _write_transactional_id(value: TransactionalId) -> pb.TransactionalIdRecord:
+    return pb.TransactionalIdRecord(
+        producer=_write_identity(value.identity),
+        previous=_write_identity(value.previous),
+        next_producer_id=value.next_producer_id,
+        timeout_ms=value.timeout_ms,
+        state=_TXN_STATES[value.state],
+        topics=_write_topics(value.partitions),
+        start_ms=value.start_ms,
+        update_ms=value.update_ms,
+    )
+
+
+def _read_identity(row: pb.ProducerIdentity) -> ProducerIdentity:
+    return ProducerIdentity(row.producer_id, row.producer_epoch)
+
+
+def _read_transactional_id(row: pb.TransactionalIdRecord) -> TransactionalId:
+    return TransactionalId(
+        identity=_read_identity(row.producer),
+        previous=_read_identity(row.previous) if row.HasField("previous") else None,
+        next_producer_id=row.next_producer_id if row.HasField("next_producer_id") else None,
+        timeout_ms=row.timeout_ms,
+        state=_TXN_STATE_OF[row.state],
+        partitions=_read_topics(row.topics),
+        start_ms=row.start_ms if row.HasField("start_ms") else None,
+        update_ms=row.update_ms,
+    )
+
+
 _FORMS: Mapping[type[Any], _Form] = {
     OffsetKey: _Form("committed_offset", _write_offset_key, _read_offset_key, _write_offset, _read_offset),
     GroupKey: _Form("group", _write_group, lambda key: GroupKey(key.group_id), _write_group_value, _read_group_value),
@@ -228,6 +283,13 @@ _FORMS: Mapping[type[Any], _Form] = {
     ),
     CurrentKey: _Form(
         "current", _write_member, lambda key: CurrentKey(key.group_id, key.member_id), _write_current, _read_current
+    ),
+    TransactionalIdKey: _Form(
+        "transactional_id",
+        lambda key: pb.TransactionalIdKey(transactional_id=key.transactional_id),
+        lambda key: TransactionalIdKey(key.transactional_id),
+        _write_transactional_id,
+        _read_transactional_id,
     ),
 }
 _FORM_OF = {form.field: form for form in _FORMS.values()}

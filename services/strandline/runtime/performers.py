@@ -10,21 +10,22 @@ from collections.abc import Callable
 
 from strandline.core import effects as want
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.events import AddPartitionsAnswered, Event, FetchServed
+from strandline.core.events import AddPartitionsAnswered, Event, FetchServed, TxnMarkersAnswered
 from strandline.core.messages import MetadataImage, Served
+from strandline.core.transaction_messages import TxnMarkerAnswer
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.log_performers import LogPerformers, Perform
-from strandline.runtime.ports import Logs, Peers, Reporter
+from strandline.runtime.ports import Logs, Peers, Reporter, Transactions
 from strandline.runtime.saving import behind_saves
 
 _NO_COORDINATORS = Refusal(
     ErrorCode.UNSUPPORTED_VERSION,
-    "transactions are not offered: no node of this release coordinates them; clear the transactional bit",
+    "transactions are not offered here; clear the transactional bit",
     Outcome.NOT_APPENDED,
 )
-"""What every question to the coordinator of a transaction is answered."""
+"""What a process without `Transactions` answers every question to the coordinator of one."""
 
 
 class Halted(Exception):
@@ -52,6 +53,7 @@ class Performers:
         look_up: Callable[[want.AnswerOffsets], None],
         read_log: Callable[[want.ReadCoordinatorLog], None],
         compute: Callable[[want.Compute], None],
+        transactions: Transactions | None = None,
     ) -> None:
         self._log_performers = LogPerformers(logs, clock)
         self._calls = calls
@@ -70,7 +72,8 @@ class Performers:
             want.SendEpochEnds: peers.send_epoch_ends,
             want.SendListOffsets: peers.send_list_offsets,
             want.SendProducerSnapshot: peers.send_producer_snapshot,
-            want.SendAddPartitions: self._refuse_transaction,
+            want.SendAddPartitions: transactions.send_add_partitions if transactions else self._refuse_transaction,
+            want.SendTxnMarkers: transactions.send_txn_markers if transactions else self._refuse_markers,
             want.SendAlterPartition: alter_partition,
             want.SendReplicaLogs: report_logs,
             want.RefreshMetadata: lambda _: refresh(),
@@ -89,6 +92,10 @@ class Performers:
 
     def _refuse_transaction(self, effect: want.SendAddPartitions) -> Event:
         return AddPartitionsAnswered(self._clock(), effect.correlation_id, _NO_COORDINATORS)
+
+    def _refuse_markers(self, effect: want.SendTxnMarkers) -> Event:
+        answers = tuple(TxnMarkerAnswer(marker, _NO_COORDINATORS) for marker in effect.markers)
+        return TxnMarkersAnswered(self._clock(), effect.tp, effect.leader_epoch, answers)
 
     def _answer_fetch(self, effect: want.AnswerFetch) -> Event | None:
         room_bytes = self._calls.room_bytes(effect.request_id, effect.max_bytes)

@@ -15,11 +15,13 @@ from strandline.core.effects import (
     AppendReplicated,
     Effect,
     Emit,
+    SendAddPartitions,
     SendEpochEnds,
     SendFetch,
     SendForget,
     SendListOffsets,
     SendProducerSnapshot,
+    SendTxnMarkers,
 )
 from strandline.core.errors import Refusal
 from strandline.core.events import Event
@@ -377,6 +379,18 @@ class Backoff(Protocol):
 
     def reset(self) -> None:
         """Something worked."""
+        ...
+
+
+class Transactions(Protocol):
+    """What a node asks of other nodes about transactions; every question ends in its event, also within the step."""
+
+    def send_add_partitions(self, effect: SendAddPartitions) -> Event | None:
+        """Ask the coordinator of a transaction."""
+        ...
+
+    def send_txn_markers(self, effect: SendTxnMarkers) -> Event | None:
+        """Have markers written by the leaders of their partitions."""
         ...
 
 

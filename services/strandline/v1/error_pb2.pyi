@@ -117,17 +117,11 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_TXN_STATE: _ErrorCode.ValueType  # 48
     """The transaction is not in a state that allows this."""
     ERROR_CODE_INVALID_PRODUCER_ID_MAPPING: _ErrorCode.ValueType  # 49
-    """The producer id is not the one of the transactional id.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The producer id is not the one of the transactional id."""
     ERROR_CODE_INVALID_TRANSACTION_TIMEOUT: _ErrorCode.ValueType  # 50
-    """The transaction time-out is above what the node allows.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The transaction time-out is above what the node allows."""
     ERROR_CODE_CONCURRENT_TRANSACTIONS: _ErrorCode.ValueType  # 51
-    """The transaction before is still being ended.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The transaction before is still being ended."""
     ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: _ErrorCode.ValueType  # 52
     """A newer coordinator of the transaction has written here."""
     ERROR_CODE_OPERATION_NOT_ATTEMPTED: _ErrorCode.ValueType  # 55
@@ -175,9 +169,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     """The node is at one of its bounds; try again later."""
     ERROR_CODE_PRODUCER_FENCED: _ErrorCode.ValueType  # 90
-    """A newer process with the same transactional id took over.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """A newer process with the same transactional id took over."""
     ERROR_CODE_RESOURCE_NOT_FOUND: _ErrorCode.ValueType  # 91
     """What the request names by an id does not exist, or was forgotten."""
     ERROR_CODE_INVALID_UPDATE_VERSION: _ErrorCode.ValueType  # 95
@@ -193,9 +185,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INCONSISTENT_CLUSTER_ID: _ErrorCode.ValueType  # 104
     """The request belongs to another cluster."""
     ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: _ErrorCode.ValueType  # 105
-    """There is no such transactional id.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """There is no such transactional id."""
     ERROR_CODE_INELIGIBLE_REPLICA: _ErrorCode.ValueType  # 107
     """A proposed ISR member is fenced, shutting down, or of another node epoch."""
     ERROR_CODE_NEW_LEADER_ELECTED: _ErrorCode.ValueType  # 108
@@ -209,9 +199,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_STALE_MEMBER_EPOCH: _ErrorCode.ValueType  # 113
     """The member epoch is no longer current; the next heartbeat gives the new one."""
     ERROR_CODE_TRANSACTION_ABORTABLE: _ErrorCode.ValueType  # 120
-    """The transaction can only be aborted.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """The transaction can only be aborted."""
     ERROR_CODE_INVALID_REGULAR_EXPRESSION: _ErrorCode.ValueType  # 128
     """The pattern is no regular expression of RE2."""
 
@@ -309,17 +297,11 @@ ERROR_CODE_INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 47
 ERROR_CODE_INVALID_TXN_STATE: ErrorCode.ValueType  # 48
 """The transaction is not in a state that allows this."""
 ERROR_CODE_INVALID_PRODUCER_ID_MAPPING: ErrorCode.ValueType  # 49
-"""The producer id is not the one of the transactional id.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The producer id is not the one of the transactional id."""
 ERROR_CODE_INVALID_TRANSACTION_TIMEOUT: ErrorCode.ValueType  # 50
-"""The transaction time-out is above what the node allows.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The transaction time-out is above what the node allows."""
 ERROR_CODE_CONCURRENT_TRANSACTIONS: ErrorCode.ValueType  # 51
-"""The transaction before is still being ended.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The transaction before is still being ended."""
 ERROR_CODE_TRANSACTION_COORDINATOR_FENCED: ErrorCode.ValueType  # 52
 """A newer coordinator of the transaction has written here."""
 ERROR_CODE_OPERATION_NOT_ATTEMPTED: ErrorCode.ValueType  # 55
@@ -367,9 +349,7 @@ Reserved: Kafka's number, which nothing in this version answers.
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 """The node is at one of its bounds; try again later."""
 ERROR_CODE_PRODUCER_FENCED: ErrorCode.ValueType  # 90
-"""A newer process with the same transactional id took over.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""A newer process with the same transactional id took over."""
 ERROR_CODE_RESOURCE_NOT_FOUND: ErrorCode.ValueType  # 91
 """What the request names by an id does not exist, or was forgotten."""
 ERROR_CODE_INVALID_UPDATE_VERSION: ErrorCode.ValueType  # 95
@@ -385,9 +365,7 @@ ERROR_CODE_INCONSISTENT_TOPIC_ID: ErrorCode.ValueType  # 103
 ERROR_CODE_INCONSISTENT_CLUSTER_ID: ErrorCode.ValueType  # 104
 """The request belongs to another cluster."""
 ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND: ErrorCode.ValueType  # 105
-"""There is no such transactional id.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""There is no such transactional id."""
 ERROR_CODE_INELIGIBLE_REPLICA: ErrorCode.ValueType  # 107
 """A proposed ISR member is fenced, shutting down, or of another node epoch."""
 ERROR_CODE_NEW_LEADER_ELECTED: ErrorCode.ValueType  # 108
@@ -401,9 +379,7 @@ ERROR_CODE_UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 112
 ERROR_CODE_STALE_MEMBER_EPOCH: ErrorCode.ValueType  # 113
 """The member epoch is no longer current; the next heartbeat gives the new one."""
 ERROR_CODE_TRANSACTION_ABORTABLE: ErrorCode.ValueType  # 120
-"""The transaction can only be aborted.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""The transaction can only be aborted."""
 ERROR_CODE_INVALID_REGULAR_EXPRESSION: ErrorCode.ValueType  # 128
 """The pattern is no regular expression of RE2."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015

@@ -15,12 +15,16 @@ from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.coordinator.records import Batch, Record
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
+from strandline.core.effects import Effect, SendTxnMarkers
 from strandline.core.errors import Refusal
-from strandline.core.types import TopicPartition
+from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline.sim.record_codec import IdentityCodec
 
 TOPIC = "lines"
 """The name that every topic of `core_builders.metadata` has."""
+
+ASKED_OF_OTHERS = SendTxnMarkers(TopicPartition("x", 0), LeaderEpoch(0), ())
+"""What the machine wants of others when a telling `Put` is committed."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Put:
-    """Sets cells of a scope in one batch; None deletes one. ``fenced``: the answer needs a read barrier."""
+    """Sets cells of a scope in one batch; None deletes one. ``fenced``: the answer needs a read barrier;
+    ``told``: others hear of it when it is committed."""
 
     scope: str
     values: tuple[tuple[str, int | None], ...]
     fenced: bool = False
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Cells:
         self.excused: list[int] = []
         self.takes: list[object] = []
         self.answers: list[object] = []
+        self.heard_of: list[object] = []
         self.unix_ms: list[int] = []
 
     def apply(self, record: Record) -> None:
@@ -79,6 +86,7 @@ class Cells:
             barrier=request.fenced,
             taken=request,
             answered=request,
+            committed=request if request.told else None,
         )
 
     def of(self, scope: str | None) -> dict[str, int]:
@@ -92,6 +100,13 @@ class Cells:
     def computed(self, result: object, context: Context) -> Decision:
         assert isinstance(result, Decision)
         return result
+
+    def committed(self, note: object, context: Context) -> Sequence[Effect]:
+        return (ASKED_OF_OTHERS,)
+
+    def heard(self, answer: object, context: Context) -> Sequence[Decision]:
+        self.heard_of.append(answer)
+        return [Decision(batches=(batch_of("heard", ("answers", len(self.heard_of))),), scope="heard")]
 
     def taken(self, note: object, now_ms: int) -> None:
         self.takes.append(note)
@@ -108,9 +123,9 @@ def batch_of(scope: str, *values: tuple[str, int | None]) -> Batch:
     return tuple(Record(Cell(scope, name), value) for name, value in values)
 
 
-def put(scope: str = "g", *, fenced: bool = False, **values: int | None) -> Put:
+def put(scope: str = "g", *, fenced: bool = False, told: bool = False, **values: int | None) -> Put:
     """A request to set cells."""
-    return Put(scope, tuple(values.items()), fenced)
+    return Put(scope, tuple(values.items()), fenced, told)
 
 
 def coordinators(**limits: int) -> Coordinators:

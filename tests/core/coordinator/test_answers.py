@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from cluster_of_cores import UNIX_MS, Cluster
 from core_builders import TP, F, L, partition_image
-from shard_cells import Get, batch_of, cells_of, code, coordinators, put, shard_of
+from shard_cells import ASKED_OF_OTHERS, Get, batch_of, cells_of, code, coordinators, put, shard_of
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.shard import ShardState
-from strandline.core.effects import Compute
+from strandline.core.effects import Compute, SendTxnMarkers
 from strandline.core.errors import Outcome, Refusal
-from strandline.core.events import CallGone, Computed, Ticked
+from strandline.core.events import CallGone, Computed, Ticked, TxnMarkersAnswered
+from strandline.core.transaction_messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 from strandline.core.types import LeaderEpoch
 
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
@@ -257,3 +258,40 @@ def test_the_result_for_an_earlier_reign_is_dropped() -> None:
     cluster.step(L, Computed(cluster.now, TP, LeaderEpoch(7), wanted))
 
     assert cells_of(cluster, L, TP).of("g") == {}
+
+
+def test_others_hear_of_a_decision_when_it_is_committed() -> None:
+    """What a decision leads to at others leaves when the HW has passed its records, once, not at the append (X8)."""
+    cluster = _cluster()
+    cluster.ask_coordinator(put(a=1, told=True))
+
+    assert not cluster.wished(L, SendTxnMarkers)
+    cluster.settle()
+    assert cluster.wished(L, SendTxnMarkers) == [ASKED_OF_OTHERS]
+    cluster.ask_coordinator(put(b=1))
+    cluster.settle()
+    assert cluster.wished(L, SendTxnMarkers) == [ASKED_OF_OTHERS]
+
+
+def test_what_a_decision_wants_of_others_at_once_leaves_with_it() -> None:
+    """`Decision.effects` leave in the step of the decision, behind its records."""
+    cluster = _cluster()
+    cells_of(cluster, L, TP).due = [Decision(effects=(ASKED_OF_OTHERS,))]
+    cluster.advance(100)
+
+    assert cluster.wished(L, SendTxnMarkers) == [ASKED_OF_OTHERS]
+
+
+def test_an_answer_of_others_is_heard_in_its_reign_alone() -> None:
+    """The machine hears an answer for its own leader epoch and writes what that leads to; another's is dropped."""
+    cluster = _cluster()
+    cells = cells_of(cluster, L, TP)
+    answer = TxnMarkerAnswer(TxnMarker("i", ProducerIdentity(1, 1), True, TP))
+    epoch = shard_of(cluster, L, TP).leader.image.leader_epoch
+    cluster.step(L, TxnMarkersAnswered(cluster.now, TP, LeaderEpoch(epoch + 1), (answer,)))
+    assert cells.heard_of == []
+
+    cluster.step(L, TxnMarkersAnswered(cluster.now, TP, epoch, (answer, answer)))
+
+    assert cells.heard_of == [answer, answer]
+    assert cells.of("heard") == {"answers": 2}

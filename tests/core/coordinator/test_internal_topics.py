@@ -23,7 +23,7 @@ from strandline.core.controller_messages import (
     TopicRef,
 )
 from strandline.core.controller_state import ControllerTimings
-from strandline.core.coordinator.internal_topics import GROUP_STATE, java_hash, partition_of
+from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE, java_hash, partition_of
 from strandline.core.effects import ApplyRetention
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import TopicImage
@@ -139,6 +139,20 @@ def test_too_few_living_nodes_make_no_topic_of_fewer_replicas() -> None:
     assert refusal.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "2 nodes" in refusal.message
     controller.start(3)
+    assert _create(controller).refusal is None
+
+
+def test_transactions_have_a_topic_of_their_own_from_their_level_on() -> None:
+    """`__transaction_state` has its own number of partitions, and at feature level 3 it is UNSUPPORTED_VERSION while
+    `__group_state` is made."""
+    transactions = NewTopic(name=TRANSACTION_STATE, topic_id="33333333-0000-4000-8000-000000000000")
+    created = _controller(1, 2, 3, transaction_state_partitions=4).ask(CreateTopics(topics=(transactions,))).topics[0]
+    assert (created.refusal, created.num_partitions) == (None, 4)
+
+    controller = _controller(1, 2)
+    controller.start(3, feature_max=3)
+    refusal = controller.ask(CreateTopics(topics=(transactions,))).topics[0].refusal
+    assert refusal.code is ErrorCode.UNSUPPORTED_VERSION
     assert _create(controller).refusal is None
 
 

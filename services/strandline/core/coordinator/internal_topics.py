@@ -10,7 +10,10 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal
 GROUP_STATE = "__group_state"
 """Consumer groups. Not Kafka's name, for the bytes are not Kafka's."""
 
-INTERNAL_TOPICS = frozenset({GROUP_STATE})
+TRANSACTION_STATE = "__transaction_state"
+"""Transactional ids. Kafka's name, and not its bytes."""
+
+INTERNAL_TOPICS = frozenset({GROUP_STATE, TRANSACTION_STATE})
 """Topics that nobody but coordinators writes to."""
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from strandline.core.coordinator.records import Batch, Record
 from strandline.core.coordinator.reports import Reports
+from strandline.core.effects import Effect
 from strandline.core.errors import Refusal
 from strandline.core.types import LeaderEpoch
 
@@ -88,6 +89,11 @@ class Decision:
     work: Callable[[], object] | None = None
     """A pure function that takes too long for the event loop: called in a worker, on arguments that nobody
     changes, and what it returns is given to `Machine.computed`."""
+    committed: object | None = None
+    """Given to `Machine.committed` when the records of this decision are committed: what must not be known elsewhere
+    before begins there. Forgotten when the leadership is lost first."""
+    effects: tuple[Effect, ...] = ()
+    """Wanted of others now; each answer that comes back is given to `Machine.heard`."""
 
 
 class Machine(Protocol):
@@ -109,6 +115,15 @@ class Machine(Protocol):
 
     def computed(self, result: object, context: Context) -> Decision:
         """What the result of a `Decision.work` leads to; nothing if the state has moved on since."""
+        ...
+
+    def committed(self, note: object, context: Context) -> Sequence[Effect]:
+        """The records of a decision with this `Decision.committed` are committed; returns what is wanted of others."""
+        ...
+
+    def heard(self, answer: object, context: Context) -> Sequence[Decision]:
+        """What an answer to one of `Decision.effects` leads to; nothing if the state has moved on since. What cannot
+        be taken because the shard cannot write is decided again by `tick`."""
         ...
 
     def taken(self, note: object, now_ms: int) -> None:

@@ -15,12 +15,12 @@ class Reports:
 
     def __init__(self, tp: TopicPartition, leader_epoch: LeaderEpoch) -> None:
         self.leader_epoch = leader_epoch
-        self._tp = tp
+        self.tp = tp
         self._waiting: list[Effect] = []
 
     def add(self, event: StateEvent, place: TopicPartition | None = None) -> None:
         """Report ``event``; ``place`` is the partition it is about, None for the coordinator's own."""
-        self._waiting.append(Emit(place or self._tp, event))
+        self._waiting.append(Emit(place or self.tp, event))
 
     def leave(self, out: list[Effect]) -> None:
         """Let everything out that was reported."""

@@ -15,7 +15,7 @@ from strandline.core.coordinator.records import RecordCodec
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.effects import AnswerCoordinator, Effect
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.events import Computed, CoordinatorAsked, CoordinatorLogRead, Ticked
+from strandline.core.events import Computed, CoordinatorAsked, CoordinatorLogRead, Ticked, TxnMarkersAnswered
 from strandline.core.leader import LeaderReplica
 from strandline.core.node_state import NodeState
 from strandline.core.types import TopicPartition
@@ -89,6 +89,13 @@ class CoordinatorServing:
         shard = self.shards.get(event.tp)
         if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
             shard.computed(event.result, self._context(shard, event.now_ms), out)
+
+    def markers_answered(self, event: TxnMarkersAnswered, out: list[Effect]) -> None:
+        """Partitions answered markers that a machine wanted; those for another leader epoch are dropped."""
+        shard = self.shards.get(event.tp)
+        if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
+            for answer in event.answers:
+                shard.heard(answer, self._context(shard, event.now_ms), out)
 
     def hw_rose(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """The HW of a partition with a coordinator rose."""

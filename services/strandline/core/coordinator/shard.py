@@ -7,6 +7,7 @@ epoch is folded and known to be committed (G6). Losing leadership drops the shar
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -90,6 +91,8 @@ class Shard:
         self._open_since_ms: int | None = None
         self._must_excuse = False
         self._begun_ms = 0
+        # Notes of decisions, by the end of their records, in order.
+        self._uncommitted: deque[tuple[Offset, object]] = deque()
 
     @property
     def is_serving(self) -> bool:
@@ -181,10 +184,14 @@ class Shard:
         if decision.batches:
             assert decision.scope is not None, "a decision with records names the scope that waits for them"
             self.waiting.wrote(decision.scope, self.leader.log.leo)
+        if decision.committed is not None:
+            assert decision.batches, "a decision without records is not committed at any time"
+            self._uncommitted.append((self.leader.log.leo, decision.committed))
         if decision.taken is not None:
             self.machine.taken(decision.taken, context.now_ms)
         if decision.work is not None:
             out.append(Compute(self.leader.log.tp, self.leader.image.leader_epoch, decision.work))
+        out.extend(decision.effects)
         return None
 
     def _split(self, whole: tuple[Batch, EncodedBatch], unix_ms: int) -> list[tuple[Batch, EncodedBatch]]:
@@ -241,12 +248,21 @@ class Shard:
             self._take(self.machine.computed(result, context), context, out, split=True)
             self._reports.leave(out)
 
+    def heard(self, answer: object, context: Context, out: list[Effect]) -> None:
+        """Somebody answered what the machine wanted of others."""
+        if self.is_serving:
+            for decision in self.machine.heard(answer, context):
+                self._take(decision, context, out, split=True)
+            self._reports.leave(out)
+
     def hw_rose(self, context: Context, out: list[Effect]) -> None:
         """Answer what is committed now; perhaps serve, perhaps cut off what a sweep has replaced."""
         self._maybe_serve(context, out)
         hw = self.leader.log.hw
         for held in self.waiting.released(hw, self.barrier.passed):
             self._leave(held, context.now_ms, out)
+        while self._uncommitted and self._uncommitted[0][0] <= hw:
+            out.extend(self.machine.committed(self._uncommitted.popleft()[1], context))
         if self._open_since_ms is not None:
             self._open_since_ms = None if hw >= self.leader.log.leo else context.now_ms
         self._maybe_trim(out)

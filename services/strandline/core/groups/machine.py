@@ -11,6 +11,7 @@ from functools import partial
 
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.coordinator.records import Record
+from strandline.core.effects import Effect
 from strandline.core.errors import Refusal
 from strandline.core.group_messages import OffsetCommit, OffsetFetch, OffsetsCommitted
 from strandline.core.groups import descriptions
@@ -296,6 +297,14 @@ class GroupMachine:
                 case _:
                     raise AssertionError(f"a note of no decision: {each!r}")
         self._show(now_ms)
+
+    def committed(self, note: object, context: Context) -> Sequence[Effect]:
+        """No decision of a group has such a note (`Machine.committed`)."""
+        raise AssertionError(f"a note of no decision: {note!r}")
+
+    def heard(self, answer: object, context: Context) -> Sequence[Decision]:
+        """A group wants nothing of others (`Machine.heard`)."""
+        raise AssertionError(f"an answer to no question: {answer!r}")
 
     def answered(self, note: object, now_ms: int) -> None:
         """An answer left (`Machine.answered`); if it asks for partitions, the member's time for that begins."""
