@@ -220,6 +220,29 @@ def _coordinator_load(event: Event) -> str:
     return f"coordinator answers after {load_ms / 1000:,.3f} s: {_n(event.get('bytes'))} bytes read, {_n(keys)} keys"
 
 
+def _transaction_change(event: Event) -> str:
+    name, cause = event.get("transactional_id"), event.cause
+    if name is None:
+        count = event.get("n_coalesced") or 0
+        return f"{_n(count)} short {'transaction' if count == 1 else 'transactions'} committed"
+    if cause == "marker_refused":
+        return f"this partition calls the transaction of {name} over, and its coordinator waits for it"
+    verb = {
+        "init": "has an identity",
+        "begun": "has a transaction open for long",
+        "repeated": "still has a transaction open",
+        "committed": "commits",
+        "aborted": "aborts",
+        "timeout": "took too long and is aborted",
+        "fenced": "is fenced, its transaction is aborted",
+        "completed": "has all markers",
+        "expired": "is forgotten",
+    }.get(cause, cause)
+    many = event.get("n_partitions") or 0
+    where = f", {many} {'partition' if many == 1 else 'partitions'}" if many else ""
+    return f"transactional id {name} {verb}: {_producer(event)}{where}"
+
+
 def _transaction_open(event: Event) -> str:
     since_us = event.get("held_since_us")
     held = "" if since_us is None else f" for {max(0, event.raw_us - since_us) / 1_000_000:,.1f} s"
@@ -283,6 +306,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "MEMBER_CHANGE": _member_change,
     "GROUP_OFFSETS": _group_offsets,
     "COORDINATOR_LOAD": _coordinator_load,
+    "TRANSACTION_CHANGE": _transaction_change,
     "TRANSACTION_OPEN": _transaction_open,
     "TRANSACTION_DECIDED": _transaction_decided,
 }

@@ -382,6 +382,30 @@ class CoordinatorLoad(NamedTuple):
 
 
 @_in(TRANSITIONS)
+class TransactionChange(NamedTuple):
+    """A transactional id changed at its coordinator, or a transaction of it is still open (cause `REPEATED`); with
+    ``transactional_id`` None ``n_coalesced`` short transactions were committed. The place is the coordinator's
+    partition, but for the cause ``marker_refused``, where it is the partition that refused."""
+
+    transactional_id: str | None
+    producer_id: int | None
+    producer_epoch: Number | None
+    """As before the change, where one ends or forgets something; else as after it."""
+    old_state: str | None
+    new_state: str | None
+    """None once it is forgotten."""
+    cause: str
+    timeout_ms: int | None
+    n_partitions: Number | None
+    """Of the transaction that is open or was ended."""
+    txn_start_us: int | None
+    n_coalesced: int
+    coordinator_epoch: LeaderEpoch
+    leader_epoch: LeaderEpoch | None
+    """The same; None where the place is not the coordinator's partition."""
+
+
+@_in(TRANSITIONS)
 class TransactionOpen(NamedTuple):
     """A transaction has held the LSO of a led partition back for a second, and still does (X12); ``producer_id`` is
     None if the transaction had ended before this reign."""
@@ -444,6 +468,7 @@ StateEvent = (
     | MemberChange
     | GroupOffsets
     | CoordinatorLoad
+    | TransactionChange
     | TransactionOpen
     | TransactionDecided
 )

@@ -64,3 +64,26 @@ def test_what_became_of_it(said: dict[str, Any], words: str) -> None:
     decided = event("TRANSACTION_DECIDED", 9_000, plane="data", marker_offset=1_500, held_ms=4_200, **said)
 
     assert sentence(decided) == words
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"cause": "init"}, "transactional id pay has an identity: producer 7 of epoch 3"),
+        (
+            {"cause": "timeout", "n_partitions": 2},
+            "transactional id pay took too long and is aborted: producer 7 of epoch 3, 2 partitions",
+        ),
+        ({"cause": "tide"}, "transactional id pay tide: producer 7 of epoch 3"),
+        (
+            {"cause": "marker_refused"},
+            "this partition calls the transaction of pay over, and its coordinator waits for it",
+        ),
+        ({"cause": "committed", "transactional_id": None, "n_coalesced": 3}, "3 short transactions committed"),
+    ],
+)
+def test_what_became_of_a_transactional_id(said: dict[str, Any], words: str) -> None:
+    """Each cause has its words, and one of a newer version is shown by its name."""
+    known = {"transactional_id": "pay", "producer_id": 7, "producer_epoch": 3}
+
+    assert sentence(event("TRANSACTION_CHANGE", 0, plane="data", **known | said)) == words
