@@ -76,11 +76,11 @@ def written() -> str:
     """The module's text, formatted."""
     names = Names()
     classes = [_class(name, base, names) for name, base in CLIENTS.items()]
-    names.used.discard("Delivery")
+    names.used -= {"Delivery", "Transaction"}
     lines = names.lines(set(CLIENTS))
     lines.append("from strandline.client import admin, consumer, producer")
-    lines.append("from strandline.client.blocking import Blocking, BlockingReader, Delivery")
-    exported = sorted([*CLIENTS, "Delivery"])
+    lines.append("from strandline.client.blocking import Blocking, BlockingReader, Delivery, Transaction")
+    exported = sorted([*CLIENTS, "Delivery", "Transaction"])
     text = HEAD + "\n".join(lines) + f"\n\n__all__ = {exported!r}\n\n\n" + "\n\n\n".join(classes) + "\n"
     text = _ruff("check", "--fix-only", "--select", "I", "--quiet", text=text)
     return _ruff("format", "--quiet", text=text)
@@ -121,7 +121,9 @@ def _method(node: ast.AST, module_name: str, generic: str, names: Names) -> str:
     lines.append(f"    def {name}({ast.unparse(node.args)}) -> {returns}:")
     documented = ast.get_docstring(node)
     if documented:
-        lines.append(_quoted(documented.replace("StopAsyncIteration", "StopIteration"), 2))
+        lines.append(
+            _quoted(documented.replace("StopAsyncIteration", "StopIteration").replace("async with", "with"), 2)
+        )
     lines += [f"        {line}" for line in _body(node, module_name, generic, is_property)]
     return "\n".join(lines)
 
@@ -144,6 +146,10 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, module_name: str, generi
     how = "_run" if isinstance(node, ast.AsyncFunctionDef) else "_call"
     call = f"self.{how}({', '.join(one for one in (f'self._inner.{node.name}', passed) if one)})"
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
+    if returns == "Transaction":
+        # Its consumer is a client, too.
+        inner = call.replace("consumer=consumer", "consumer=None if consumer is None else consumer._inner")
+        return [f"return Transaction(self, {inner}, consumer)"]
     if returns == "None":
         return [call]
     return [f"return Delivery(self, {call})" if returns == "Delivery" else f"return {call}"]

@@ -21,6 +21,10 @@ from strandline.core.groups.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    ProducerFenceKey,
+    ProducerFenceValue,
+    StagedOffsetKey,
+    StagedOffsetValue,
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
@@ -79,6 +83,8 @@ RECORDS = st.one_of(
         (st.builds(TargetEpochKey, TEXT), st.builds(TargetEpochValue, NUMBERS, TEXT, st.integers(0, 2**56))),
         (st.builds(TargetKey, TEXT, TEXT), st.builds(TargetValue, NUMBERS, TPS)),
         (st.builds(CurrentKey, TEXT, TEXT), CURRENT),
+        (st.builds(StagedOffsetKey, TEXT, TEXT, NUMBERS, LONG), st.builds(StagedOffsetValue, NUMBERS, OFFSETS)),
+        (st.builds(ProducerFenceKey, LONG), st.builds(ProducerFenceValue, NUMBERS, NUMBERS, LONG)),
         (st.builds(TransactionalIdKey, TEXT), TRANSACTIONAL_ID),
     )
 )

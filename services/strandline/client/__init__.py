@@ -34,9 +34,12 @@ from strandline.client.errors import (
     NotAController,
     NothingCommitted,
     OffsetOutOfRange,
+    OutcomeUnknown,
+    ProducerFenced,
     SendFailed,
     SendToDeletedTopic,
     TopicDeleted,
+    TransactionAborted,
     UnreadableBatch,
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
@@ -49,6 +52,7 @@ from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.serialization import DeserializationFailed, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
 from strandline.client.topic_partition import TopicPartition
+from strandline.client.transaction import Transaction
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, LeaderEpoch, Offset
 from strandline.records.codec import NewRecord, Record, encode_batch
@@ -110,9 +114,11 @@ __all__ = [
     "OffsetOutOfRange",
     "Offsets",
     "Outcome",
+    "OutcomeUnknown",
     "OutgoingRecord",
     "PartitionStats",
     "Producer",
+    "ProducerFenced",
     "ProducerStats",
     "RebalanceListener",
     "Record",
@@ -127,6 +133,8 @@ __all__ = [
     "TopicConfig",
     "TopicDeleted",
     "TopicPartition",
+    "Transaction",
+    "TransactionAborted",
     "UnreadableBatch",
     "encode_batch",
 ]

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
-from strandline.client import consumer, delivery
+from strandline.client import consumer, delivery, transaction
+from strandline.client.committed_offsets import Offsets
 from strandline.client.cursor import Cursor
 from strandline.client.delivery import RecordMetadata
 from strandline.client.fetched import ConsumerRecord
 from strandline.client.loop_thread import LoopThread, loop_thread
+from strandline.client.membership import GroupMetadata
 from strandline.core.types import Offset
 
 P = ParamSpec("P")
@@ -69,6 +72,59 @@ class Delivery:
     async def _wait(self, timeout_ms: int | None) -> RecordMetadata:
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
             return await self._delivery
+
+
+class Transaction:
+    """One transaction of a producer, for ``with``."""
+
+    def __init__(self, owner: Blocking, found: transaction.Transaction, consumer: BlockingReader | None) -> None:
+        self._owner = owner
+        self._transaction = found
+        self._consumer = consumer
+
+    def __enter__(self) -> Self:
+        self._owner._run(self._transaction.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._settle()
+        self._owner._run(self._transaction.__aexit__, kind, error, trace)
+
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
+        """Commit these positions for a group when the transaction is committed; a bare name is a group without members.
+
+        Raises:
+            Refused: INVALID_TXN_STATE, the transaction is not open.
+        """
+        self._owner._run(self._transaction.send_offsets, offsets, group)
+
+    def commit(self) -> None:
+        """Commit now; the end of the block does it too. After `OutcomeUnknown` it asks again.
+
+        Raises:
+            TransactionAborted: it could not be committed, and nothing of it counts; run the block again.
+            ProducerFenced: another producer has the transactional id; end the process.
+            OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``.
+            Refused: INVALID_TXN_STATE, the transaction has ended.
+        """
+        self._settle()
+        self._owner._run(self._transaction.commit)
+
+    def abort(self) -> None:
+        """Abort now; an exception that leaves the block does it too. After the end it does nothing.
+
+        Raises:
+            ProducerFenced: another producer has the transactional id; it is aborted all the same.
+        """
+        self._settle()
+        self._owner._run(self._transaction.abort)
+
+    def _settle(self) -> None:
+        """The consumer's positions are behind what was taken from it."""
+        if self._consumer is not None:
+            self._consumer._call(lambda: None)
 
 
 class BlockingReader(Blocking):

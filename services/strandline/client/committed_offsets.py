@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from strandline.client.group_coordinator import ATTEMPT_MS, GroupCoordinator, Verdict, passes_by
+from strandline.client.coordinator import ATTEMPT_MS, Verdict, passes_by
+from strandline.client.delivery import ProducerIdentity
+from strandline.client.group_coordinator import GroupCoordinator
 from strandline.client.metadata import Cluster
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
@@ -87,16 +89,7 @@ class CommittedOffsets:
         ``member`` is who committed, in the epoch of that moment, which covers what it has held since (KIP-1251);
         None: no member (G27)."""
         request = pb.OffsetCommitRequest(cluster_id=self._cluster.cluster_id, group_id=self.group_id)
-        for topic, parts in _by_topic(offsets).items():
-            rows = request.topics.add(name=topic)
-            for index in parts:
-                one = offsets[TopicPartition(topic, index)]
-                rows.partitions.add(
-                    partition_index=index,
-                    committed_offset=one.offset,
-                    committed_leader_epoch=one.leader_epoch,
-                    committed_metadata=one.metadata,
-                )
+        request.topics.extend(_rows_of(offsets))
         try:
             answered = await self.coordinator.ask(
                 lambda to: to.OffsetCommit,
@@ -107,19 +100,45 @@ class CommittedOffsets:
             )
         except Refused as refused:
             return dict.fromkeys(offsets, refused.refusal)
-        rows_of = {
-            TopicPartition(topic.name, row.partition_index): row
-            for topic in answered.answer.topics
-            for row in topic.partitions
+        # An earlier attempt whose answer was lost may have been taken.
+        outcome = Outcome.MAY_APPEAR if answered.is_repeated else None
+        return {
+            tp: replace(refusal, outcome=outcome or refusal.outcome)
+            for tp, refusal in _refused_of(offsets, answered.answer).items()
         }
-        failed: dict[TopicPartition, Refusal] = {}
-        for tp in offsets:
-            refusal = _refusal_of(rows_of[tp]) if tp in rows_of else _NO_ANSWER
-            if refusal is not None:
-                # An earlier attempt whose answer was lost may have been taken.
-                outcome = Outcome.MAY_APPEAR if answered.is_repeated else refusal.outcome
-                failed[tp] = replace(refusal, outcome=outcome)
-        return failed
+
+    async def stage(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member: AsMember | None,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        deadline_ms: int,
+    ) -> None:
+        """Commit these as part of a transaction, all of them (X16). Sent once for a transaction, so that no late copy
+        of an earlier request can undo a later one.
+
+        Raises:
+            Refused: some were refused, or the coordinator did not answer in time; the transaction must be aborted.
+        """
+        request = pb.TxnOffsetCommitRequest(
+            cluster_id=self._cluster.cluster_id,
+            transactional_id=transactional_id,
+            group_id=self.group_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            generation_id=None if member is None else member.member_epoch,
+            member_id="" if member is None else member.member_id,
+            group_instance_id=None if member is None else member.instance_id,
+        )
+        request.topics.extend(_rows_of(offsets))
+        answered = await self.coordinator.ask(
+            lambda to: to.TxnOffsetCommit, request, _judge_commit, deadline_ms=deadline_ms
+        )
+        for tp, refusal in _refused_of(offsets, answered.answer).items():
+            message = f"group {self.group_id} at {tp.topic}-{tp.partition}: {refusal.message}"
+            raise Refused(refusal.code, message, refusal.outcome)
 
     def _sign(self, request: pb.OffsetCommitRequest, member: AsMember | None) -> None:
         """Say who commits; every sending has a number of its own, so that a late copy changes nothing (G19)."""
@@ -188,12 +207,39 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
+def _rows_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[pb.OffsetCommitTopic]:
+    found: list[pb.OffsetCommitTopic] = []
+    for topic, parts in _by_topic(offsets).items():
+        rows = pb.OffsetCommitTopic(name=topic)
+        for index in parts:
+            one = offsets[TopicPartition(topic, index)]
+            rows.partitions.add(
+                partition_index=index,
+                committed_offset=one.offset,
+                committed_leader_epoch=one.leader_epoch,
+                committed_metadata=one.metadata,
+            )
+        found.append(rows)
+    return found
+
+
+def _refused_of(
+    offsets: Iterable[TopicPartition], answer: pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse
+) -> dict[TopicPartition, Refusal]:
+    """The partitions that an answer refuses, or leaves out, with why."""
+    rows_of = {
+        TopicPartition(topic.name, row.partition_index): row for topic in answer.topics for row in topic.partitions
+    }
+    said = {tp: _refusal_of(rows_of[tp]) if tp in rows_of else _NO_ANSWER for tp in offsets}
+    return {tp: refusal for tp, refusal in said.items() if refusal is not None}
+
+
 def _refusal_of(row: pb.OffsetCommitPartitionResponse) -> Refusal | None:
     refusal = read_error(row)
     return None if refusal is None else replace(refusal, outcome=_OUTCOMES.get(row.outcome, Outcome.MAY_APPEAR))
 
 
-def _judge_commit(answer: pb.OffsetCommitResponse) -> Verdict:
+def _judge_commit(answer: pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse) -> Verdict:
     """What all partitions were refused with by a coordinator that is not there is the refusal of the whole."""
     refusals = [_refusal_of(row) for topic in answer.topics for row in topic.partitions]
     whole = next((one for one in refusals if one is not None and passes_by(one)), None)

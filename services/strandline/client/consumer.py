@@ -20,7 +20,13 @@ from typing import Generic, Literal, Self
 from strandline.client.assignment import Assignment, Where
 from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID
-from strandline.client.committed_offsets import CommittedOffsets, OffsetAndMetadata, Offsets, read_offsets
+from strandline.client.committed_offsets import (
+    AsMember,
+    CommittedOffsets,
+    OffsetAndMetadata,
+    Offsets,
+    read_offsets,
+)
 from strandline.client.committing import Positions
 from strandline.client.cursor import Cursor
 from strandline.client.errors import ClientClosed, CommitFailed
@@ -389,7 +395,7 @@ class Consumer(Generic[K, V]):
             ValueError: the consumer has not subscribed.
         """
         self._running()
-        member = self._membership.as_member() if self._membership is not None else None
+        member = self._member()
         if member is None or self._group_id is None:
             raise ValueError("this consumer is no member of a group; subscribe first")
         return GroupMetadata(self._group_id, *member)
@@ -787,6 +793,23 @@ class Consumer(Generic[K, V]):
             cursor.seek(offset=offset, time=time)
             if self._group is not None:
                 self._group.moved(cursor)
+        self._begin()
+
+    def _member(self) -> AsMember | None:
+        """As whom offsets are committed now; None: as no member."""
+        return self._membership.as_member() if self._membership is not None else None
+
+    def _rewind(self) -> None:
+        """Go back to what the group has committed, or to the first record that was given since: a transaction was
+        aborted, and what it has worked on is to be given again (U11)."""
+        if self._is_closing or self._group is None or self._fetching is None:
+            return
+        for cursor, first in self._group.take_back().items():
+            self._fetching.drop(cursor)
+            cursor.seek(offset=first)
+            cursor.begin_at_committed()
+            cursor.is_committed_only = False
+            self._group.moved(cursor)
         self._begin()
 
     def _begin(self) -> None:

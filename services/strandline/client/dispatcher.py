@@ -72,7 +72,7 @@ class Dispatcher:
         Raises:
             Refused, ClusterUnreachable: there is no identity to be had.
         """
-        if self._settings.idempotent:
+        if self._settings.idempotent and self._settings.transactional_id is None:
             self._identity = await self._init_producer_id()
         self._background.start(self._tick(), "producer tick")
 
@@ -99,8 +99,18 @@ class Dispatcher:
         lane = self._lanes.get(tp)
         return lane is not None and bool(lane.queue)
 
+    def begin(self, identity: ProducerIdentity) -> None:
+        """Begin a transaction: number from 0 under this identity, and take batches again after `abandon_all`.
+
+        Everything that was taken before has ended.
+        """
+        assert not self._unfinished, "a transaction begins before the one before has ended"
+        self._is_closed, self._identity = False, identity
+        for lane in self._lanes.values():
+            lane.renew(identity)
+
     def abandon_all(self, code: ErrorCode, message: str) -> None:
-        """Give everything up, and from now on whatever comes."""
+        """Give everything up, and from now on whatever comes, until `begin`."""
         self._is_closed = True
         for tp, lane in self._lanes.items():
             self._abandon(tp, lane, (*lane.in_flight, *lane.queue), code, message)
@@ -112,6 +122,7 @@ class Dispatcher:
                 f"{topic}-{tp.partition}",
                 idempotent=self._settings.idempotent,
                 max_in_flight=self._settings.max_in_flight,
+                is_transactional=self._settings.transactional_id is not None,
             )
             lane.identity = self._identity
             self._lanes[tp] = lane
@@ -149,7 +160,10 @@ class Dispatcher:
     def _link(self, endpoint: Endpoint) -> ProduceLink:
         link = self._links.get(endpoint)
         if link is None or link.is_broken:
-            terms = ProduceTerms(self._settings.acks, self._settings.request_timeout_ms, self._cluster.cluster_id)
+            settings = self._settings
+            terms = ProduceTerms(
+                settings.acks, settings.request_timeout_ms, self._cluster.cluster_id, settings.transactional_id
+            )
             link = ProduceLink(
                 self._cluster.channels.to(endpoint), terms, on_answer=self._answered, on_lost=self._link_lost
             )

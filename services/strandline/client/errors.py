@@ -95,6 +95,44 @@ class CommitFailed(Refused):
         return self.refusal.outcome is Outcome.NOT_APPENDED
 
 
+class TransactionAborted(Refused):
+    """A transaction was aborted: none of its records will be given to readers of committed records, and none of its
+    offsets counts. The block may be run again, in a new transaction.
+
+    ``refusal`` is why: a record or an offset that was refused, or that its time was over.
+    """
+
+    def __init__(self, transactional_id: str, why: Refusal) -> None:
+        message = f"the transaction of '{transactional_id}' was aborted: {why.message or why.code.name}; run it again"
+        super().__init__(why.code, message, Outcome.NOT_APPENDED)
+        self.transactional_id = transactional_id
+
+
+class ProducerFenced(Refused):
+    """Another producer was started with this transactional id, or the id was given up at its coordinator.
+
+    What this one had open is aborted. It can begin nothing any more: end the process.
+    """
+
+    def __init__(self, transactional_id: str, why: Refusal) -> None:
+        message = f"transactional id '{transactional_id}' belongs to another producer now ({why.message})"
+        super().__init__(ErrorCode.PRODUCER_FENCED, message, Outcome.NOT_APPENDED)
+        self.transactional_id = transactional_id
+
+
+class OutcomeUnknown(Refused):
+    """The coordinator was asked to commit, and did not answer within ``delivery_timeout_ms``: the transaction is
+    committed as a whole, or will be aborted as a whole. `Transaction.commit` asks again; never assume either."""
+
+    def __init__(self, transactional_id: str, why: Refusal) -> None:
+        message = (
+            f"whether the transaction of '{transactional_id}' is committed is not known ({why.message}); "
+            f"await its commit() to ask again"
+        )
+        super().__init__(why.code, message, Outcome.MAY_APPEAR)
+        self.transactional_id = transactional_id
+
+
 class GroupsIncomplete(Refused):
     """Some nodes did not say which groups they coordinate. ``groups`` are those of the others, ``missing`` says why.
 

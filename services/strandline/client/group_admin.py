@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.client.committed_offsets import CommittedOffsets, OffsetAndMetadata
+from strandline.client.coordinator import Verdict
 from strandline.client.described_groups import DescribedGroup, ListedGroup, group_of
 from strandline.client.errors import ClusterUnreachable, CommitFailed, GroupsIncomplete
-from strandline.client.group_coordinator import GroupCoordinator, Verdict
+from strandline.client.group_coordinator import GroupCoordinator
 from strandline.client.metadata import Cluster
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Refusal, Refused

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from strandline.client.background import Background
 from strandline.client.committed_offsets import AsMember, CommittedOffsets, OffsetAndMetadata
@@ -22,6 +22,15 @@ from strandline.client.topic_partition import TopicPartition
 from strandline.core import types
 from strandline.core.errors import Refusal
 from strandline.core.types import Offset
+
+
+class GivenUncommitted(NamedTuple):
+    """What was given and is not committed, by this consumer."""
+
+    positions: Positions
+    """Behind what was given, of partitions that are still read."""
+    lost: tuple[TopicPartition, ...]
+    """Partitions that are read no more."""
 
 
 class GroupCommits:
@@ -47,6 +56,8 @@ class GroupCommits:
         self._commits = Commits(offsets.group_id, self._send, background, lambda: offsets.member())
         self._hand: dict[Cursor, Offset] = {}
         self._given: set[Cursor] = set()
+        # Of each that something uncommitted was given of, the first offset of that; for transactions.
+        self._uncommitted: dict[Cursor, Offset] = {}
         # What was asked for by itself last, so that a consumer at rest commits nothing.
         self._newest: dict[TopicPartition, Offset] = {}
         self._stepped = asyncio.Event()
@@ -62,6 +73,8 @@ class GroupCommits:
         """The user asks for more: what is in hand has been worked on."""
         if self._hand:
             self._given.update(self._hand)
+            for cursor, first in self._hand.items():
+                self._uncommitted.setdefault(cursor, first)
             self._hand.clear()
             self._stepped.set()
 
@@ -79,6 +92,7 @@ class GroupCommits:
         """The user goes elsewhere: what was given there counts no more."""
         self._hand.pop(cursor, None)
         self._given.discard(cursor)
+        self._uncommitted.pop(cursor, None)
 
     def worked_on(self) -> Positions:
         """The position of each partition that is read behind what was given before the present step."""
@@ -105,6 +119,34 @@ class GroupCommits:
             for cursor in self._known()
             if cursor.position is not None
         }
+
+    def given_uncommitted(self) -> GivenUncommitted:
+        """All that was given since the last commit, what is in hand included."""
+        read, positions, lost = set(self._fetching.cursors.values()), Positions(), []
+        for cursor in {**self._hand, **self._uncommitted}:
+            tp, position = _name(cursor), cursor.position
+            if position is None or self._newest.get(tp) == position:
+                continue
+            if cursor in read:
+                positions[tp] = OffsetAndMetadata(position)
+            else:
+                lost.append(tp)
+        return GivenUncommitted(positions, tuple(lost))
+
+    def committed_in_transaction(self, offsets: Positions) -> None:
+        """A transaction has committed these, all that was given: it has been worked on."""
+        self.step()
+        self._uncommitted.clear()
+        self._newest.update({tp: one.offset for tp, one in offsets.items()})
+        if offsets:
+            self._on_committed(offsets)
+
+    def take_back(self) -> dict[Cursor, Offset]:
+        """Forget that what is uncommitted was given; of each that is still read, the first offset of that."""
+        self.step()
+        read, taken = set(self._fetching.cursors.values()), self._uncommitted
+        self._uncommitted = {}
+        return {cursor: first for cursor, first in taken.items() if cursor in read}
 
     def _known(self) -> list[Cursor]:
         """Those that are still read, and of which something was given."""

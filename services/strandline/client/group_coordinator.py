@@ -1,207 +1,27 @@
-"""Where the coordinator of one group is, and how it is asked: again after a pause while it moves or loads (G2, G31).
-
-Invariant: a call that ends with NOT_APPENDED changed nothing in any of its attempts; a coordinator that moves, loads or
-is away is an error to the caller only once the deadline has passed.
-"""
+"""Where the coordinator of one group is (G2)."""
 
 from __future__ import annotations
 
-import time
-from asyncio import sleep
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
-from strandline.client.connecting import is_connected
-from strandline.client.errors import ClusterUnreachable
+from strandline.client.coordinator import Coordinator, CoordinatorKind
 from strandline.client.metadata import Cluster
-from strandline.client.retry_log import RetryLog
-from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
-from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.messages import Endpoint
-from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
-from strandline.rpc.channels import Backoff, UnaryMethod
-from strandline.rpc.convert_errors import read_error
+from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 
 if TYPE_CHECKING:
     # The stubs' async faces exist for the type checker only.
     from strandline.v1.group_service_pb2_grpc import GroupServiceAsyncStub
 
-_Request = TypeVar("_Request")
-_Answer = TypeVar("_Answer")
-
-ATTEMPT_MS = 5_000
-"""How long one attempt waits for its answer at most."""
-_CONNECT_MS = 2_000
-_MOMENTARY = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
+_GROUPS: CoordinatorKind[GroupServiceAsyncStub] = CoordinatorKind(
+    "group", GROUP_STATE, pb.COORDINATOR_KEY_TYPE_UNSPECIFIED, GroupServiceStub
 )
 
 
-def passes_by(refusal: Refusal) -> bool:
-    """Whether the same question, asked of the group's coordinator a little later, may be answered."""
-    return refusal.code in _MOMENTARY
-
-
-class Verdict(NamedTuple):
-    """What an answer says of its request as a whole."""
-
-    refusal: Refusal | None
-    coordinator: partition_pb2.CurrentLeader | None = None
-    """Who coordinates the group instead, as far as the refusing node knows."""
-
-
-class Answered(NamedTuple, Generic[_Answer]):
-    """An answer, and whether an earlier attempt may have done the work already."""
-
-    answer: _Answer
-    is_repeated: bool
-
-
-class GroupCoordinator:
+class GroupCoordinator(Coordinator["GroupServiceAsyncStub"]):
     """The coordinator of one group."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
-        self._cluster = cluster
+        super().__init__(cluster, _GROUPS, group_id)
         self.group_id = group_id
-        self.answered_by: NodeId | None = None
-        """The node that answered last; None before."""
-
-    async def ask(
-        self,
-        method: Callable[[GroupServiceAsyncStub], UnaryMethod[_Request, _Answer]],
-        request: _Request,
-        judge: Callable[[_Answer], Verdict],
-        *,
-        deadline_ms: int,
-        before_each: Callable[[], None] = lambda: None,
-    ) -> Answered[_Answer]:
-        """The coordinator's answer, asked for again with pauses of 50 ms to 1 s until the deadline.
-
-        ``before_each`` is called before each attempt; it may change the request.
-
-        Raises:
-            Refused: what the coordinator refused; after the deadline the last reason why there was no answer. Its
-                outcome is MAY_APPEAR if any attempt may have been carried out.
-        """
-        end_s = time.monotonic() + deadline_ms / 1000
-        backoff = Backoff()
-        retry = RetryLog(f"asking the coordinator of group {self.group_id}")
-        may_appear = False
-        while True:
-            left_ms = max(1, int((end_s - time.monotonic()) * 1000))
-            before_each()
-            try:
-                answer = await self.ask_once(method, request, judge, deadline_ms=min(left_ms, ATTEMPT_MS))
-            except Refused as refused:
-                refusal = refused.refusal
-                may_appear = may_appear or refusal.outcome is Outcome.MAY_APPEAR
-                pause_s = backoff.next_s()
-                if not passes_by(refusal) or time.monotonic() + pause_s >= end_s:
-                    outcome = Outcome.MAY_APPEAR if may_appear else refusal.outcome
-                    raise Refused.of(replace(refusal, outcome=outcome)) from None
-                retry.failed(time.monotonic() * 1000, str(refusal))
-                await sleep(pause_s)
-            else:
-                retry.worked()
-                return Answered(answer, may_appear)
-
-    async def ask_once(
-        self,
-        method: Callable[[GroupServiceAsyncStub], UnaryMethod[_Request, _Answer]],
-        request: _Request,
-        judge: Callable[[_Answer], Verdict],
-        *,
-        deadline_ms: int = ATTEMPT_MS,
-    ) -> _Answer:
-        """One attempt.
-
-        Raises:
-            Refused: as the answer's verdict; NETWORK_EXCEPTION or COORDINATOR_NOT_AVAILABLE without an answer.
-        """
-        node_id, endpoint = await self._find(deadline_ms)
-        channel = self._cluster.channels.to(endpoint)
-        if not await is_connected(channel, min(deadline_ms, _CONNECT_MS)):
-            self._cluster.refresh()
-            message = (
-                f"the coordinator of group '{self.group_id}' at {endpoint.host}:{endpoint.port} takes no connection"
-            )
-            raise Refused(ErrorCode.NETWORK_EXCEPTION, message, Outcome.NOT_APPENDED)
-        try:
-            answer = await self._cluster.ask(method(GroupServiceStub(channel)), request, deadline_ms=deadline_ms)
-        except ClusterUnreachable as error:
-            self._cluster.refresh()
-            raise Refused(ErrorCode.NETWORK_EXCEPTION, str(error), Outcome.MAY_APPEAR) from error
-        refusal, coordinator = judge(answer)
-        if refusal is None:
-            self.answered_by = node_id
-            return answer
-        if coordinator is not None:
-            self._note(coordinator)
-        raise Refused.of(refusal)
-
-    @property
-    def epoch(self) -> LeaderEpoch | None:
-        """The coordinator epoch that this client believes in; None while it knows of no coordinator."""
-        tp = self._partition()
-        leader = self._cluster.view.leader_of(tp) if tp is not None else None
-        return None if leader is None else leader.epoch
-
-    def _partition(self) -> TopicPartition | None:
-        """The partition whose leader coordinates the group (G2); None until its topic is in the metadata."""
-        self._cluster.want(GROUP_STATE)
-        topic = self._cluster.view.topic(GROUP_STATE)
-        if topic is None:
-            return None
-        return TopicPartition(topic.topic_id, partition_of(self.group_id, len(topic.partitions)))
-
-    async def _find(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
-        tp = self._partition()
-        if tp is None:
-            return await self._find_by_asking(deadline_ms)
-        leader = self._cluster.view.leader_of(tp)
-        if leader is None:
-            self._cluster.refresh()
-            message = f"the coordinator of group '{self.group_id}' is being elected; ask again"
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, Outcome.NOT_APPENDED)
-        return leader.node_id, leader.endpoint
-
-    async def _find_by_asking(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
-        """Ask a node, which has the topic of groups created if there is none yet (G1)."""
-        refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no node answered where the group's coordinator is")
-        request = pb.FindCoordinatorRequest(cluster_id=self._cluster.cluster_id, coordinator_keys=[self.group_id])
-        for node in self._cluster.image.nodes:
-            if node.fenced or node.client_endpoint is None:
-                continue
-            stub: GroupServiceAsyncStub = GroupServiceStub(self._cluster.channels.to(node.client_endpoint))
-            try:
-                answer = await self._cluster.ask(stub.FindCoordinator, request, deadline_ms=deadline_ms)
-            except ClusterUnreachable:
-                continue
-            (found,) = answer.coordinators
-            refused = read_error(found)
-            if refused is None:
-                return NodeId(found.node_id), Endpoint(found.host, found.port)
-            refusal = refused
-            if not passes_by(refused):
-                break
-        raise Refused.of(replace(refusal, outcome=Outcome.NOT_APPENDED))
-
-    def _note(self, coordinator: partition_pb2.CurrentLeader) -> None:
-        """Believe the coordinator that a node named beside NOT_COORDINATOR, until metadata names a newer one."""
-        tp = self._partition()
-        if tp is None or not coordinator.HasField("leader_id"):
-            return
-        endpoint = None
-        if coordinator.HasField("endpoint"):
-            endpoint = Endpoint(coordinator.endpoint.host, coordinator.endpoint.port)
-        self._cluster.view.hint(tp, NodeId(coordinator.leader_id), LeaderEpoch(coordinator.leader_epoch), endpoint)

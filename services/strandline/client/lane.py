@@ -32,6 +32,7 @@ class PartitionLane:
     __slots__ = (
         "_backoff",
         "_idempotent",
+        "_is_transactional",
         "_leader_epoch",
         "_max_in_flight",
         "_next_sequence",
@@ -46,8 +47,17 @@ class PartitionLane:
         "retry",
     )
 
-    def __init__(self, name: str, *, idempotent: bool, max_in_flight: int, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        idempotent: bool,
+        max_in_flight: int,
+        backoff: Backoff | None = None,
+        is_transactional: bool = False,
+    ) -> None:
         """``name``: the partition, as the log names it."""
+        self._is_transactional = is_transactional
         self.name = name
         self.retry = RetryLog(f"producing to {name}")
         # Why the newest attempt failed; None once a leader has acknowledged one.
@@ -124,6 +134,7 @@ class PartitionLane:
             idempotent=self._idempotent,
             may_have_appeared=batch.may_have_appeared,
             behind_an_older=self._waits_for_an_older(batch),
+            transactional=self._is_transactional,
         )
         if decided is AfterRefusal.ACKNOWLEDGED:
             self.acknowledged(batch, None, now_ms)

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from strandline.client.assignment import Assignment, Where
 from strandline.client.background import Background
 from strandline.client.committed_offsets import AsMember
+from strandline.client.coordinator import ATTEMPT_MS, Verdict, passes_by
 from strandline.client.cursor import Cursor
 from strandline.client.fetching import Fetching
 from strandline.client.group_commits import GroupCommits
-from strandline.client.group_coordinator import ATTEMPT_MS, GroupCoordinator, Verdict, passes_by
+from strandline.client.group_coordinator import GroupCoordinator
 from strandline.client.logger import log, some_of
 from strandline.client.member import (
     Confirmed,

@@ -34,6 +34,8 @@ class ProduceTerms(NamedTuple):
     acks: Acks
     timeout_ms: int
     cluster_id: str | None
+    transactional_id: str | None = None
+    """Whose transactions the batches are part of; None: of nobody's."""
 
 
 class Sent(NamedTuple):
@@ -146,7 +148,11 @@ class ProduceLink:
         if batch.identity is not None and batch.sequence is not None:
             producer_id, producer_epoch = batch.identity
             payload = with_producer(
-                payload, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=batch.sequence
+                payload,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=batch.sequence,
+                transactional=self._terms.transactional_id is not None,
             )
         row = pb.ProducePartition(index=batch.tp.partition, records=payload)
         return pb.ProduceStreamRequest(
@@ -154,6 +160,7 @@ class ProduceLink:
             cluster_id=self._terms.cluster_id,
             acks=int(self._terms.acks),
             timeout_ms=self._terms.timeout_ms,
+            transactional_id=self._terms.transactional_id,
             topic_data=[pb.ProduceTopic(topic_id=batch.tp.topic_id, partition_data=[row])],
         )
 

@@ -22,7 +22,15 @@ from typing import Any, Generic, Self
 from strandline.client.accumulator import BufferMemory
 from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID
-from strandline.client.delivery import BatchOutcome, Delivery, OnDone, OutgoingBatch, RecordMetadata
+from strandline.client.consumer import Consumer
+from strandline.client.delivery import (
+    BatchOutcome,
+    Delivery,
+    OnDone,
+    OutgoingBatch,
+    ProducerIdentity,
+    RecordMetadata,
+)
 from strandline.client.dispatcher import Dispatcher
 from strandline.client.errors import BufferFull, ClientClosed, SendFailed, TopicDeleted
 from strandline.client.fetched import K, V
@@ -33,7 +41,10 @@ from strandline.client.producer_settings import ProducerSettings, parse_acks, pa
 from strandline.client.serialization import Outgoing
 from strandline.client.stats import STATS_INTERVAL_MS, ProducerStats, report_stats
 from strandline.client.topic_routes import Route, TopicRoutes
-from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.client.transaction import Transaction
+from strandline.client.transaction_coordinator import TransactionCoordinator
+from strandline.client.transactional_id import Sending, TransactionalId
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, TopicPartition
 from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_header
 from strandline.records.codec import Headers, NewRecord, encode_batch
@@ -62,6 +73,8 @@ class Producer(Generic[K, V]):
         max_block_ms: int = 60_000,
         buffer_bytes: int = 32 << 20,
         connect_timeout_ms: int = 2_000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         metadata_stale_ms: int = METADATA_STALE_MS,
         client_id: str = DEFAULT_CLIENT_ID,
         key: Callable[[K], bytes] | None = None,
@@ -88,6 +101,10 @@ class Producer(Generic[K, V]):
         An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
         idempotence only what was definitely not written is sent again.
 
+        With ``transactional_id`` every record is part of a transaction, see `transaction`; a producer that is started
+        with the same id later fences this one. ``transaction_timeout_ms``: after which its coordinator aborts one that
+        is still open. It needs ``acks="all"`` and idempotence.
+
         Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
         bytes, all three or none.
 
@@ -109,7 +126,10 @@ class Producer(Generic[K, V]):
             max_block_ms=max_block_ms,
             buffer_bytes=buffer_bytes,
             connect_timeout_ms=connect_timeout_ms,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
+        self._transactional: TransactionalId | None = None
         self._cluster = Cluster(
             bootstrap,
             client_id=client_id,
@@ -142,16 +162,19 @@ class Producer(Generic[K, V]):
         await self.close(flush=error is None)
 
     async def start(self) -> None:
-        """Connect, and get a producer id if the producer is idempotent.
+        """Connect, and get a producer id if the producer is idempotent; for a transactional id from its coordinator,
+        which aborts what a producer before has left open.
 
         Raises:
             ClusterUnreachable: nobody answered.
-            Refused: the controller gives no producer id.
+            Refused: there is no producer id to be had; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         await self._cluster.start()
         dispatcher = Dispatcher(self._cluster, self._settings, self._background, self._batch_ended)
         try:
             await dispatcher.start()
+            if self._settings.transactional_id is not None:
+                self._transactional = await self._start_transactional(self._settings.transactional_id, dispatcher)
         except BaseException:
             await self._cluster.close()
             raise
@@ -159,6 +182,57 @@ class Producer(Generic[K, V]):
         self._dispatcher = dispatcher
         if self._on_stats is not None:
             self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
+
+    async def _start_transactional(self, transactional_id: str, dispatcher: Dispatcher) -> TransactionalId:
+        def begin(identity: ProducerIdentity) -> None:
+            self._running()
+            dispatcher.begin(identity)
+
+        def abandon(why: Refusal) -> None:
+            dispatcher.abandon_all(why.code, why.message)
+            self._close_batches()
+
+        async def finish() -> None:
+            await self.flush()
+
+        settings = self._settings
+        coordinator = TransactionCoordinator(
+            self._cluster, transactional_id, transaction_timeout_ms=settings.transaction_timeout_ms
+        )
+        # Without a route every record goes the slow way, on which it is refused.
+        sending = Sending(begin=begin, stop=self._routes.by_name.clear, finish=finish, abandon=abandon)
+        transactional = TransactionalId(
+            coordinator, sending, init_ms=settings.max_block_ms, end_ms=settings.delivery_timeout_ms
+        )
+        await transactional.start()
+        return transactional
+
+    def transaction(self, *, consumer: Consumer[Any, Any] | None = None) -> Transaction:
+        """A transaction, for ``async with``: what is sent in the block is committed at its end, all or nothing.
+
+        An exception that leaves the block aborts it. ``consumer`` takes part in it: the positions behind all that it
+        has given are committed with the records, and after an abort it goes back to what its group has committed; its
+        ``auto_commit`` must be off. Deliveries are acknowledged when a record is written, and not when it is committed.
+
+        At the end of the block:
+
+        Raises:
+            TransactionAborted: nothing of it counts; run the block again.
+            ProducerFenced: another producer was started with the ``transactional_id``; end the process.
+            OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``; `Transaction.commit` asks
+                again.
+            ValueError: the producer has no ``transactional_id``; the consumer has no group, or commits by itself.
+        """
+        self._running()
+        if self._transactional is None:
+            raise ValueError(
+                "this producer has no transactional_id; give one: Producer(bootstrap, transactional_id=...)"
+            )
+        if consumer is not None and (consumer._group_id is None or consumer._auto_commit_ms is not None):
+            raise ValueError("the consumer of a transaction needs a group, and auto_commit=False")
+        return Transaction(
+            self._cluster, self._transactional, timeout_ms=self._settings.request_timeout_ms, consumer=consumer
+        )
 
     async def close(self, *, flush: bool = True) -> None:
         """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.
@@ -357,6 +431,7 @@ class Producer(Generic[K, V]):
 
     async def _wait_until_ready(self, topic: str) -> None:
         hope_ms = self._routes.hope_ms(topic, self._running().now_ms())
+        self._check_transaction()
         if hope_ms is None:
             await self._cluster.topic(topic, deadline_ms=self._settings.max_block_ms)
         else:
@@ -379,8 +454,13 @@ class Producer(Generic[K, V]):
                 raise
             raise TopicDeleted(topic) from None
 
+    def _check_transaction(self) -> None:
+        if self._transactional is not None:
+            self._transactional.check()
+
     def _route_now(self, topic: str) -> Route:
         now_ms = self._running().now_ms()
+        self._check_transaction()
         image = self._cluster.view.topic(topic)
         if image is None:
             if self._routes.hope_ms(topic, now_ms) == 0:
@@ -427,6 +507,8 @@ class Producer(Generic[K, V]):
         self._counts.ended(batch, latency_ms)
         if batch.callbacks is not None:
             batch.call_back()
+        if self._transactional is not None and batch.refusal is not None:
+            self._transactional.failed(batch.refusal)
         if self._on_delivery is None:
             return
         outcome = BatchOutcome(

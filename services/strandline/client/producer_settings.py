@@ -13,6 +13,8 @@ from strandline.records.compression import Compression
 
 MAX_IN_FLIGHT = 5
 """As many as leaders remember per producer and partition (M61)."""
+MAX_TRANSACTIONAL_ID = 255
+"""Characters of a transactional id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,10 @@ class ProducerSettings:
     """How long `send` may wait for room in the buffer, or for the topic to be known."""
     buffer_bytes: int = 32 << 20
     connect_timeout_ms: int = 2_000
+    transactional_id: str | None = None
+    """Whose transactions all records are part of; None: there are none."""
+    transaction_timeout_ms: int = 60_000
+    """After which the coordinator aborts a transaction that is still open."""
 
     def __post_init__(self) -> None:
         """Raises:
@@ -46,6 +52,16 @@ class ProducerSettings:
             raise ValueError(f"buffer_bytes {self.buffer_bytes} must be at least batch_bytes {self.batch_bytes}")
         if self.linger_ms < 0 or min(self.request_timeout_ms, self.delivery_timeout_ms, self.max_block_ms) <= 0:
             raise ValueError("linger_ms must not be negative, and every timeout must be positive")
+        if self.transactional_id is not None:
+            self._check_transactional(self.transactional_id)
+
+    def _check_transactional(self, transactional_id: str) -> None:
+        if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID:
+            raise ValueError(f"transactional_id must have 1 to {MAX_TRANSACTIONAL_ID} characters")
+        if self.transaction_timeout_ms <= 0:
+            raise ValueError(f"transaction_timeout_ms {self.transaction_timeout_ms} must be positive")
+        if self.acks is not Acks.ALL or not self.idempotent:
+            raise ValueError("a producer with a transactional_id needs acks='all' and idempotent=True")
 
 
 def parse_acks(acks: Acks | int | str) -> Acks:

@@ -27,9 +27,9 @@ class AfterRefusal(Enum):
 
 
 def after_refusal(
-    refusal: Refusal, *, idempotent: bool, may_have_appeared: bool, behind_an_older: bool
+    refusal: Refusal, *, idempotent: bool, may_have_appeared: bool, behind_an_older: bool, transactional: bool = False
 ) -> AfterRefusal:
-    """Decide for one batch.
+    """Decide for one batch. ``transactional``: it has no other number than that of its transaction, which ends with it.
 
     ``may_have_appeared``: some attempt, this one included, may have been appended. ``behind_an_older``: a batch with a
     smaller sequence is not answered yet.
@@ -40,7 +40,8 @@ def after_refusal(
         if behind_an_older and refusal.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             # The gap is the older batch, which was refused and goes again first.
             return AfterRefusal.SENT_AGAIN
-        return AfterRefusal.GIVEN_UP if may_have_appeared else AfterRefusal.NUMBERED_AGAIN
+        is_final = may_have_appeared or transactional
+        return AfterRefusal.GIVEN_UP if is_final else AfterRefusal.NUMBERED_AGAIN
     if may_have_appeared and not idempotent:
         return AfterRefusal.GIVEN_UP
     return AfterRefusal.SENT_AGAIN if refusal.retriable else AfterRefusal.GIVEN_UP

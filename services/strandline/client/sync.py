@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, Literal, Self
+from typing import Any, Generic, Literal, Self
 
 from strandline.client import admin, consumer, producer
 from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
 from strandline.client.assignment import Where
-from strandline.client.blocking import Blocking, BlockingReader, Delivery
+from strandline.client.blocking import Blocking, BlockingReader, Delivery, Transaction
 from strandline.client.client_id import DEFAULT_CLIENT_ID
 from strandline.client.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.deletion import DeletedRecords
@@ -51,7 +51,7 @@ from strandline.records.batch import Buffer
 from strandline.records.codec import Headers, NewRecord
 from strandline.records.compression import Compression
 
-__all__ = ["Admin", "Consumer", "Delivery", "Producer"]
+__all__ = ["Admin", "Consumer", "Delivery", "Producer", "Transaction"]
 
 
 class Producer(Blocking, Generic[K, V]):
@@ -72,6 +72,8 @@ class Producer(Blocking, Generic[K, V]):
         max_block_ms: int = 60000,
         buffer_bytes: int = 32 << 20,
         connect_timeout_ms: int = 2000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60000,
         metadata_stale_ms: int = METADATA_STALE_MS,
         client_id: str = DEFAULT_CLIENT_ID,
         key: Callable[[K], bytes] | None = None,
@@ -98,6 +100,10 @@ class Producer(Blocking, Generic[K, V]):
         An idempotent producer repeats what may have been lost, and the leader knows a copy (M61). Without
         idempotence only what was definitely not written is sent again.
 
+        With ``transactional_id`` every record is part of a transaction, see `transaction`; a producer that is started
+        with the same id later fences this one. ``transaction_timeout_ms``: after which its coordinator aborts one that
+        is still open. It needs ``acks="all"`` and idempotence.
+
         Metadata older than ``metadata_stale_ms`` is looked for at another process. TLS is given as paths or as PEM in
         bytes, all three or none.
 
@@ -118,6 +124,8 @@ class Producer(Blocking, Generic[K, V]):
             max_block_ms=max_block_ms,
             buffer_bytes=buffer_bytes,
             connect_timeout_ms=connect_timeout_ms,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
             metadata_stale_ms=metadata_stale_ms,
             client_id=client_id,
             key=key,
@@ -142,13 +150,34 @@ class Producer(Blocking, Generic[K, V]):
         self._run(self._inner.__aexit__, kind, error, trace)
 
     def start(self) -> None:
-        """Connect, and get a producer id if the producer is idempotent.
+        """Connect, and get a producer id if the producer is idempotent; for a transactional id from its coordinator,
+        which aborts what a producer before has left open.
 
         Raises:
             ClusterUnreachable: nobody answered.
-            Refused: the controller gives no producer id.
+            Refused: there is no producer id to be had; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         self._run(self._inner.start)
+
+    def transaction(self, *, consumer: Consumer[Any, Any] | None = None) -> Transaction:
+        """A transaction, for ``with``: what is sent in the block is committed at its end, all or nothing.
+
+        An exception that leaves the block aborts it. ``consumer`` takes part in it: the positions behind all that it
+        has given are committed with the records, and after an abort it goes back to what its group has committed; its
+        ``auto_commit`` must be off. Deliveries are acknowledged when a record is written, and not when it is committed.
+
+        At the end of the block:
+
+        Raises:
+            TransactionAborted: nothing of it counts; run the block again.
+            ProducerFenced: another producer was started with the ``transactional_id``; end the process.
+            OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``; `Transaction.commit` asks
+                again.
+            ValueError: the producer has no ``transactional_id``; the consumer has no group, or commits by itself.
+        """
+        return Transaction(
+            self, self._call(self._inner.transaction, consumer=None if consumer is None else consumer._inner), consumer
+        )
 
     def close(self, *, flush: bool = True) -> None:
         """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.

@@ -35,19 +35,21 @@ from strandline.rpc.addressing import check_cluster
 from strandline.rpc.convert_errors import write_error, write_leader
 from strandline.rpc.convert_groups import (
     Commit,
+    CommitResponse,
     GroupFetch,
     add_coordinator,
     add_described,
     add_group,
     check_group_id,
-    commit_response,
     heartbeat_response,
     offset_delete_response,
     read_commit,
     read_heartbeat,
     read_offset_delete,
     read_offset_fetch,
+    read_txn_commit,
     refused_commit,
+    write_commit,
 )
 from strandline.runtime.host import Host
 from strandline.v1 import group_service_pb2 as pb
@@ -130,21 +132,28 @@ class GroupServicer:
 
     async def OffsetCommit(self, request: pb.OffsetCommitRequest, context: Context) -> pb.OffsetCommitResponse:
         """Commits offsets."""
-        commit = read_commit(request, self._host.topics)
-        if not commit.request.offsets:
-            return self._committed(commit, ())
-        try:
-            answer = await self._ask(commit.request.group_id, commit.request, context, OffsetsCommitted)
-        except Refused as error:
-            refused = refused_commit(commit, _definite(error.refusal))
-            return self._committed(commit, refused, self._whereto(commit.request.group_id, error))
-        return self._committed(commit, answer.partitions)
+        response = pb.OffsetCommitResponse()
+        await self._commit(read_commit(request, self._host.topics), context, response)
+        return response
 
-    def _committed(
-        self, commit: Commit, rows: Sequence[CommittedPartition], hint: LeaderHint | None = None
-    ) -> pb.OffsetCommitResponse:
+    async def TxnOffsetCommit(self, request: pb.TxnOffsetCommitRequest, context: Context) -> pb.TxnOffsetCommitResponse:
+        """Commits offsets as part of a transaction."""
+        response = pb.TxnOffsetCommitResponse()
+        await self._commit(read_txn_commit(request, self._host.topics), context, response)
+        return response
+
+    async def _commit(self, commit: Commit, context: Context, response: CommitResponse) -> None:
+        rows: Sequence[CommittedPartition] = ()
+        hint: LeaderHint | None = None
+        if commit.request.offsets:
+            try:
+                answer = await self._ask(commit.request.group_id, commit.request, context, OffsetsCommitted)
+                rows = answer.partitions
+            except Refused as error:
+                rows = refused_commit(commit, _definite(error.refusal))
+                hint = self._whereto(commit.request.group_id, error)
         self._on_commit([*(row.refusal for row in rows), *(one.refusal for one in commit.unresolved)])
-        return commit_response(rows, commit.unresolved, self._host.topics, hint)
+        write_commit(response, rows, commit.unresolved, self._host.topics, hint)
 
     async def OffsetFetch(self, request: pb.OffsetFetchRequest, context: Context) -> pb.OffsetFetchResponse:
         """Returns committed offsets."""

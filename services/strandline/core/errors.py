@@ -218,7 +218,6 @@ RESERVED = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REASSIGNMENT_IN_PROGRESS,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.core.errors import Refusal
-from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.core.types import LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 
 
 class OffsetToCommit(NamedTuple):
@@ -37,6 +37,29 @@ class OffsetCommit:
     """Rises with every commit that the member sends, repeated ones included."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnOffsetCommit:
+    """TxnOffsetCommit of one group: offsets that count once the transaction is committed (X16)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    """In this transaction."""
+    group_id: str
+    offsets: tuple[OffsetToCommit, ...]
+    member_id: str = ""
+    member_epoch: int | None = None
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMarked:
+    """A marker for a partition of groups: the transaction of this producer is over, and so is what it staged (X16)."""
+
+    producer: ProducerStamp
+    marker: Marker
+
+
 class CommittedPartition(NamedTuple):
     """What became of one partition of a commit."""
 
@@ -46,7 +69,7 @@ class CommittedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsCommitted:
-    """Answer to `OffsetCommit`: one entry per partition, in the order of the request."""
+    """Answer to `OffsetCommit` and `TxnOffsetCommit`: one entry per partition, in the order of the request."""
 
     partitions: tuple[CommittedPartition, ...]
 

@@ -98,13 +98,13 @@ class NodeCore:
         ``coordinators``: what they are made of; without it this node coordinates nothing, whatever it leads."""
         self.state = NodeState(node_id, rules, timings)
         self._fsync = rules.durability is Durability.FSYNC
-        self._produce = ProduceServing(self.state)
         self._reports = observe(self.state)
         self._fetches = FetchServing(self.state)
         self._offsets = OffsetServing(self.state)
         self._deletions = DeleteServing(self.state)
         self._producer_snapshots = ProducerSnapshotServing(self.state)
         self._coordinators = CoordinatorServing(self.state, coordinators)
+        self._produce = ProduceServing(self.state, self._coordinators)
         self._fetcher = Fetcher(self.state)
         self._isr = IsrChannel(self.state)
         self._reporter = LogReporter(self.state)
@@ -241,6 +241,8 @@ class NodeCore:
         for tp in seen:
             if tp not in grown:
                 self._release_waiting(tp, out)
+        self._coordinators.verified(event, out)
+        self._coordinators_acted(event.now_ms, out)
 
     def _grew(self, grown: Mapping[TopicPartition, Offset], now_ms: int, out: list[Effect]) -> None:
         """This node appended to logs that it leads; ``grown`` has the LEO of each from before."""

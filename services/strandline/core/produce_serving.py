@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 from itertools import count
+from typing import Protocol
 
 from strandline.core.coordinator.internal_topics import not_for_clients
 from strandline.core.effects import AnswerProduce, Effect, SendAddPartitions
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.events import AddPartitionsAnswered, ProduceArrived
+from strandline.core.group_messages import TransactionMarked
 from strandline.core.leader import LeaderReplica
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.node_state import NOTHING, NodeState
 from strandline.core.producers import ProducerLedger, SequenceCheck, SequenceVerdict
-from strandline.core.transactions import MarkerVerdict
+from strandline.core.transactions import MarkerVerdict, as_producers_hear, marker_refusal
 from strandline.core.types import (
     OF_TRANSACTIONS,
     TRANSACTIONAL_BIT,
@@ -31,7 +33,6 @@ from strandline.core.types import (
     Durability,
     Marker,
     Offset,
-    ProducerStamp,
     TopicPartition,
 )
 from strandline.core.verification import UnverifiedBatch, Verification
@@ -66,13 +67,29 @@ TIMED_OUT = Refusal(
 )
 
 
+class TakesMarkers(Protocol):
+    """The coordinators of this node, as far as markers concern them."""
+
+    def takes_markers(self, leader: LeaderReplica) -> bool:
+        """Whether a marker for this partition is its coordinator's to take."""
+        ...
+
+    def marked(
+        self, leader: LeaderReplica, request: TransactionMarked, now_ms: int, out: list[Effect]
+    ) -> tuple[Offset | Refusal, Offset | None]:
+        """Take one: (the offset that the HW must reach, or why it is refused; the LEO from before if that grew)."""
+        ...
+
+
 class ProduceServing:
     """Produce requests of one node. Appends to the logs of ``state.leaders``; owns the purgatory."""
 
-    def __init__(self, state: NodeState) -> None:
+    def __init__(self, state: NodeState, coordinators: TakesMarkers | None = None) -> None:
+        """``coordinators``: take the markers that are theirs; None: no partition of this node has a coordinator."""
         self._state = state
+        self._coordinators = coordinators
         self.purgatory = Purgatory(state.timings.purgatory_max_entries, state.timings.purgatory_max_bytes)
-        self._verification = Verification()
+        self._verification: Verification[UnverifiedBatch] = Verification()
         self._fsync = state.rules.durability is Durability.FSYNC
         # Ends of the appends with acks=1 that are not durable yet, by partition, in order.
         self._unsettled: dict[TopicPartition, deque[Offset]] = {}
@@ -90,7 +107,7 @@ class ProduceServing:
         call = ParkedProduce(event.request_id, event.acks, event.now_ms + event.timeout_ms, event.transactional_id)
         required: dict[TopicPartition, Offset] = {}
         for index, part in enumerate(event.partitions):
-            result, offset = self._append(part, call, index, grown, out)
+            result, offset = self._append(part, call, index, event.now_ms, grown, out)
             call.results.append(result)
             if offset is not None:
                 call.waits_at(part.tp, index)
@@ -110,6 +127,7 @@ class ProduceServing:
         part: ProducePartition,
         call: ParkedProduce,
         index: int,
+        now_ms: int,
         grown: dict[TopicPartition, Offset],
         out: list[Effect],
         *,
@@ -129,6 +147,8 @@ class ProduceServing:
             part.header.attributes & OF_TRANSACTIONS or producers.transactions.open or self._verification.waiting
         )
         if concerns_transactions:
+            if part.header.marker is not None and leader.is_coordinator:
+                return self._mark_coordinator(part, part.header.marker, leader, now_ms, grown, out)
             settled = self._before_sequence(part, call, index, leader)
             if settled is not None:
                 return settled
@@ -192,7 +212,7 @@ class ProduceServing:
     def _wait(self, part: ProducePartition, call: ParkedProduce, index: int, producer_id: int) -> ProduceResult:
         if part.tp in call.waiting:
             return self._refused(part, _NAMED_TWICE)
-        self._verification.wait(producer_id, UnverifiedBatch(call, index, part))
+        self._verification.wait(part.tp, producer_id, UnverifiedBatch(call, index, part))
         call.holds_unverified(part.tp, index)
         return ProduceResult(part.tp)
 
@@ -203,16 +223,15 @@ class ProduceServing:
         between (X10). Returns what `arrived` returns, and the partitions whose batches were looked at."""
         grown: dict[TopicPartition, Offset] = {}
         batches = self._verification.answered(event.correlation_id)
-        verified = True
-        for call, index, part in batches:
+        for number, (call, index, part) in enumerate(batches):
             if not self.purgatory.holds(call):
                 continue
             call.takes_up(part.tp, index)
             if event.refusal is not None:
-                result, offset = self._refused(part, _as_to_producers(event.refusal)), None
+                result, offset = self._refused(part, as_producers_hear(event.refusal)), None
             else:
-                result, offset = self._append(part, call, index, grown, out, verified=verified)
-                verified = False
+                # Of this one alone: a later one may be of a later transaction.
+                result, offset = self._append(part, call, index, event.now_ms, grown, out, verified=number == 0)
             call.results[index] = result
             if offset is not None:
                 call.waits_at(part.tp, index)
@@ -220,6 +239,27 @@ class ProduceServing:
             elif not call.waiting:
                 self._answer(call, out)
         return grown, {part.tp for _, _, part in batches}
+
+    def _mark_coordinator(
+        self,
+        part: ProducePartition,
+        marker: Marker,
+        leader: LeaderReplica,
+        now_ms: int,
+        grown: dict[TopicPartition, Offset],
+        out: list[Effect],
+    ) -> tuple[ProduceResult, Offset | None]:
+        """A marker for a coordinator's partition becomes records of its own, and waits for them (X16)."""
+        sent = part.header.producer
+        assert sent is not None, "a marker names its producer"
+        if self._coordinators is None or not self._coordinators.takes_markers(leader):
+            return self._refused(part, not_for_clients(leader.log.topic, _NOT_APPENDED)), None
+        taken, leo_before = self._coordinators.marked(leader, TransactionMarked(sent, marker), now_ms, out)
+        if leo_before is not None:
+            grown.setdefault(part.tp, leo_before)
+        if isinstance(taken, Refusal):
+            return self._refused(part, taken), None
+        return ProduceResult(part.tp, None, leader.log.log_start_offset), taken
 
     def _judge_marker(
         self, part: ProducePartition, marker: Marker, leader: LeaderReplica
@@ -235,7 +275,7 @@ class ProduceServing:
             assert last is not None, "a copy of no marker"
             # The first copy may still be lost with this leader, so this one is answered no sooner.
             return self._appended(part, last.offset, Offset(last.offset + 1), Acks.ALL, leader)
-        return self._refused(part, _marker_refusal(verdict, sent, marker)), None
+        return self._refused(part, marker_refusal(verdict, sent, marker)), None
 
     def _appended(
         self, part: ProducePartition, base_offset: Offset, end: Offset, acks: Acks, leader: LeaderReplica
@@ -268,7 +308,7 @@ class ProduceServing:
         limit = self._state.batch_limits.get(part.tp.topic_id)
         if limit is None or part.header.size_bytes <= limit:
             return None
-        if limit == NOTHING:
+        if limit == NOTHING and not (part.header.marker is not None and self._is_coordinated(part.tp)):
             return not_for_clients(self._state.topic_names[part.tp.topic_id], _NOT_APPENDED)
         if part.header.marker is not None:
             # No setting may keep a transaction open for ever.
@@ -276,6 +316,9 @@ class ProduceServing:
         size = part.header.size_bytes
         message = f"batch size {size} is above the topic's max.message.bytes={limit}; send smaller batches"
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, message, _NOT_APPENDED)
+
+    def _is_coordinated(self, tp: TopicPartition) -> bool:
+        return self._state.leaders[tp].is_coordinator
 
     def _too_few(self, leader: LeaderReplica) -> Refusal:
         return Refusal(
@@ -346,31 +389,6 @@ class ProduceServing:
     def _answer(self, call: ParkedProduce, out: list[Effect]) -> None:
         self.purgatory.release(call.request_id)
         out.append(AnswerProduce(call.request_id, tuple(call.results)))
-
-
-def _as_to_producers(refusal: Refusal) -> Refusal:
-    """A coordinator's refusal as a producer hears it: one whose time was over recovers from INVALID_PRODUCER_EPOCH by
-    an abort, and learns there whether it is fenced for good (KAFKA-19690)."""
-    if refusal.code is not ErrorCode.PRODUCER_FENCED:
-        return refusal
-    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message, refusal.outcome)
-
-
-def _marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) -> Refusal:
-    """Why a marker is not appended (X11)."""
-    if verdict is MarkerVerdict.FENCED_COORDINATOR:
-        return Refusal(
-            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"coordinator_epoch {marker.coordinator_epoch} is older than that of a marker of producer "
-            f"{sent.producer_id} here; a newer coordinator decides",
-            _NOT_APPENDED,
-        )
-    if verdict is MarkerVerdict.OLD_EPOCH:
-        why = "is older than one already seen"
-    else:
-        why = "is that of its open transaction, which only a marker of the next epoch ends"
-    message = f"producer_epoch {sent.producer_epoch} of producer {sent.producer_id} {why}"
-    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message, _NOT_APPENDED)
 
 
 def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import KeysView
 from enum import Enum
 
+from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.types import (
     NO_TRANSACTIONS,
     AbortedTransaction,
@@ -19,6 +20,7 @@ from strandline.core.types import (
     Marker,
     Offset,
     OpenTransaction,
+    ProducerStamp,
     TransactionState,
 )
 
@@ -34,6 +36,53 @@ class MarkerVerdict(Enum):
     OLD_EPOCH = "old_epoch"
     LATE_COPY = "late_copy"
     """Of the epoch of the open transaction, which only the marker of the epoch after it can end (KAFKA-19446)."""
+
+
+def judge_marker(
+    producer_epoch: int, marker: Marker, *, known_epoch: int, marked_by: int | None, is_open: bool
+) -> MarkerVerdict:
+    """What a marker is to whoever remembers its producer: a log, or a coordinator of groups (X11, X16).
+
+    Args:
+        producer_epoch: of the marker.
+        marker: what it says.
+        known_epoch: the newest epoch of the producer that is remembered, of a marker or of anything else; -1: none.
+        marked_by: coordinator epoch of the last marker of the producer; None without one.
+        is_open: whether something of the producer waits for a marker.
+    """
+    if marked_by is not None and marker.coordinator_epoch < marked_by:
+        return MarkerVerdict.FENCED_COORDINATOR
+    if producer_epoch != known_epoch:
+        return MarkerVerdict.OLD_EPOCH if producer_epoch < known_epoch else MarkerVerdict.APPEND
+    if is_open:
+        return MarkerVerdict.LATE_COPY
+    is_new = marked_by is None or marker.coordinator_epoch > marked_by
+    return MarkerVerdict.APPEND if is_new else MarkerVerdict.KNOWN
+
+
+def marker_refusal(verdict: MarkerVerdict, sent: ProducerStamp, marker: Marker) -> Refusal:
+    """Why a marker of such a verdict is not taken (X11)."""
+    if verdict is MarkerVerdict.FENCED_COORDINATOR:
+        return Refusal(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"coordinator_epoch {marker.coordinator_epoch} is older than that of a marker of producer "
+            f"{sent.producer_id} here; a newer coordinator decides",
+            Outcome.NOT_APPENDED,
+        )
+    if verdict is MarkerVerdict.OLD_EPOCH:
+        why = "is older than one already seen"
+    else:
+        why = "is that of its open transaction, which only a marker of the next epoch ends"
+    message = f"producer_epoch {sent.producer_epoch} of producer {sent.producer_id} {why}"
+    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message, Outcome.NOT_APPENDED)
+
+
+def as_producers_hear(refusal: Refusal) -> Refusal:
+    """A coordinator's refusal as a producer hears it: one whose time was over recovers from INVALID_PRODUCER_EPOCH by
+    an abort, and learns there whether it is fenced for good (KAFKA-19690)."""
+    if refusal.code is not ErrorCode.PRODUCER_FENCED:
+        return refusal
+    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message, refusal.outcome)
 
 
 class TransactionLedger:
@@ -75,15 +124,14 @@ class TransactionLedger:
         ``newest_epoch``: of the producer's batches in this log; None if none is remembered.
         """
         last = self._markers.get(producer_id)
-        if last is not None and marker.coordinator_epoch < last.coordinator_epoch:
-            return MarkerVerdict.FENCED_COORDINATOR, last
-        known = max(-1 if newest_epoch is None else newest_epoch, -1 if last is None else last.producer_epoch)
-        if producer_epoch != known:
-            return (MarkerVerdict.OLD_EPOCH if producer_epoch < known else MarkerVerdict.APPEND), last
-        if producer_id in self.open:
-            return MarkerVerdict.LATE_COPY, last
-        is_new = last is None or marker.coordinator_epoch > last.coordinator_epoch
-        return (MarkerVerdict.APPEND if is_new else MarkerVerdict.KNOWN), last
+        verdict = judge_marker(
+            producer_epoch,
+            marker,
+            known_epoch=max(-1 if newest_epoch is None else newest_epoch, -1 if last is None else last.producer_epoch),
+            marked_by=None if last is None else last.coordinator_epoch,
+            is_open=producer_id in self.open,
+        )
+        return verdict, last
 
     def began(self, producer_id: int, first_offset: Offset) -> None:
         """A transactional batch was appended; the first one since the producer's last marker opens a transaction."""

@@ -1,13 +1,13 @@
-"""Which batches wait until the coordinator of their transaction knows that this partition takes part in it (X9).
+"""What waits until the coordinator of a transaction knows that a partition takes part in it (X9).
 
-Invariant: batches of one producer wait in the order in which they came, behind the one that was asked about; a batch
-leaves exactly once, by the answer, by a change of leader or by its call's end. Nothing that waits here is appended.
+Invariant: what concerns one producer waits in the order in which it came, behind what was asked about; each leaves
+exactly once, by the answer, by a change of leader or by its call's end. Nothing that waits here is appended.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from strandline.core.messages import ProducePartition
 from strandline.core.types import TopicPartition
@@ -27,39 +27,41 @@ class UnverifiedBatch(NamedTuple):
 _Producer = tuple[TopicPartition, int]
 """A producer id in one partition."""
 
+_Item = TypeVar("_Item")
 
-class Verification:
-    """The unverified batches of one node, by partition and producer."""
+
+class Verification(Generic[_Item]):
+    """What waits on one node, by partition and producer."""
 
     __slots__ = ("_asked", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: dict[_Producer, deque[UnverifiedBatch]] = {}
+        self.waiting: dict[_Producer, deque[_Item]] = {}
         """Changed here alone."""
-        # Correlation id of the question -> whose batches its answer is about.
+        # Correlation id of the question -> whose answer it is about.
         self._asked: dict[int, _Producer] = {}
 
     def holds(self, tp: TopicPartition, producer_id: int) -> bool:
-        """Whether batches of this producer wait, so that its later ones must wait behind them."""
+        """Whether something of this producer waits, so that what comes later must wait behind it."""
         return (tp, producer_id) in self.waiting
 
     def ask(self, correlation_id: int, tp: TopicPartition, producer_id: int) -> None:
-        """The batches of this producer wait for the answer to a question; there is none before it."""
+        """What concerns this producer waits for the answer to a question; there is none before it."""
         assert not self.holds(tp, producer_id), f"producer {producer_id} waits in {tp} already"
         self.waiting[tp, producer_id] = deque()
         self._asked[correlation_id] = (tp, producer_id)
 
-    def wait(self, producer_id: int, batch: UnverifiedBatch) -> None:
-        """Hold a batch behind those of its producer."""
-        self.waiting[batch.part.tp, producer_id].append(batch)
+    def wait(self, tp: TopicPartition, producer_id: int, item: _Item) -> None:
+        """Hold one more behind those of its producer."""
+        self.waiting[tp, producer_id].append(item)
 
-    def answered(self, correlation_id: int) -> deque[UnverifiedBatch]:
+    def answered(self, correlation_id: int) -> deque[_Item]:
         """What waited for this answer, in order; nothing if it waits no longer."""
         producer = self._asked.pop(correlation_id, None)
         return deque() if producer is None else self.waiting.pop(producer, deque())
 
-    def resigned(self, tp: TopicPartition) -> list[UnverifiedBatch]:
+    def resigned(self, tp: TopicPartition) -> list[_Item]:
         """Give back everything that waits in a partition that this node leads no longer (X10)."""
         self._asked = {number: producer for number, producer in self._asked.items() if producer[0] != tp}
         gone = [producer for producer in self.waiting if producer[0] == tp]
-        return [batch for producer in gone for batch in self.waiting.pop(producer)]
+        return [item for producer in gone for item in self.waiting.pop(producer)]

@@ -39,6 +39,7 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
+_ATTRIBUTES_LOW_AT = 22
 _CRC = struct.Struct(">I")
 _CRC_AT = 17
 _CRC_FROM = 21
@@ -242,10 +243,15 @@ def stamp(buffer: bytearray | memoryview, base_offset: int, leader_epoch: int, p
     _STAMP.pack_into(buffer, position, base_offset, length, leader_epoch)
 
 
-def with_producer(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """A copy of one whole batch (v2) under this identity (KIP-98); its records are copied once."""
+def with_producer(
+    batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False
+) -> bytes:
+    """A copy of one whole batch (v2) under this identity (KIP-98), as part of its transaction or not; its records are
+    copied once."""
     view = memoryview(batch)
     header, records = bytearray(view[:HEADER_BYTES]), view[HEADER_BYTES:]
+    if transactional:
+        header[_ATTRIBUTES_LOW_AT] |= TRANSACTIONAL_BIT
     _PRODUCER.pack_into(header, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     crc = crc32c.crc32c(records, crc32c.crc32c(header[_CRC_FROM:]))
     _CRC.pack_into(header, _CRC_AT, crc)

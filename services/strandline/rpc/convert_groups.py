@@ -17,6 +17,7 @@ from strandline.core.group_messages import (
     OffsetCommit,
     OffsetFetch,
     OffsetToCommit,
+    TxnOffsetCommit,
 )
 from strandline.core.groups.membership_messages import (
     ConsumerGroupHeartbeat,
@@ -34,6 +35,7 @@ from strandline.rpc.addressing import (
     by_topic,
     check_cluster,
     gather,
+    invalid,
     read_forgotten,
     unresolved_by_topic,
 )
@@ -41,6 +43,8 @@ from strandline.rpc.convert_errors import write_error, write_leader
 from strandline.v1 import group_service_pb2 as pb
 from strandline.v1 import partition_pb2
 
+MAX_PRODUCER_EPOCH = (1 << 15) - 1
+CommitResponse = pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse
 MAX_GROUP_ID = 249
 """Characters of a group id, as of a topic's name."""
 
@@ -54,7 +58,7 @@ _OUTCOMES = {
 class Commit(NamedTuple):
     """A commit as the coordinator takes it, and what is answered without it."""
 
-    request: OffsetCommit
+    request: OffsetCommit | TxnOffsetCommit
     unresolved: tuple[Unresolved, ...]
 
 
@@ -84,17 +88,7 @@ def read_commit(message: pb.OffsetCommitRequest, topics: Topics) -> Commit:
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID, INVALID_GROUP_ID, INVALID_REQUEST: no partition is named, or one twice.
     """
-    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
-    if refusal := check_group_id(message.group_id):
-        raise Refused.of(refusal)
-    asked: Asked[OffsetToCommit] = gather(
-        [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics],
-        topics,
-        attrgetter("partition_index"),
-        _read_offset,
-    )
-    if not asked.parts and not asked.unresolved:
-        raise Refused(ErrorCode.INVALID_REQUEST, "topics names no partition; give at least one", Outcome.NOT_APPENDED)
+    asked = _offsets_of(message, topics)
     epoch = message.generation_id_or_member_epoch if message.HasField("generation_id_or_member_epoch") else None
     request = OffsetCommit(
         group_id=message.group_id,
@@ -108,19 +102,58 @@ def read_commit(message: pb.OffsetCommitRequest, topics: Topics) -> Commit:
     return Commit(request, asked.unresolved)
 
 
+def read_txn_commit(message: pb.TxnOffsetCommitRequest, topics: Topics) -> Commit:
+    """A commit of a transaction.
+
+    Raises:
+        Refused: as `read_commit`; INVALID_REQUEST also for a number that no producer has.
+    """
+    asked = _offsets_of(message, topics)
+    if message.producer_id < 0:
+        raise invalid(f"producer_id {message.producer_id} must not be negative")
+    if not 0 <= message.producer_epoch <= MAX_PRODUCER_EPOCH:
+        raise invalid(f"producer_epoch must be 0 to {MAX_PRODUCER_EPOCH}")
+    request = TxnOffsetCommit(
+        transactional_id=message.transactional_id,
+        producer_id=message.producer_id,
+        producer_epoch=message.producer_epoch,
+        group_id=message.group_id,
+        offsets=asked.parts,
+        member_id=message.member_id,
+        member_epoch=message.generation_id if message.HasField("generation_id") else None,
+        instance_id=message.group_instance_id if message.HasField("group_instance_id") else None,
+    )
+    return Commit(request, asked.unresolved)
+
+
+def _offsets_of(message: pb.OffsetCommitRequest | pb.TxnOffsetCommitRequest, topics: Topics) -> Asked[OffsetToCommit]:
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    if refusal := check_group_id(message.group_id):
+        raise Refused.of(refusal)
+    asked: Asked[OffsetToCommit] = gather(
+        [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics],
+        topics,
+        attrgetter("partition_index"),
+        _read_offset,
+    )
+    if not asked.parts and not asked.unresolved:
+        raise Refused(ErrorCode.INVALID_REQUEST, "topics names no partition; give at least one", Outcome.NOT_APPENDED)
+    return asked
+
+
 def _read_offset(tp: TopicPartition, partition: pb.OffsetCommitPartition) -> OffsetToCommit:
     epoch = LeaderEpoch(partition.committed_leader_epoch) if partition.HasField("committed_leader_epoch") else None
     return OffsetToCommit(tp, Offset(partition.committed_offset), epoch, partition.committed_metadata)
 
 
-def commit_response(
+def write_commit(
+    response: CommitResponse,
     committed: Iterable[CommittedPartition],
     unresolved: Iterable[Unresolved],
     topics: Topics,
     hint: LeaderHint | None = None,
-) -> pb.OffsetCommitResponse:
-    """What became of a commit; ``hint`` names the coordinator beside NOT_COORDINATOR."""
-    response = pb.OffsetCommitResponse()
+) -> None:
+    """Write what became of a commit; ``hint`` names the coordinator beside NOT_COORDINATOR."""
     for topic_id, parts in by_topic(committed, attrgetter("tp")):
         topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
         for part in parts:
@@ -134,7 +167,6 @@ def commit_response(
             write_error(row, lost.refusal)
     if hint is not None:
         write_leader(response.current_coordinator, hint, topics)
-    return response
 
 
 def refused_commit(commit: Commit, refusal: Refusal) -> tuple[CommittedPartition, ...]:

@@ -24,6 +24,10 @@ from strandline.core.groups.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    ProducerFenceKey,
+    ProducerFenceValue,
+    StagedOffsetKey,
+    StagedOffsetValue,
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
@@ -104,6 +108,34 @@ def _write_offset(value: OffsetValue) -> pb.CommittedOffset:
 def _read_offset(row: pb.CommittedOffset) -> OffsetValue:
     epoch = LeaderEpoch(row.leader_epoch) if row.HasField("leader_epoch") else None
     return OffsetValue(Offset(row.offset), epoch, row.metadata, row.commit_timestamp_ms, row.order)
+
+
+def _write_staged_key(key: StagedOffsetKey) -> pb.StagedOffsetKey:
+    return pb.StagedOffsetKey(
+        group_id=key.group_id, topic_id=key.topic_id, partition=key.partition, producer_id=key.producer_id
+    )
+
+
+def _read_staged_key(key: pb.StagedOffsetKey) -> StagedOffsetKey:
+    return StagedOffsetKey(key.group_id, key.topic_id, key.partition, key.producer_id)
+
+
+def _write_staged(value: StagedOffsetValue) -> pb.StagedOffset:
+    return pb.StagedOffset(producer_epoch=value.producer_epoch, offset=_write_offset(value.offset))
+
+
+def _read_staged(row: pb.StagedOffset) -> StagedOffsetValue:
+    return StagedOffsetValue(row.producer_epoch, _read_offset(row.offset))
+
+
+def _write_fence(value: ProducerFenceValue) -> pb.ProducerFence:
+    return pb.ProducerFence(
+        producer_epoch=value.producer_epoch, coordinator_epoch=value.coordinator_epoch, update_ms=value.update_ms
+    )
+
+
+def _read_fence(row: pb.ProducerFence) -> ProducerFenceValue:
+    return ProducerFenceValue(row.producer_epoch, row.coordinator_epoch, row.update_ms)
 
 
 def _write_group_value(value: GroupValue) -> pb.GroupRecord:
@@ -283,6 +315,14 @@ _FORMS: Mapping[type[Any], _Form] = {
     ),
     CurrentKey: _Form(
         "current", _write_member, lambda key: CurrentKey(key.group_id, key.member_id), _write_current, _read_current
+    ),
+    StagedOffsetKey: _Form("staged_offset", _write_staged_key, _read_staged_key, _write_staged, _read_staged),
+    ProducerFenceKey: _Form(
+        "producer_fence",
+        lambda key: pb.ProducerFenceKey(producer_id=key.producer_id),
+        lambda key: ProducerFenceKey(key.producer_id),
+        _write_fence,
+        _read_fence,
     ),
     TransactionalIdKey: _Form(
         "transactional_id",

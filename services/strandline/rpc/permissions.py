@@ -95,6 +95,7 @@ TABLE: Mapping[str, Grants] = {
     _FOLLOWER + "DescribeReplicas": _clients(),
     _GROUP + "FindCoordinator": _clients(),
     _GROUP + "OffsetCommit": _clients(),
+    _GROUP + "TxnOffsetCommit": _clients(),
     _GROUP + "OffsetFetch": _clients(),
     _GROUP + "ConsumerGroupHeartbeat": _clients(),
     _GROUP + "ListGroups": _clients(),

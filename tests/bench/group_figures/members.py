@@ -6,7 +6,8 @@ import asyncio
 import time
 
 from strandline.client.background import Background
-from strandline.client.group_coordinator import ATTEMPT_MS, GroupCoordinator
+from strandline.client.coordinator import ATTEMPT_MS
+from strandline.client.group_coordinator import GroupCoordinator
 from strandline.client.member import Confirmed, Member, MemberTerms, Subscription
 from strandline.client.membership import heartbeat_request, judge_heartbeat
 from strandline.client.metadata import Cluster

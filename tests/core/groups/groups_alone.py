@@ -6,13 +6,20 @@ Every decision passes the invariants; `folded` is the state that a new coordinat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strandline.core.coordinator.machine import Context, Decision, TopicEntry
+from strandline.core.coordinator.machine import Context, Decision, TopicEntry, VerifyTransaction
 from strandline.core.coordinator.records import Record
 from strandline.core.errors import Refusal
-from strandline.core.group_messages import CommittedPartition, OffsetCommit, OffsetToCommit
+from strandline.core.group_messages import (
+    CommittedPartition,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetToCommit,
+    TransactionMarked,
+    TxnOffsetCommit,
+)
 from strandline.core.groups.group import Group
 from strandline.core.groups.happenings import GroupChange, MemberChange
 from strandline.core.groups.invariants import GroupInvariants
@@ -33,7 +40,7 @@ from strandline.core.groups.records import (
     TargetValue,
 )
 from strandline.core.groups.settings import GroupSettings
-from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.core.types import LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
 
 GROUP = "readers"
@@ -86,6 +93,8 @@ class GroupsAlone:
     """What the machine showed of itself."""
     commits: list[tuple[str, TopicPartition, str | None]] = field(default_factory=list)
     """Commits it showed, with the error of those it refused."""
+    verified: list[VerifyTransaction] = field(default_factory=list)
+    """What the coordinator of a transaction was asked, and consented to."""
 
     def __post_init__(self) -> None:
         self.machine = GroupMachine(Re2Patterns(), self.settings, self)
@@ -133,8 +142,12 @@ class GroupsAlone:
         return decision.answer
 
     def ask(self, request: object, *, answered: bool = True) -> Any:
-        """Send a request; the answer, or the refusal."""
-        return self.take(self.machine.decide(request, self.context), request, answered=answered)
+        """Send a request; the answer, or the refusal. A transaction's coordinator consents to all that is asked."""
+        decision = self.machine.decide(request, self.context)
+        if decision.verify is not None:
+            self.verified.append(decision.verify)
+            decision = self.machine.decide(request, replace(self.context, is_verified=True))
+        return self.take(decision, request, answered=answered)
 
     def tick(self, after_ms: int = 0) -> int:
         """Let time pass, then tick; how many records that wrote."""
@@ -186,6 +199,32 @@ class GroupsAlone:
         answer = self.ask(request)
         return answer if isinstance(answer, Refusal) else answer.partitions
 
+    def stage(
+        self, offset: int, *, producer: int = 9, producer_epoch: int = 0, of: Parts | None = None, **named: Any
+    ) -> Any:
+        """Commit one offset for each of these partitions in a transaction; as `commit`."""
+        offsets = tuple(OffsetToCommit(tp, Offset(offset)) for tp in tps(of or {"foo": [0]}))
+        request = TxnOffsetCommit(
+            **{"group_id": GROUP, "transactional_id": "t"} | named,
+            producer_id=producer,
+            producer_epoch=producer_epoch,
+            offsets=offsets,
+        )
+        answer = self.ask(request)
+        return answer if isinstance(answer, Refusal) else answer.partitions
+
+    def mark(self, producer_epoch: int, *, commit: bool = True, producer: int = 9, coordinator: int = 1) -> Any:
+        """A marker of a producer; None, or the refusal."""
+        sent = ProducerStamp(producer, producer_epoch, -1)
+        return self.ask(TransactionMarked(sent, Marker(commit, coordinator)))
+
+    def offsets(self, of: Parts | None = None, *, require_stable: bool = False) -> list[object]:
+        """Of each of these partitions the committed offset, None without one, or the code of the refusal."""
+        request = OffsetFetch(group_id=GROUP, partitions=tps(of or {"foo": [0]}), require_stable=require_stable)
+        return [
+            each.offset if each.refusal is None else each.refusal.code.name for each in self.ask(request).partitions
+        ]
+
     def has(self, member_id: str) -> dict[str, list[int]]:
         """The assigned partitions of a member."""
         return parts(*(each.tp for each in self.group.current[member_id].assigned))
@@ -203,7 +242,7 @@ def state_of(machine: GroupMachine) -> dict[str, Any]:
     return {
         group_id: {**vars(group), "owners": group.owners.as_dict(), "state": group.state}
         for group_id, group in machine.groups.items()
-    }
+    } | ({"": vars(machine.producers)} if machine.producers.fences or machine.producers.staged else {})
 
 
 def tps(partitions: Parts) -> tuple[TopicPartition, ...]:

@@ -17,7 +17,8 @@ MEMBERS = ("m1", "m2", "s1", "s2")
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            "join beat report report stale commit leave away tick wait grow drop delete-offset delete-group".split()
+            "join beat report report stale commit stage stage end end leave away tick wait grow drop delete-offset "
+            "delete-group".split()
         ),
         st.sampled_from(MEMBERS),
         st.integers(0, 5),
@@ -47,6 +48,13 @@ def _do(alone: GroupsAlone, verb: str, member: str, number: int) -> None:
         case "commit":
             alone.commit(number, epoch, member, of={"foo": [number], "bar": [0]})
             alone.commit(number, of={"bar": [1]})
+        case "stage":
+            known = max(0, alone.machine.producers.known_epoch(number % 2))
+            alone.stage(number, producer=number % 2, producer_epoch=known, of={"foo": [number], "bar": [0]})
+            alone.stage(number, producer=0, producer_epoch=known, member_id=member, member_epoch=epoch)
+        case "end":
+            known = alone.machine.producers.known_epoch(number % 2)
+            alone.mark(known + number // 3, commit=member != "m1", producer=number % 2, coordinator=number)
         case "leave":
             alone.beat(member, -1)
         case "away":
@@ -92,7 +100,13 @@ def test_state_is_the_fold_of_the_log(history: list[tuple[str, str, int]], begin
     step of it, and after everybody does as it is asked the group is stable."""
     alone = GroupsAlone(
         Topics(foo=6, bar=3),
-        GroupSettings(assignment_interval_ms=200 if lazy else 0, inline_pairs=12, offsets_retention_ms=3_000),
+        GroupSettings(
+            assignment_interval_ms=200 if lazy else 0,
+            inline_pairs=12,
+            offsets_retention_ms=3_000,
+            offsets_retention_check_ms=1_000,
+            fence_retention_ms=9_000,
+        ),
     )
     for step in history:
         _do(alone, *step)

@@ -65,6 +65,16 @@ class Context:
     coordinator_epoch: LeaderEpoch
     """The leader epoch of this partition (G2)."""
     topics: TopicDirectory
+    is_verified: bool = False
+    """Whether the coordinator of the request's transaction has just said that this partition takes part in it (X9)."""
+
+
+class VerifyTransaction(NamedTuple):
+    """The transaction of which a coordinator must know that this partition takes part in it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,13 @@ class Decision:
     """For the caller: a value of the machine's own classes, or a refusal; None for a decision nobody asked for."""
     scope: str | None = None
     """The group or transactional id whose writes the answer waits for, and in whose order it leaves; every decision
-    with records names it. None: the answer depends on all writes of this shard (a list of groups)."""
+    with records names it, or `writes`. None: the answer depends on all writes of this shard (a list of groups)."""
+    writes: tuple[str, ...] | None = None
+    """The groups or transactional ids whose answers depend on these records, where that is not ``scope`` alone; empty:
+    only answers that depend on all writes."""
+    verify: VerifyTransaction | None = None
+    """The request is not decided: it is given to `Machine.decide` again, with `Context.is_verified`, when the
+    transaction's coordinator has said that this partition takes part in it (X9). Comes with nothing but ``scope``."""
     barrier: bool = False
     """Whether the answer also waits for a read barrier that begins from now on (G10)."""
     taken: object | None = None

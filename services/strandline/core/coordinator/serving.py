@@ -6,19 +6,29 @@ Invariant: a shard lives exactly as long as the leadership of its partition in o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strandline.core.coordinator.directory import NodeTopics
-from strandline.core.coordinator.internal_topics import partition_of
+from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 from strandline.core.coordinator.machine import Context, MakeMachine
 from strandline.core.coordinator.records import RecordCodec
 from strandline.core.coordinator.shard import Shard, ShardLimits
+from strandline.core.coordinator.unverified import TOO_LATE, UnverifiedRequests
 from strandline.core.effects import AnswerCoordinator, Effect
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.events import Computed, CoordinatorAsked, CoordinatorLogRead, Ticked, TxnMarkersAnswered
+from strandline.core.events import (
+    AddPartitionsAnswered,
+    Computed,
+    CoordinatorAsked,
+    CoordinatorLogRead,
+    Ticked,
+    TxnMarkersAnswered,
+)
+from strandline.core.group_messages import TransactionMarked
 from strandline.core.leader import LeaderReplica
 from strandline.core.node_state import NodeState
-from strandline.core.types import TopicPartition
+from strandline.core.transactions import as_producers_hear
+from strandline.core.types import Offset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +49,7 @@ class CoordinatorServing:
         self._parts = parts
         self.shards: dict[TopicPartition, Shard] = {}
         self.topics = NodeTopics(state.topics, state.nodes)
+        self._unverified = UnverifiedRequests(state.next_correlation_id)
         # What to add to the monotonic clock to have the wall clock; None before the first tick.
         self._unix_offset_ms: int | None = None
 
@@ -60,7 +71,9 @@ class CoordinatorServing:
         """This node no longer leads ``tp``."""
         shard = self.shards.pop(tp, None)
         if shard is not None:
-            shard.resigned(self._not_here(tp), out)
+            refusal = self._not_here(tp)
+            shard.resigned(refusal, out)
+            out += [AnswerCoordinator(event.request_id, refusal) for event in self._unverified.resigned(tp)]
 
     def asked(self, event: CoordinatorAsked, out: list[Effect]) -> None:
         """A request for one shard."""
@@ -71,7 +84,45 @@ class CoordinatorServing:
             message = f"node {self._state.node_id} has just started; ask again"
             out.append(AnswerCoordinator(event.request_id, Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, message)))
         else:
-            shard.asked(event, self._context(shard, event.now_ms), out)
+            self._ask(shard, event, self._context(shard, event.now_ms), out)
+
+    def _ask(self, shard: Shard, event: CoordinatorAsked, context: Context, out: list[Effect]) -> None:
+        whose = shard.asked(event, context, out)
+        if whose is None:
+            return
+        if len(self._unverified) >= shard.limits.max_waiting:
+            message = f"{len(self._unverified)} requests wait for coordinators of transactions; back off and ask again"
+            refusal = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message, Outcome.NOT_APPENDED)
+            out.append(AnswerCoordinator(event.request_id, refusal))
+        else:
+            self._unverified.hold(event, whose, out)
+
+    def verified(self, event: AddPartitionsAnswered, out: list[Effect]) -> None:
+        """The coordinator of a transaction answered: what waited is decided again from the beginning, because a marker
+        may have come in between (X10)."""
+        for asked, is_verified in self._unverified.answered(event.correlation_id):
+            shard = self.shards.get(asked.tp)
+            assert shard is not None, "what waits for a coordinator leaves with its leadership"
+            if event.refusal is not None:
+                heard = as_producers_hear(event.refusal)
+                refusal = Refusal(heard.code, heard.message, Outcome.NOT_APPENDED)
+                out.append(AnswerCoordinator(asked.request_id, refusal))
+            else:
+                context = replace(self._context(shard, event.now_ms), is_verified=is_verified)
+                self._ask(shard, asked, context, out)
+
+    def takes_markers(self, leader: LeaderReplica) -> bool:
+        """Whether a marker for this partition is its coordinator's to take, and nothing that its log takes (X16)."""
+        return leader.log.topic == GROUP_STATE and leader.log.tp in self.shards
+
+    def marked(
+        self, leader: LeaderReplica, request: TransactionMarked, now_ms: int, out: list[Effect]
+    ) -> tuple[Offset | Refusal, Offset | None]:
+        """A marker for a partition of groups: what `Shard.marked` says of it, and the LEO from before if that grew."""
+        shard = self.shards[leader.log.tp]
+        taken = shard.marked(request, self._context(shard, now_ms), out)
+        leo_before, shard.grown_from = shard.grown_from, None
+        return taken, leo_before
 
     def _not_here(self, tp: TopicPartition) -> Refusal:
         state = self._state
@@ -117,12 +168,14 @@ class CoordinatorServing:
 
     def call_gone(self, request_id: int, now_ms: int, out: list[Effect]) -> None:
         """A caller went away."""
+        self._unverified.call_gone(request_id)
         for shard in self.shards.values():
             shard.call_gone(request_id, now_ms, out)
 
     def ticked(self, event: Ticked, out: list[Effect]) -> None:
         """Time passed."""
         self._unix_offset_ms = event.unix_ms - event.now_ms
+        out += [AnswerCoordinator(late.request_id, TOO_LATE) for late in self._unverified.expired(event.now_ms)]
         for shard in self.shards.values():
             shard.ticked(self._context(shard, event.now_ms), out)
 

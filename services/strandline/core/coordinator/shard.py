@@ -8,10 +8,11 @@ epoch is folded and known to be committed (G6). Losing leadership drops the shar
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from strandline.core.coordinator.machine import Context, Decision, MakeMachine, TopicDirectory
+from strandline.core.coordinator.machine import Context, Decision, MakeMachine, TopicDirectory, VerifyTransaction
 from strandline.core.coordinator.read_barrier import ReadBarrier
 from strandline.core.coordinator.records import Batch, EncodedBatch, RecordCodec
 from strandline.core.coordinator.reports import Reports
@@ -84,7 +85,7 @@ class Shard:
         self.grown_from: Offset | None = None
         """Where the log ended before what was appended in this step; taken and reset by the owner."""
         self._codec = codec
-        self._limits = limits
+        self.limits = limits
         self._topics = topics
         self._end = leader.epoch_start_offset
         # Since when something is not committed and the HW has not moved; None if all is committed.
@@ -131,7 +132,7 @@ class Shard:
     def _read_from(self, offset: Offset, context: Context, out: list[Effect]) -> None:
         if offset < self._end:
             tp, epoch = self.leader.log.tp, self.leader.image.leader_epoch
-            out.append(ReadCoordinatorLog(tp, epoch, offset, self._end, self._limits.read_bytes))
+            out.append(ReadCoordinatorLog(tp, epoch, offset, self._end, self.limits.read_bytes))
             return
         self.state = ShardState.UNSETTLED
         self._maybe_serve(context, out)
@@ -144,21 +145,44 @@ class Shard:
             self._reports.add(CoordinatorLoad(self.log_bytes, len(self.table.rows), load_ms, epoch))
             self._reports.leave(out)
 
-    def asked(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> None:
-        """Decide a request, append what it needs, and answer it or hold the answer."""
+    def asked(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> VerifyTransaction | None:
+        """Decide a request, append what it needs, and answer it or hold the answer.
+
+        Returns what must be verified first, so that nothing was done; None if the request was decided.
+        """
         if not self.is_serving:
             self._reply(event.request_id, self._not_serving(), out)
-        elif len(self.waiting) >= self._limits.max_waiting:
+        elif len(self.waiting) >= self.limits.max_waiting:
             message = f"{len(self.waiting)} requests wait for this coordinator; back off and ask again"
             self._reply(event.request_id, Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message), out)
         else:
             decision = self.machine.decide(event.request, context)
+            if decision.verify is not None:
+                return decision.verify
             refusal = self._take(decision, context, out)
             if refusal is not None:
                 self._reply(event.request_id, refusal, out)
             else:
                 self._answer(event, decision, out)
             self._reports.leave(out)
+        return None
+
+    def marked(self, request: object, context: Context, out: list[Effect]) -> Offset | Refusal:
+        """Take a marker of a transaction (X16); what it writes may need more than one batch.
+
+        Returns the offset that the HW must reach before the marker is answered, or why it is refused.
+        """
+        if not self.is_serving:
+            return self._not_serving()
+        decision = self.machine.decide(request, context)
+        refusal = decision.answer if isinstance(decision.answer, Refusal) else None
+        refusal = refusal or self._take(decision, context, out, split=True)
+        self._reports.leave(out)
+        if refusal is not None:
+            return refusal
+        # Also if nothing was written: what a first copy wrote may still be lost with this leader.
+        end = self.waiting.end_for(None)
+        return self.leader.log.hw if end is None else end
 
     def _not_serving(self) -> Refusal:
         node_id = self.leader.node_id
@@ -173,7 +197,7 @@ class Shard:
             isr, need = list(self.leader.isr.committed), self.leader.image.min_isr
             return _unavailable(f"the ISR {isr} has fewer than min.insync.replicas={need} members; ask again")
         encoded = [(batch, self._codec.encode(batch, context.unix_ms)) for batch in decision.batches]
-        limit = self._limits.max_batch_bytes
+        limit = self.limits.max_batch_bytes
         if split:
             encoded = [part for whole in encoded for part in self._split(whole, context.unix_ms)]
         elif too_large := [each.header.size_bytes for _, each in encoded if each.header.size_bytes > limit]:
@@ -182,8 +206,8 @@ class Shard:
         for batch, each in encoded:
             self._append(batch, each, context.now_ms, out)
         if decision.batches:
-            assert decision.scope is not None, "a decision with records names the scope that waits for them"
-            self.waiting.wrote(decision.scope, self.leader.log.leo)
+            for scope in self._scopes_of(decision):
+                self.waiting.wrote(scope, self.leader.log.leo)
         if decision.committed is not None:
             assert decision.batches, "a decision without records is not committed at any time"
             self._uncommitted.append((self.leader.log.leo, decision.committed))
@@ -194,9 +218,15 @@ class Shard:
         out.extend(decision.effects)
         return None
 
+    def _scopes_of(self, decision: Decision) -> Sequence[str | None]:
+        if decision.writes is not None:
+            return decision.writes or (None,)
+        assert decision.scope is not None, "a decision with records names the scope that waits for them"
+        return (decision.scope,)
+
     def _split(self, whole: tuple[Batch, EncodedBatch], unix_ms: int) -> list[tuple[Batch, EncodedBatch]]:
         batch, encoded = whole
-        if encoded.header.size_bytes <= self._limits.max_batch_bytes or len(batch) == 1:
+        if encoded.header.size_bytes <= self.limits.max_batch_bytes or len(batch) == 1:
             return [whole]
         halves = (batch[: len(batch) // 2], batch[len(batch) // 2 :])
         return [p for half in halves for p in self._split((half, self._codec.encode(half, unix_ms)), unix_ms)]
@@ -328,7 +358,7 @@ class Shard:
     def _can_commit(self, context: Context) -> bool:
         """Whether writes are committed now; when they are again, members get their full time (G8)."""
         since = self._open_since_ms
-        stalled = since is not None and context.now_ms - since >= self._limits.stalled_after_ms
+        stalled = since is not None and context.now_ms - since >= self.limits.stalled_after_ms
         if stalled or self.leader.is_under_min_isr:
             self._must_excuse = True
             return False
@@ -342,7 +372,7 @@ class Shard:
         self._must_excuse = True
 
     def _sweep(self, context: Context, out: list[Effect]) -> None:
-        limits = self._limits
+        limits = self.limits
         if self.sweep is None:
             if self.log_bytes <= max(limits.sweep_above_bytes, limits.sweep_ratio * self.table.live_bytes):
                 return

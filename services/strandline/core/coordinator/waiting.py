@@ -54,9 +54,11 @@ class Waiting:
         """How many scopes have a write that is not committed."""
         return len(self._open)
 
-    def wrote(self, scope: str, end: Offset) -> None:
-        """A write of ``scope`` ends at ``end``, the log's end now."""
-        self._open[scope] = self._last_end = end
+    def wrote(self, scope: Scope, end: Offset) -> None:
+        """A write of ``scope`` ends at ``end``, the log's end now; None: one that is of no scope."""
+        self._last_end = end
+        if scope is not None:
+            self._open[scope] = end
         self._ends.append((end, scope))
 
     def end_for(self, scope: Scope) -> Offset | None:

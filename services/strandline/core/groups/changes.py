@@ -15,6 +15,7 @@ from strandline.core.groups.records import (
     GroupValue,
     MemberKey,
     OffsetKey,
+    StagedOffsetKey,
     TargetEpochKey,
     TargetKey,
     TargetValue,
@@ -54,6 +55,11 @@ class Changes:
     def delete_offset(self, tp: TopicPartition) -> None:
         """Delete an offset, and remember that its order was given (G26)."""
         self.put(OffsetKey(self.group.group_id, *tp), None)
+        self.value = replace(self.value, order=self.group.top_order)
+
+    def delete_staged(self, key: StagedOffsetKey) -> None:
+        """Drop what a transaction was to commit, and remember that its order was given (G26)."""
+        self.put(key, None)
         self.value = replace(self.value, order=self.group.top_order)
 
     def delete_group(self) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.coordinator.records import Record
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.group_messages import CommittedPartition, OffsetCommit, OffsetsCommitted, OffsetToCommit
+from strandline.core.group_messages import (
+    CommittedPartition,
+    OffsetCommit,
+    OffsetsCommitted,
+    OffsetToCommit,
+    TxnOffsetCommit,
+)
 from strandline.core.groups.arrival import late_copy, refusal_of_epoch
 from strandline.core.groups.group import Group
 from strandline.core.groups.heartbeat_rules import refusal_of_sender
@@ -17,7 +23,8 @@ from strandline.core.types import TopicPartition
 
 def commit(group: Group, request: OffsetCommit, context: Context, timers: Timers, settings: GroupSettings) -> Decision:
     """Decide a commit; ``group`` is an empty one if there is none by this name."""
-    refusal = _refusal(group, request, context)
+    refusal = refusal_of_epoch(request.coordinator_epoch, context.coordinator_epoch)
+    refusal = refusal or refusal_of_committer(group, request)
     if refusal is not None:
         return Decision(answer=refusal, scope=request.group_id)
     if timers.is_late_commit((request.group_id, request.member_id), request.sequence):
@@ -26,7 +33,7 @@ def commit(group: Group, request: OffsetCommit, context: Context, timers: Timers
     records: list[Record] = []
     results: list[CommittedPartition] = []
     for each in request.offsets:
-        refused = _refusal_of_offset(each, context, settings) or _refusal_of_owner(group, request, each.tp)
+        refused = refusal_of_offset(each, context, settings) or refusal_of_owner(group, request, each.tp)
         results.append(CommittedPartition(each.tp, refused))
         if refused is None:
             value = OffsetValue(each.offset, each.leader_epoch, each.metadata, context.unix_ms, order)
@@ -40,12 +47,11 @@ def commit(group: Group, request: OffsetCommit, context: Context, timers: Timers
     )
 
 
-def _refusal(group: Group, request: OffsetCommit, context: Context) -> Refusal | None:
+def refusal_of_committer(group: Group, request: OffsetCommit | TxnOffsetCommit) -> Refusal | None:
+    """Why this sender commits nothing for the group; None: each partition is looked at."""
     if not request.group_id.strip():
         message = "group_id must not be empty or blank; name the group"
         return Refusal(ErrorCode.INVALID_GROUP_ID, message, Outcome.NOT_APPENDED, field="group_id")
-    if (refusal := refusal_of_epoch(request.coordinator_epoch, context.coordinator_epoch)) is not None:
-        return refusal
     if request.member_epoch is None:
         return _refusal_of_stranger(group)
     refusal = refusal_of_sender(group, request.member_id, request.instance_id)
@@ -65,7 +71,8 @@ def _refusal_of_stranger(group: Group) -> Refusal | None:
     return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, message, Outcome.NOT_APPENDED, field="member_id")
 
 
-def _refusal_of_offset(each: OffsetToCommit, context: Context, settings: GroupSettings) -> Refusal | None:
+def refusal_of_offset(each: OffsetToCommit, context: Context, settings: GroupSettings) -> Refusal | None:
+    """Why this is no offset that a group can have; None if it is one."""
     if each.offset < 0:
         message = f"committed_offset is {each.offset} and must be 0 or more"
         return Refusal(ErrorCode.INVALID_REQUEST, message, Outcome.NOT_APPENDED, field="committed_offset")
@@ -83,7 +90,8 @@ def _refusal_of_offset(each: OffsetToCommit, context: Context, settings: GroupSe
     return None
 
 
-def _refusal_of_owner(group: Group, request: OffsetCommit, tp: TopicPartition) -> Refusal | None:
+def refusal_of_owner(group: Group, request: OffsetCommit | TxnOffsetCommit, tp: TopicPartition) -> Refusal | None:
+    """Why the member that sends this may not commit for a partition; None: it may, or nobody's member commits (G20)."""
     if request.member_epoch is None:
         return None
     current = group.current[request.member_id]

@@ -13,7 +13,9 @@ from strandline.core.groups.membership_messages import (
     OffsetDelete,
     OffsetsDeleted,
 )
+from strandline.core.groups.records import StagedOffsetKey
 from strandline.core.groups.subscriptions import Subscriptions
+from strandline.core.types import TopicPartition
 
 
 def delete_group(group: Group, request: DeleteGroup, context: Context) -> Decision:
@@ -38,6 +40,8 @@ def delete_rows(changes: Changes) -> None:
     """Delete every row of a group in which nobody holds anything."""
     for tp, _ in changes.group.offset_rows():
         changes.delete_offset(tp)
+    for key, _ in changes.group.staged_rows():
+        changes.delete_staged(key)
     changes.delete_group()
 
 
@@ -55,8 +59,8 @@ def delete_offsets(group: Group, request: OffsetDelete, context: Context, subscr
         if tp.topic_id in subscribed:
             message = f"members of group {request.group_id!r} subscribe to this topic; stop them first"
             refusal = Refusal(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, message, field="topics")
-        elif tp.partition in group.offsets.get(tp.topic_id, {}):
-            changes.delete_offset(tp)
+        else:
+            delete_offsets_of(changes, tp)
         results.append(DeletedOffset(tp, refusal))
     batch = changes.batch()
     return Decision(
@@ -64,6 +68,15 @@ def delete_offsets(group: Group, request: OffsetDelete, context: Context, subscr
         answer=OffsetsDeleted(partitions=tuple(results)),
         scope=request.group_id,
     )
+
+
+def delete_offsets_of(changes: Changes, tp: TopicPartition) -> None:
+    """Delete what a group has committed for one partition, and what open transactions are to commit for it (G30)."""
+    group = changes.group
+    if tp.partition in group.offsets.get(tp.topic_id, {}):
+        changes.delete_offset(tp)
+    for producer_id in group.staged.get(tp, {}):
+        changes.delete_staged(StagedOffsetKey(group.group_id, *tp, producer_id))
 
 
 def unknown_group(group_id: str) -> Refusal:

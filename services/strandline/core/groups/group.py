@@ -21,6 +21,8 @@ from strandline.core.groups.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    StagedOffsetKey,
+    StagedOffsetValue,
     TargetEpochKey,
     TargetEpochValue,
     TargetKey,
@@ -56,6 +58,8 @@ class Group:
         self.owners = Owners()
         self.offsets: dict[str, dict[int, OffsetValue]] = {}
         """By topic id and partition."""
+        self.staged: dict[TopicPartition, dict[int, StagedOffsetValue]] = {}
+        """By partition and producer id; there is no entry without one (X16)."""
         self.top_order = 0
         # Members that are not stable in the target's epoch; rows of a target that is not complete.
         self._unsettled: set[str] = set()
@@ -79,7 +83,7 @@ class Group:
     @property
     def is_gone(self) -> bool:
         """Whether no row is left."""
-        rows = (self.value, self.target, self.members, self.targets, self.current, self.offsets)
+        rows = (self.value, self.target, self.members, self.targets, self.current, self.offsets, self.staged)
         return not any(rows)
 
     @property
@@ -109,6 +113,12 @@ class Group:
             for partition, value in of_topic.items():
                 yield TopicPartition(topic_id, partition), value
 
+    def staged_rows(self) -> Iterator[tuple[StagedOffsetKey, StagedOffsetValue]]:
+        """All that open transactions are to commit."""
+        for tp, of_producers in self.staged.items():
+            for producer_id, value in of_producers.items():
+                yield StagedOffsetKey(self.group_id, *tp, producer_id), value
+
     def rows(self) -> Iterator[tuple[Key, object]]:
         """All rows, as the log has them."""
         group_id = self.group_id
@@ -124,6 +134,7 @@ class Group:
             yield CurrentKey(group_id, member_id), current
         for tp, offset in self.offset_rows():
             yield OffsetKey(group_id, *tp), offset
+        yield from self.staged_rows()
 
     def apply(self, record: Record) -> None:
         """Take one row into the state."""
@@ -132,6 +143,9 @@ class Group:
             case OffsetKey():
                 assert value is None or isinstance(value, OffsetValue)
                 self._offset(key.tp, value)
+            case StagedOffsetKey():
+                assert value is None or isinstance(value, StagedOffsetValue)
+                self._stage(key.tp, key.producer_id, value)
             case CurrentKey():
                 assert value is None or isinstance(value, CurrentValue)
                 self._current(key.member_id, value)
@@ -162,6 +176,16 @@ class Group:
         of_topic.pop(tp.partition, None)
         if not of_topic:
             self.offsets.pop(tp.topic_id, None)
+
+    def _stage(self, tp: TopicPartition, producer_id: int, value: StagedOffsetValue | None) -> None:
+        if value is not None:
+            self.staged.setdefault(tp, {})[producer_id] = value
+            self.top_order = max(self.top_order, value.offset.order)
+            return
+        of_producers = self.staged.get(tp, {})
+        of_producers.pop(producer_id, None)
+        if not of_producers:
+            self.staged.pop(tp, None)
 
     def _current(self, member_id: str, value: CurrentValue | None) -> None:
         self.owners.replace(member_id, self.current.get(member_id), value)

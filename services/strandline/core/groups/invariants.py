@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from strandline.core.coordinator.records import Batch, Record
-from strandline.core.group_messages import OffsetCommit
+from strandline.core.group_messages import OffsetCommit, TransactionMarked, TxnOffsetCommit
 from strandline.core.groups.records import (
     CurrentKey,
     CurrentValue,
@@ -17,6 +17,8 @@ from strandline.core.groups.records import (
     MemberKey,
     OffsetKey,
     OffsetValue,
+    StagedOffsetKey,
+    StagedOffsetValue,
 )
 from strandline.core.types import TopicPartition
 
@@ -36,6 +38,7 @@ class GroupInvariants:
         self._group_epochs: dict[str, int] = {}
         self._members: dict[str, set[str]] = {}
         self._offsets: dict[tuple[str, TopicPartition], OffsetValue] = {}
+        self._staged: dict[StagedOffsetKey, StagedOffsetValue] = {}
 
     def decided(self, request: object | None, batches: Iterable[Batch]) -> None:
         """A request, or with None the passing of time, led to these batches; they are applied now."""
@@ -43,6 +46,8 @@ class GroupInvariants:
             for record in batch:
                 if isinstance(record.key, OffsetKey):
                     self._check_offset(request, record)
+                elif isinstance(record.key, StagedOffsetKey):
+                    self._check_staged(request, record)
             for record in batch:
                 self._fold(record)
             for group_id in {record.key.group_id for record in batch if isinstance(record.key, CurrentKey | GroupKey)}:
@@ -65,8 +70,32 @@ class GroupInvariants:
             return
         assert isinstance(value, OffsetValue)
         known = self._offsets.get((key.group_id, key.tp))
-        assert isinstance(request, OffsetCommit), f"I29: {key} was written by {request!r}"
         assert known is None or known.order < value.order, f"I30: the order of {key} went from {known} to {value}"
+        if isinstance(request, TransactionMarked):
+            self._check_promoted(request, key, value)
+            return
+        assert isinstance(request, OffsetCommit), f"I29: {key} was written by {request!r}"
+        self._check_committer(request, key)
+
+    def _check_promoted(self, request: TransactionMarked, key: OffsetKey, value: OffsetValue) -> None:
+        assert request.marker.committed, f"I29: {key} was committed by the abort of {request.producer}"
+        staged = self._staged.get(
+            StagedOffsetKey(key.group_id, key.topic_id, key.partition, request.producer.producer_id)
+        )
+        assert staged is not None, f"I29: {key} was committed by a marker of {request.producer}, who staged nothing"
+        assert staged.offset == value, f"I29: {key} was staged as {staged.offset} and committed as {value}"
+        assert staged.producer_epoch < request.producer.producer_epoch, (
+            f"I38: {key} was staged in epoch {staged.producer_epoch} and committed by the marker {request.producer}"
+        )
+
+    def _check_staged(self, request: object | None, record: Record) -> None:
+        key, value = record
+        assert isinstance(key, StagedOffsetKey)
+        if value is not None:
+            assert isinstance(request, TxnOffsetCommit), f"I29: {key} was staged by {request!r}"
+            self._check_committer(request, key)
+
+    def _check_committer(self, request: OffsetCommit | TxnOffsetCommit, key: OffsetKey | StagedOffsetKey) -> None:
         if request.member_epoch is None:
             members = self._members.get(key.group_id)
             assert not members, f"I29: {key} was committed by nobody's member, and the group has {members}"
@@ -92,6 +121,11 @@ class GroupInvariants:
                 self._offsets[key.group_id, key.tp] = value
             else:
                 self._offsets.pop((key.group_id, key.tp), None)
+        elif isinstance(key, StagedOffsetKey):
+            if isinstance(value, StagedOffsetValue):
+                self._staged[key] = value
+            else:
+                self._staged.pop(key, None)
         elif isinstance(key, GroupKey):
             if isinstance(value, GroupValue):
                 before = self._group_epochs.get(key.group_id, 0)

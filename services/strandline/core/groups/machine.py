@@ -13,7 +13,13 @@ from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.coordinator.records import Record
 from strandline.core.effects import Effect
 from strandline.core.errors import Refusal
-from strandline.core.group_messages import OffsetCommit, OffsetFetch, OffsetsCommitted
+from strandline.core.group_messages import (
+    OffsetCommit,
+    OffsetFetch,
+    OffsetsCommitted,
+    TransactionMarked,
+    TxnOffsetCommit,
+)
 from strandline.core.groups import descriptions
 from strandline.core.groups.assignment import ComputedTarget, computed
 from strandline.core.groups.changes import Changes
@@ -31,22 +37,28 @@ from strandline.core.groups.membership_messages import (
     OffsetDelete,
 )
 from strandline.core.groups.offset_fetches import fetch_offsets
+from strandline.core.groups.promotion import end_transaction
 from strandline.core.groups.records import (
     CurrentKey,
     GroupKey,
     MemberKey,
     MemberState,
     OffsetKey,
+    ProducerFenceKey,
+    StagedOffsetKey,
     TargetEpochKey,
     TargetKey,
 )
-from strandline.core.groups.retention import drop_topics, expire
+from strandline.core.groups.retention import drop_topics, expire, stale_fences
 from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.staging import stage
+from strandline.core.groups.staging_producers import StagingProducers
 from strandline.core.groups.subscriptions import PatternEngine, Subscriptions
 from strandline.core.groups.targets import TargetTaken, input_for, needs_target, write
 from strandline.core.groups.timers import CommitTaken, HeartbeatTaken, RevocationAsked, Timers
 
-_KEYS = (GroupKey, MemberKey, TargetEpochKey, TargetKey, CurrentKey, OffsetKey)
+_KEYS = (GroupKey, MemberKey, TargetEpochKey, TargetKey, CurrentKey, OffsetKey, StagedOffsetKey)
+_Commit = OffsetCommit | TxnOffsetCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,7 @@ class GroupMachine:
     ) -> None:
         self.settings = settings or GroupSettings()
         self.groups: dict[str, Group] = {}
+        self.producers = StagingProducers()
         self.timers = Timers(self.settings.forgotten_after_ms)
         self.subscriptions = Subscriptions(engine, self.settings.max_pattern_bytes)
         self._parts = HeartbeatParts(self.timers, self.settings, self.subscriptions)
@@ -81,6 +94,7 @@ class GroupMachine:
         self._assigned_ms: dict[str, int] = {}
         self._retention_queue: list[str] = []
         self._next_retention_ms: int | None = None
+        self._next_fences_ms: int | None = None
         self._observer = observer
         self._happenings = Happenings(observer) if observer is not None else None
         # Set when the log is loaded: what was before is news to nobody.
@@ -92,6 +106,9 @@ class GroupMachine:
 
     def apply(self, record: Record) -> None:
         """Take one row into the state (`Machine.apply`)."""
+        self.producers.apply(record)
+        if isinstance(record.key, ProducerFenceKey):
+            return
         assert isinstance(record.key, _KEYS), f"a record of no group: {record.key}"
         group_id = record.key.group_id
         group = self.groups.get(group_id)
@@ -100,13 +117,13 @@ class GroupMachine:
         if self._happenings is not None and self._observer is not None and self._is_shown:
             if isinstance(record.key, OffsetKey):
                 self._observer.committed(group_id, record.key.tp)
-            else:
+            elif not isinstance(record.key, StagedOffsetKey):
                 member_id = record.key.member_id if isinstance(record.key, CurrentKey) else None
                 self._happenings.about_to_change(group, member_id)
         group.apply(record)
         if group.is_gone:
             self._forget(group_id)
-        elif not isinstance(record.key, OffsetKey | CurrentKey):
+        elif not isinstance(record.key, OffsetKey | StagedOffsetKey | CurrentKey):
             if needs_target(group):
                 self._behind.add(group_id)
             else:
@@ -126,9 +143,9 @@ class GroupMachine:
             for group_id in self._happenings.groups:
                 self._happenings.show(self.group(group_id), now_ms)
 
-    def _show_refused(self, request: OffsetCommit, answer: object) -> None:
+    def _show_refused(self, request: _Commit, answer: object) -> None:
         """Show which commits of a group that exists are refused; a sweep of invented names would fill every bound."""
-        if self._observer is None or request.group_id not in self.groups:
+        if self._observer is None or answer is None or request.group_id not in self.groups:
             return
         if isinstance(answer, Refusal):
             refused = [(each.tp, answer) for each in request.offsets]
@@ -148,6 +165,12 @@ class GroupMachine:
                 decision = commit(self.group(request.group_id), request, context, self.timers, self.settings)
                 self._show_refused(request, decision.answer)
                 return decision
+            case TxnOffsetCommit():
+                decision = stage(self.group(request.group_id), self.producers, request, context, self.settings)
+                self._show_refused(request, decision.answer)
+                return decision
+            case TransactionMarked():
+                return end_transaction(self.producers, self.group, request, context)
             case OffsetFetch():
                 return fetch_offsets(self.group(request.group_id), request)
             case OffsetDelete():
@@ -175,7 +198,8 @@ class GroupMachine:
             if decision is not None:
                 due[group_id] = decision
         self._retain(context, due)
-        return [decision for decision in due.values() if decision.batches or decision.work or decision.taken]
+        found = [decision for decision in due.values() if decision.batches or decision.work or decision.taken]
+        return [*found, *self._fences_out(context)]
 
     def _due_members(self, context: Context) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -217,8 +241,9 @@ class GroupMachine:
             self._unchecked.discard(group_id)
             group = self.groups[group_id]
             changes = Changes(group, context.unix_ms)
-            present = {topic_id for topic_id in group.offsets if context.topics.by_id(topic_id) is not None}
-            drop_topics(changes, (group.offsets.keys() - present) & self._seen_topics)
+            known = group.offsets.keys() | {tp.topic_id for tp in group.staged}
+            present = {topic_id for topic_id in known if context.topics.by_id(topic_id) is not None}
+            drop_topics(changes, (known - present) & self._seen_topics)
             self._seen_topics |= present
             if group.members and group.target and not needs_target(group):
                 digest = self.subscriptions.digest(group.members.values(), context.topics)
@@ -255,6 +280,13 @@ class GroupMachine:
         if group is None or group.epoch != result.group_epoch or not needs_target(group):
             return Decision()
         return self._written(group, result, context)
+
+    def _fences_out(self, context: Context) -> list[Decision]:
+        if self._next_fences_ms is not None and context.now_ms < self._next_fences_ms:
+            return []
+        self._next_fences_ms = context.now_ms + self.settings.offsets_retention_check_ms
+        batch = stale_fences(self.producers, context.unix_ms, self.settings.fence_retention_ms)
+        return [Decision(batches=(batch,), writes=())] if batch else []
 
     def _retain(self, context: Context, due: dict[str, Decision]) -> None:
         """Look at a few groups' offsets; at all of them within a few ticks of each check."""

@@ -1,4 +1,4 @@
-"""What is answered to a question for committed offsets (G28)."""
+"""What is answered to a question for committed offsets (G28, X17)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.group_messages import FetchedOffset, OffsetFetch, OffsetsFetched
 from strandline.core.groups.group import Group
 from strandline.core.groups.heartbeat_rules import refusal_of_sender
-from strandline.core.groups.records import OffsetValue
 from strandline.core.types import TopicPartition
 
 
@@ -16,14 +15,20 @@ def fetch_offsets(group: Group, request: OffsetFetch) -> Decision:
     refusal = _refusal(group, request)
     if refusal is not None:
         return Decision(answer=refusal, scope=request.group_id)
-    if request.partitions is None:
-        found = tuple(_fetched(tp, value) for tp, value in sorted(group.offset_rows(), key=lambda row: row[0]))
-    else:
-        found = tuple(_fetched(tp, group.offsets.get(tp.topic_id, {}).get(tp.partition)) for tp in request.partitions)
+    wanted = request.partitions
+    if wanted is None:
+        # What has only been staged is named too if it is to be stable: to leave it out would say that there is none.
+        staged = group.staged.keys() if request.require_stable else ()
+        wanted = tuple(sorted({tp for tp, _ in group.offset_rows()}.union(staged)))
+    found = tuple(_fetched(group, tp, require_stable=request.require_stable) for tp in wanted)
     return Decision(answer=OffsetsFetched(partitions=found), scope=request.group_id, barrier=request.require_stable)
 
 
-def _fetched(tp: TopicPartition, value: OffsetValue | None) -> FetchedOffset:
+def _fetched(group: Group, tp: TopicPartition, *, require_stable: bool) -> FetchedOffset:
+    if require_stable and tp in group.staged:
+        message = f"an open transaction is to commit an offset of partition {tp.partition}; ask again when it is over"
+        return FetchedOffset(tp, refusal=Refusal(ErrorCode.UNSTABLE_OFFSET_COMMIT, message))
+    value = group.offsets.get(tp.topic_id, {}).get(tp.partition)
     if value is None:
         return FetchedOffset(tp)
     return FetchedOffset(tp, value.offset, value.leader_epoch, value.metadata, value.commit_ms)

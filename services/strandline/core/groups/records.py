@@ -162,3 +162,47 @@ class OffsetValue:
     """In ms since the Unix epoch."""
     order: int
     """Rises with each commit of the group; sweeps do not change it (G26)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOffsetKey:
+    """What an open transaction is to commit for one partition (X16)."""
+
+    group_id: str
+    topic_id: str
+    partition: int
+    producer_id: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition it is for."""
+        return TopicPartition(self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOffsetValue:
+    """Counts once the transaction is committed."""
+
+    producer_epoch: int
+    """Of the producer in this transaction."""
+    offset: OffsetValue
+    """What the group has committed then; its order is that of the request that staged it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFenceKey:
+    """A producer one of whose transactions ended here; of no group."""
+
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFenceValue:
+    """From which epoch on a producer may stage offsets."""
+
+    producer_epoch: int
+    """Of its last marker."""
+    coordinator_epoch: int
+    """Leader epoch of the coordinator that wrote the marker."""
+    update_ms: int
+    """When the marker was written, in ms since the Unix epoch."""

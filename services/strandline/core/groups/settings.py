@@ -27,6 +27,8 @@ class GroupSettings:
     """Members times partitions above which an assignment is computed in a worker (G16)."""
     offsets_retention_ms: int = 7 * 86_400_000
     offsets_retention_check_ms: int = 600_000
+    fence_retention_ms: int = 7 * 86_400_000
+    """How long the end of a producer's last transaction is remembered where it had offsets of a group in it."""
     retention_step: int = 2_000
     """How many offsets one tick looks at, so that a check of many does not hold the event loop."""
     forgotten_after_ms: int = 600_000
