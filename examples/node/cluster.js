@@ -23,6 +23,7 @@ const TRANSIENT = new Set([
   "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "LEADER_NOT_AVAILABLE",
   "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_NOT_AVAILABLE", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
   "REQUEST_TIMED_OUT", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS",
+  "UNSTABLE_OFFSET_COMMIT",
 ].map((name) => `ERROR_CODE_${name}`));
 const TRANSIENT_STATUS = new Set([
   grpc.status.UNAVAILABLE, grpc.status.DEADLINE_EXCEEDED, grpc.status.RESOURCE_EXHAUSTED,
@@ -124,16 +125,20 @@ export class Cluster {
     });
   }
 
-  // A partition's committed records from `offset` on; the leader waits for some for `waitMs`.
+  // A partition's records from `offset` on, without those of transactions that are open or aborted, and where to go on;
+  // the leader waits for some for `waitMs`.
   async fetch(signal, topic, partition, offset, waitMs) {
     const request = {
       max_wait_ms: waitMs,
       decode: true,
+      isolation_level: "ISOLATION_LEVEL_READ_COMMITTED",
       topics: [{ topic, partitions: [{ partition, fetch_offset: String(offset) }] }],
     };
     return this.askLeader(signal, topic, partition, async (leader) => {
       const answer = check(await call(leader, "Fetch", request));
-      return check(answer.responses[0].partitions[0]).simple_records ?? [];
+      const { simple_records, next_offset } = check(answer.responses[0].partitions[0]);
+      // Behind the records, and behind markers and aborted records that were left out.
+      return { records: simple_records ?? [], next: BigInt(next_offset ?? offset) };
     });
   }
 

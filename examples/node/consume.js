@@ -12,9 +12,10 @@ const cluster = new Cluster(given.bootstrap);
 let offset = BigInt(given.offset);
 let seen = 0;
 while ((count === 0 || seen < count) && !signal.aborted) {
-  for (const record of await cluster.fetch(signal, topic, partition, offset, 1000)) {
+  const { records, next } = await cluster.fetch(signal, topic, partition, offset, 1000);
+  offset = next;
+  for (const record of records) {
     console.log(`${partition}\t${record.offset}\t${record.value ?? ""}`);
-    offset = BigInt(record.offset) + 1n;
     if (++seen === count) break;
   }
 }

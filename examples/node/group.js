@@ -90,11 +90,14 @@ async function read(seen) {
   if (!positions.size) await pause(WAIT_MS);
   for (const [partition, position] of positions) {
     if (Date.now() >= Math.min(leaseEnd, due)) return seen;
-    let next = position;
-    for (const record of await cluster.fetch(signal, topic, partition, position, WAIT_MS)) {
-      if (count && seen === count) break;
+    const fetched = await cluster.fetch(signal, topic, partition, position, WAIT_MS);
+    let { next } = fetched;
+    for (const record of fetched.records) {
+      if (count && seen === count) {
+        next = BigInt(record.offset ?? 0);
+        break;
+      }
       console.log(`${partition}\t${record.offset ?? 0}\t${record.value ?? ""}`);
-      next = BigInt(record.offset ?? 0) + 1n;
       seen++;
     }
     if (next !== position) await commit(partition, next);

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 from tests.client.fake_groups import FakeGroups
+from tests.client.fake_transactions import FakeTransactions
 
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
@@ -171,6 +172,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         # Both services have a Fetch; the follower's is its own object.
         follower_service_pb2_grpc.add_FollowerServiceServicer_to_server(_FollowerFace(self), self.server)
         self.cluster.groups.add_to(self.server, self.node_id)
+        self.cluster.transactions.add_to(self.server)
         port = self.server.add_insecure_port(f"127.0.0.1:{self.endpoint.port}")
         self.endpoint = Endpoint("127.0.0.1", port)
         await self.server.start()
@@ -487,6 +489,7 @@ class FakeCluster:
         }
         self._logs = {index: FakeLog() for index in range(partition_count)}
         self.groups = FakeGroups(self)
+        self.transactions = FakeTransactions(self)
         self.has_topic = True
         self.offset = 1
         self.controller_epoch = 1

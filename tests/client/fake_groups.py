@@ -127,6 +127,24 @@ class _FakeCoordinator(pb_grpc.GroupServiceServicer):
             self._hint(response.current_coordinator)
         return response
 
+    async def TxnOffsetCommit(self, request: Any, context: Any) -> pb.TxnOffsetCommitResponse:  # noqa: N802
+        refusal = self._refusal()
+        by_member: dict[int, ErrorCode] = {}
+        if refusal is None and request.member_id:
+            by_member = {i: each.code for i, each in self.groups.members.stage(request).items() if each is not None}
+        if refusal is None and not any(by_member.values()):
+            refusal = self.groups.cluster.transactions.stage(request)
+        response = pb.TxnOffsetCommitResponse()
+        for topic in request.topics:
+            rows = response.topics.add(name=topic.name)
+            for part in topic.partitions:
+                row = rows.partitions.add(partition_index=part.partition_index)
+                code = refusal or by_member.get(part.partition_index)
+                if code is not None:
+                    row.error_code, row.error_message = int(code), code.name
+                    row.outcome = pb.COMMIT_OUTCOME_NOT_APPENDED
+        return response
+
     async def OffsetFetch(self, request: Any, context: Any) -> pb.OffsetFetchResponse:  # noqa: N802
         # A member never begins where a newer coordinator may have taken a later commit (G10).
         assert request.require_stable or not any(group.member_id for group in request.groups)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.core.coordinator.machine import Context, Decision, TopicEntry
 from strandline.core.errors import Refusal
+from strandline.core.group_messages import OffsetsCommitted
 from strandline.core.groups.group import Group
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat
 from strandline.core.groups.settings import GroupSettings
 from strandline.core.types import LeaderEpoch
 from strandline.rpc.convert_errors import write_error
-from strandline.rpc.convert_groups import heartbeat_response, read_commit, read_heartbeat
+from strandline.rpc.convert_groups import heartbeat_response, read_commit, read_heartbeat, read_txn_commit
 from strandline.runtime.patterns import Re2Patterns
 from strandline.v1 import group_service_pb2 as pb
 
@@ -112,4 +114,13 @@ class FakeMembers:
         answer = self._take(self.machine.decide(request, self._context))
         if isinstance(answer, Refusal):
             return {one.tp.partition: answer for one in request.offsets}
+        return {row.tp.partition: row.refusal for row in answer.partitions}
+
+    def stage(self, message: pb.TxnOffsetCommitRequest) -> dict[int, Refusal | None]:
+        """What a member's commit in a transaction is answered, by partition; what it stages is not kept here."""
+        request = read_txn_commit(message, self._topics).request
+        answer = self.machine.decide(request, replace(self._context, is_verified=True)).answer
+        if isinstance(answer, Refusal):
+            return {one.tp.partition: answer for one in request.offsets}
+        assert isinstance(answer, OffsetsCommitted)
         return {row.tp.partition: row.refusal for row in answer.partitions}

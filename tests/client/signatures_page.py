@@ -17,6 +17,7 @@ PAGE = ROOT / "docs" / "CLIENT.md"
 CLASSES = {
     "Producer": "producer",
     "Delivery": "delivery",
+    "Transaction": "transaction",
     "Consumer": "consumer",
     "Admin": "admin",
     "RebalanceListener": "rebalance_listener",
@@ -24,7 +25,7 @@ CLASSES = {
 }
 """In the order of the page, with their modules."""
 
-_MADE_BY_THE_CLIENT = {"Delivery"}
+_MADE_BY_THE_CLIENT = {"Delivery", "Transaction"}
 
 _PLACE = re.compile(r"(<!-- signatures: .*? -->\n).*?(<!-- end of signatures -->)", re.DOTALL)
 

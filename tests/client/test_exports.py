@@ -13,7 +13,7 @@ from strandline.client import sync
 
 _NAMES = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
 _QUOTED = re.compile(r"(?<!`)`([A-Za-z_]+)(?:\.([a-z_]+))?`(?!`)")
-_NOT_MADE_BY_USERS = {"OutgoingBatch", "Blocking"}
+_NOT_MADE_BY_USERS = {"OutgoingBatch", "Blocking", "BlockingReader", "Cluster", "TransactionalId"}
 """Parameters of constructors that only the client itself calls."""
 _SHARED = {
     "Acks",

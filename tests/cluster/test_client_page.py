@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "CLIENT.md").read_text()
 SCRIPT, *BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TOPIC = "waves"
-CLIENTS = {name: getattr(client, name) for name in ("Producer", "Consumer", "Admin")}
+CLIENTS = {name: getattr(client, name) for name in ("Producer", "Transaction", "Consumer", "Admin")}
 _ONLY_IN_A_LOOP = {"start", "close"}
 """What `with` and `async with` call."""
 

@@ -1,6 +1,7 @@
 """What is asked of the cluster before anything is read: which topics there are, and the extent of each partition.
 
-Invariant: an extent ends at the HW that the partition's leader reports to clients, so nothing uncommitted is planned.
+Invariant: an extent ends at the last stable offset that the partition's leader reports to clients, so nothing is
+planned that is not committed, or that an open transaction may take back.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ async def _list_one(
     admin: Admin, topic: str, time: int, partitions: Iterable[int]
 ) -> Iterable[tuple[TopicPartition, FoundOffset]]:
     try:
-        answer = await admin.list_offsets(topic, partitions, timestamp_ms=time)
+        answer = await admin.list_offsets(topic, partitions, timestamp_ms=time, isolation="read_committed")
     except Refused as refused:
         if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise

@@ -1,7 +1,7 @@
 """How a worker reads one range: with the client that everybody uses, which follows a leader that moves.
 
-Invariant: exactly the offsets of the range come out, in order, each once; a range that cannot be read to its end is
-an error and never a shorter answer.
+Invariant: exactly the offsets of the range that have committed records come out, in order, each once; a range that
+cannot be read to its end is an error and never a shorter answer.
 """
 
 from __future__ import annotations
@@ -58,23 +58,22 @@ def read_range(options: TopicOptions, wanted: OffsetRange) -> Iterator[pa.Record
     connection, run = options.connection, loop_thread().run
 
     def make() -> Consumer:
-        return Consumer(connection.bootstrap, auto_offset_reset=reset, **connection.tls)
+        return Consumer(connection.bootstrap, auto_offset_reset=reset, stop_at_end=True, **connection.tls)
 
     with borrowed(connection, ("consumer", reset), make) as consumer:
         # Known to exist since it was planned.
-        run(consumer.assign, [(wanted.topic, wanted.partition)], start=wanted.start)
+        run(consumer.assign, [(wanted.topic, wanted.partition)], start=wanted.start, end=wanted.end)
         position = wanted.start
-        while position < wanted.end:
-            for one in run(_next, consumer, options, wanted, position):
-                rows = [record for record in one.records if record.offset < wanted.end]
-                position = one.records[-1].offset + 1
-                if rows:
-                    yield _batch(one, len(rows), headers=options.include_headers)
+        while fetched := run(_next, consumer, options, wanted, position):
+            for one in fetched:
+                position = one.end
+                yield _batch(one, headers=options.include_headers)
         # Nothing is fetched for nobody until the next task comes, which begins where it says.
         run(consumer.assign, [])
 
 
 async def _next(consumer: Consumer, options: TopicOptions, wanted: OffsetRange, position: int) -> list[FetchedRecords]:
+    """The next records of the range; empty at its end, which may lie behind markers and aborted records."""
     try:
         fetched = await consumer.fetch_batches(options.fetch_timeout_ms)
     except (OffsetOutOfRange, LogTruncated) as error:
@@ -87,7 +86,7 @@ async def _next(consumer: Consumer, options: TopicOptions, wanted: OffsetRange, 
         raise TopicFailed(
             options.selection.option, str(error), "name a topic that exists, with a new checkpoint"
         ) from error
-    if not fetched:
+    if not fetched and not consumer.is_finished:
         raise TopicFailed(
             "fetchTimeoutMs",
             f"partition {wanted.topic}-{wanted.partition} gave nothing from offset {position} on for "
@@ -97,8 +96,8 @@ async def _next(consumer: Consumer, options: TopicOptions, wanted: OffsetRange, 
     return fetched
 
 
-def _batch(fetched: FetchedRecords, count: int, *, headers: bool) -> pa.RecordBatch:
-    records = fetched.records[:count]
+def _batch(fetched: FetchedRecords, *, headers: bool) -> pa.RecordBatch:
+    records, count = fetched.records, len(fetched.records)
     starts = [start for start, _ in fetched.epoch_starts]
     given = {
         "key": [record.key for record in records],

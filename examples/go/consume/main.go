@@ -39,13 +39,13 @@ func run(ctx context.Context, bootstrap, topic string, partition int, offset int
 	}
 	defer cluster.Close()
 	for seen := 0; count == 0 || seen < count; {
-		records, err := cluster.Fetch(ctx, topic, partition, offset, time.Second)
+		records, next, err := cluster.Fetch(ctx, topic, partition, offset, time.Second)
 		if err != nil {
 			return err
 		}
+		offset = next
 		for _, record := range records {
 			fmt.Printf("%d\t%d\t%s\n", partition, record.GetOffset(), record.Value)
-			offset = record.GetOffset() + 1
 			if seen++; seen == count {
 				break
 			}

@@ -183,19 +183,20 @@ func (m *member) read(ctx context.Context, atMost int) (seen int, err error) {
 		if !time.Now().Before(m.leaseEnd) || !time.Now().Before(m.due) {
 			return seen, nil
 		}
-		records, err := m.cluster.Fetch(ctx, m.topic, int(partition), m.positions[partition], wait)
+		position := m.positions[partition]
+		records, next, err := m.cluster.Fetch(ctx, m.topic, int(partition), position, wait)
 		if err != nil {
 			return seen, err
 		}
 		for _, record := range records {
 			if atMost > 0 && seen == atMost {
+				next = record.GetOffset()
 				break
 			}
 			fmt.Printf("%d\t%d\t%s\n", partition, record.GetOffset(), record.Value)
-			m.positions[partition] = record.GetOffset() + 1
 			seen++
 		}
-		if len(records) > 0 {
+		if m.positions[partition] = next; next > position {
 			if err := m.commit(ctx, partition); err != nil {
 				return seen, err
 			}

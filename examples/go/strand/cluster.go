@@ -135,14 +135,21 @@ func (c *Cluster) coordinator(ctx context.Context, address, group string) (pb.Gr
 	return pb.NewGroupServiceClient(connection), nil
 }
 
-// Fetch reads a partition's committed records from offset on; the leader waits for some for as long as wait.
+// Fetch reads a partition's records from offset on, without those of transactions that are open or aborted; the leader
+// waits for some for as long as wait. Reading goes on at next, which may lie behind records that were left out.
 func (c *Cluster) Fetch(
 	ctx context.Context, topic string, partition int, offset int64, wait time.Duration,
-) (records []*pb.SimpleRecord, err error) {
-	request := &pb.FetchRequest{MaxWaitMs: proto.Int32(int32(wait.Milliseconds())), Decode: true, Topics: []*pb.FetchTopic{{
-		Topic:      topic,
-		Partitions: []*pb.FetchPartition{{Partition: int32(partition), FetchOffset: offset}},
-	}}}
+) (records []*pb.SimpleRecord, next int64, err error) {
+	request := &pb.FetchRequest{
+		MaxWaitMs:      proto.Int32(int32(wait.Milliseconds())),
+		Decode:         true,
+		IsolationLevel: pb.IsolationLevel_ISOLATION_LEVEL_READ_COMMITTED,
+		Topics: []*pb.FetchTopic{{
+			Topic:      topic,
+			Partitions: []*pb.FetchPartition{{Partition: int32(partition), FetchOffset: offset}},
+		}},
+	}
+	next = offset
 	err = c.AskLeader(ctx, topic, partition, func(ctx context.Context, leader pb.LeaderServiceClient) error {
 		answer, err := leader.Fetch(ctx, request)
 		if err != nil {
@@ -153,9 +160,12 @@ func (c *Cluster) Fetch(
 		}
 		result := answer.Responses[0].Partitions[0]
 		records = result.SimpleRecords
+		if result.NextOffset != nil {
+			next = result.GetNextOffset()
+		}
 		return Answer(result.ErrorCode, result.ErrorMessage)
 	})
-	return records, err
+	return records, next, err
 }
 
 // Answer turns a partition's error code into an error; nil if there is none.
@@ -168,7 +178,8 @@ func Answer(code pb.ErrorCode, sentence string) error {
 		pb.ErrorCode_ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION, pb.ErrorCode_ERROR_CODE_OFFSET_NOT_AVAILABLE,
 		pb.ErrorCode_ERROR_CODE_NOT_ENOUGH_REPLICAS, pb.ErrorCode_ERROR_CODE_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 		pb.ErrorCode_ERROR_CODE_REQUEST_TIMED_OUT, pb.ErrorCode_ERROR_CODE_NOT_COORDINATOR,
-		pb.ErrorCode_ERROR_CODE_COORDINATOR_NOT_AVAILABLE, pb.ErrorCode_ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS:
+		pb.ErrorCode_ERROR_CODE_COORDINATOR_NOT_AVAILABLE, pb.ErrorCode_ERROR_CODE_COORDINATOR_LOAD_IN_PROGRESS,
+		pb.ErrorCode_ERROR_CODE_UNSTABLE_OFFSET_COMMIT:
 		return again{errors.New(sentence)}
 	default:
 		return errors.New(sentence)

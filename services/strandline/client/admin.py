@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from strandline.client.admin_answers import (
     CreatedTopic,
@@ -102,6 +102,7 @@ class Admin:
         )
         self._timeout_ms = timeout_ms
         self._finder = OffsetFinder(self._cluster)
+        self._committed_finder = OffsetFinder(self._cluster, read_committed=True)
         self._deleter = RecordDeleter(self._cluster)
         self._groups = GroupAdmin(self._cluster, timeout_ms)
         self._transactions = TransactionAdmin(self._cluster, timeout_ms)
@@ -375,15 +376,23 @@ class Admin:
         return [replica for replicas in answers for replica in replicas]
 
     async def list_offsets(
-        self, topic: str, partitions: Iterable[int] | None = None, *, timestamp_ms: int = LATEST
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        timestamp_ms: int = LATEST,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_uncommitted",
     ) -> dict[int, FoundOffset]:
         """Offsets by partition: LATEST (the HW), EARLIEST, MAX_TIMESTAMP, or by time in ms since 1970.
+
+        With "read_committed" LATEST is the last stable offset: the end for readers of committed records.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, or a leader's last refusal at the deadline.
         """
         wanted = dict.fromkeys(await self._partitions(topic, partitions), timestamp_ms)
-        found = await self._finder.find(wanted, deadline_ms=self._timeout_ms)
+        finder = self._committed_finder if isolation == "read_committed" else self._finder
+        found = await finder.find(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: answer for tp, answer in found.items()}
 
     async def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:

@@ -41,9 +41,15 @@ class Assignment:
         cluster.listen(self._add_new_partitions)
 
     async def assign(
-        self, partitions: Iterable[tuple[str, int] | str], start: Where | int, *, follows: bool = True
+        self,
+        partitions: Iterable[tuple[str, int] | str],
+        start: Where | int,
+        *,
+        follows: bool = True,
+        end: int | None = None,
     ) -> None:
-        """Read exactly these from now on; ``start`` is where those begin that were not read before.
+        """Read exactly these from now on; ``start`` is where those begin that were not read before, and ``end`` the
+        offset in front of which they stop.
 
         ``follows``: a bare topic's partitions that are added later are read too.
 
@@ -64,6 +70,8 @@ class Assignment:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
                 tp = TopicPartition(topic.topic_id, index)
                 chosen[tp] = self._fetching.cursors.get(tp) or self._new_cursor(name, tp, start)
+                if end is not None:
+                    chosen[tp].stop_at = Offset(end)
         cursors = self._fetching.cursors
         for tp in cursors.keys() - chosen.keys():
             self._fetching.drop(cursors[tp])

@@ -286,10 +286,12 @@ class Consumer(Generic[K, V]):
         partitions: str | Iterable[tuple[str, int] | str],
         *,
         start: Where | int = "beginning",
+        end: int | None = None,
         follow_topic: bool = True,
     ) -> frozenset[TopicPartition]:
         """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
 
+        ``end``, with ``stop_at_end``, is the offset in front of which reading stops, instead of what is the end now.
         ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a group
         that is where it has committed; where it has not, ``auto_offset_reset`` if that names an end, else ``start``. As
         long as the group's coordinator does not answer, reading does not begin. A bare
@@ -298,9 +300,11 @@ class Consumer(Generic[K, V]):
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
-            ValueError: the consumer has subscribed.
+            ValueError: the consumer has subscribed; or ``end`` is given without ``stop_at_end``.
         """
         self._running()
+        if end is not None and not self._stop_at_end:
+            raise ValueError("an end needs stop_at_end=True, or what lies behind it would be waited for")
         assert self._assignment is not None
         if self._membership is not None:
             raise ValueError("this consumer has subscribed; await unsubscribe() before it assigns partitions itself")
@@ -309,7 +313,7 @@ class Consumer(Generic[K, V]):
             if self._auto_commit_ms is not None:
                 self._group.commit_by_itself()
             start = _ENDS.get(self._reset, start)
-        await self._assignment.assign(entries, start, follows=follow_topic)
+        await self._assignment.assign(entries, start, follows=follow_topic, end=end)
         self._current = None
         self._begin()
         return self.assignment()

@@ -60,6 +60,8 @@ class Dispatcher:
         self._identity: ProducerIdentity | None = None
         self._woken_at: dict[TopicPartition, float] = {}
         self._is_closed = False
+        # What batches fail with that come while it is closed.
+        self._closed_for = (ErrorCode.NETWORK_EXCEPTION, "the producer is closed")
         cluster.listen(self._metadata_changed)
 
     def now_ms(self) -> float:
@@ -87,7 +89,7 @@ class Dispatcher:
         self._unfinished[batch] = lane
         lane.queue.append(batch)
         if self._is_closed:
-            self._abandon(batch.tp, lane, [batch], ErrorCode.NETWORK_EXCEPTION, "the producer is closed")
+            self._abandon(batch.tp, lane, [batch], *self._closed_for)
         elif self._cluster.view.topic_by_id(batch.tp.topic_id) is None:
             # It lingered meanwhile.
             self._topic_deleted(batch.tp, lane)
@@ -111,7 +113,7 @@ class Dispatcher:
 
     def abandon_all(self, code: ErrorCode, message: str) -> None:
         """Give everything up, and from now on whatever comes, until `begin`."""
-        self._is_closed = True
+        self._is_closed, self._closed_for = True, (code, message)
         for tp, lane in self._lanes.items():
             self._abandon(tp, lane, (*lane.in_flight, *lane.queue), code, message)
 

@@ -452,10 +452,12 @@ class Consumer(BlockingReader, Generic[K, V]):
         partitions: str | Iterable[tuple[str, int] | str],
         *,
         start: Where | int = "beginning",
+        end: int | None = None,
         follow_topic: bool = True,
     ) -> frozenset[TopicPartition]:
         """Read exactly these from now on; a bare topic means all its partitions. Returns them one by one.
 
+        ``end``, with ``stop_at_end``, is the offset in front of which reading stops, instead of what is the end now.
         ``start`` is where reading begins in partitions that were not assigned before: an end or an offset. With a group
         that is where it has committed; where it has not, ``auto_offset_reset`` if that names an end, else ``start``. As
         long as the group's coordinator does not answer, reading does not begin. A bare
@@ -464,9 +466,9 @@ class Consumer(BlockingReader, Generic[K, V]):
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION.
-            ValueError: the consumer has subscribed.
+            ValueError: the consumer has subscribed; or ``end`` is given without ``stop_at_end``.
         """
-        return self._run(self._inner.assign, partitions, start=start, follow_topic=follow_topic)
+        return self._run(self._inner.assign, partitions, start=start, end=end, follow_topic=follow_topic)
 
     def subscribe(
         self, topics: str | Sequence[str] = (), *, pattern: str | None = None, listener: RebalanceListener | None = None
@@ -826,14 +828,21 @@ class Admin(Blocking):
         return self._run(self._inner.describe_replicas, topics)
 
     def list_offsets(
-        self, topic: str, partitions: Iterable[int] | None = None, *, timestamp_ms: int = LATEST
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        timestamp_ms: int = LATEST,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_uncommitted",
     ) -> dict[int, FoundOffset]:
         """Offsets by partition: LATEST (the HW), EARLIEST, MAX_TIMESTAMP, or by time in ms since 1970.
+
+        With "read_committed" LATEST is the last stable offset: the end for readers of committed records.
 
         Raises:
             Refused: UNKNOWN_TOPIC_OR_PARTITION, or a leader's last refusal at the deadline.
         """
-        return self._run(self._inner.list_offsets, topic, partitions, timestamp_ms=timestamp_ms)
+        return self._run(self._inner.list_offsets, topic, partitions, timestamp_ms=timestamp_ms, isolation=isolation)
 
     def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.

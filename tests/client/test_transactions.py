@@ -1,0 +1,464 @@
+"""Transactions of the client against a scripted coordinator: all or nothing, and what is said of each end (U11)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, Refuse, fake_cluster, until
+from tests.client.fake_transactions import End
+
+from strandline.client import (
+    Consumer,
+    Delivery,
+    GroupMetadata,
+    NewRecord,
+    OutcomeUnknown,
+    Producer,
+    ProducerFenced,
+    Refused,
+    SendFailed,
+    TransactionAborted,
+    encode_batch,
+    sync,
+)
+from strandline.core.errors import ErrorCode, Outcome
+from strandline.core.types import TRANSACTIONAL_BIT
+from strandline.records.batch import parse_header
+
+ID = "orders"
+
+
+def producer_of(cluster: FakeCluster, **named: Any) -> Producer[bytes, bytes]:
+    given: dict[str, Any] = {"transactional_id": ID, "linger_ms": 1, "delivery_timeout_ms": 3_000}
+    return Producer(cluster.bootstrap, **{**given, **named})
+
+
+def identities(cluster: FakeCluster) -> list[tuple[int, int, int]]:
+    """Producer id, epoch and first sequence of every batch; all are transactional."""
+    found = []
+    for batch in cluster.log().batches:
+        header = parse_header(batch)
+        assert header.producer is not None
+        assert header.attributes & TRANSACTIONAL_BIT
+        found.append(tuple(header.producer))
+    return found
+
+
+def write(cluster: FakeCluster, *values: bytes) -> None:
+    cluster.append(cluster.tp(0), encode_batch([NewRecord(None, value, 1) for value in values]))
+
+
+async def test_each_transaction_has_an_epoch_and_sequences_of_its_own() -> None:
+    """X6: the answer to an end brings the identity of the next; X3: sequences begin at 0 in each."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        for _ in range(2):
+            async with producer.transaction():
+                for value in (b"a", b"b"):
+                    await producer.send_batch(TOPIC, 0, [NewRecord(None, value, 1)])
+
+        assert identities(cluster) == [(9_000, 0, 0), (9_000, 0, 1), (9_000, 1, 0), (9_000, 1, 1)]
+        assert cluster.transactions.ends == [End(0, True), End(1, True)]
+
+
+async def test_an_end_waits_for_every_record() -> None:
+    """A commit before a leader has acknowledged what was sent would commit less than was sent."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        hold = Hold()
+        cluster.nodes[0].next_produce.append(hold)
+        transaction = await producer.transaction().__aenter__()
+        delivery = await producer.send(TOPIC, b"a")
+        ending = asyncio.create_task(transaction.commit())
+        await until(lambda: len(cluster.log().batches) == 1)
+
+        assert cluster.transactions.asked_to_end == 0
+        hold.release.set()
+        await ending
+        assert delivery.done
+        assert cluster.transactions.ends == [End(0, True)]
+
+
+async def test_without_records_nothing_is_asked() -> None:
+    """There is nothing to end, and the identity stays."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        async with producer.transaction():
+            pass
+        assert cluster.transactions.asked_to_end == 0
+
+
+async def test_a_record_outside_of_a_transaction_is_refused() -> None:
+    """INVALID_TXN_STATE with a sentence that says what to write, before and after one, for every way to send."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        for _ in range(2):
+            for send in (producer.send(TOPIC, b"x"), producer.send_batch(TOPIC, 0, [NewRecord(None, b"x", 1)])):
+                with pytest.raises(Refused, match=r"async with producer\.transaction\(\)"):
+                    await send
+            with pytest.raises(Refused, match="no transaction is open"):
+                producer.send_nowait(TOPIC, b"x")
+            async with producer.transaction():
+                await producer.send(TOPIC, b"y")
+
+        assert cluster.log().values() == [b"y", b"y"]
+
+
+async def test_an_exception_aborts_and_is_heard() -> None:
+    """What was buffered is not sent, and the coordinator is asked to abort what was."""
+    buffered: list[Delivery] = []
+    async with fake_cluster() as cluster, producer_of(cluster, linger_ms=60_000) as producer:
+
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send_batch(TOPIC, 0, [NewRecord(None, b"sent", 1)])
+                buffered.append(await producer.send(TOPIC, b"buffered"))
+                1 / 0  # noqa: B018
+
+        with pytest.raises(ZeroDivisionError):
+            await block()
+        assert cluster.transactions.ends == [End(0, False)]
+        with pytest.raises(SendFailed) as failed:
+            await buffered[0]
+        assert failed.value.refusal.code is ErrorCode.TRANSACTION_ABORTABLE
+
+        async with producer.transaction():
+            await producer.send(TOPIC, b"next")
+        assert cluster.log().values()[-1] == b"next"
+        assert b"buffered" not in cluster.log().values()
+
+
+async def test_one_record_that_is_given_up_aborts_all() -> None:
+    """The others are not sent any more, and the block that goes on hears of it at its next record."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        cluster.nodes[0].next_produce.append(Refuse(ErrorCode.INVALID_TXN_STATE))
+
+        async def block() -> None:
+            async with producer.transaction():
+                with pytest.raises(SendFailed):
+                    await producer.send_and_wait(TOPIC, b"a")
+                await producer.send(TOPIC, b"b")
+
+        with pytest.raises(TransactionAborted) as aborted:
+            await block()
+
+        assert aborted.value.refusal.code is ErrorCode.INVALID_TXN_STATE
+        assert aborted.value.refusal.outcome is Outcome.NOT_APPENDED
+        assert cluster.log().values() == []
+        assert cluster.transactions.ends == [End(0, False)]
+
+
+async def test_a_record_that_fails_at_the_end_aborts_all() -> None:
+    """Nobody awaited its delivery: the end of the block finds out."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send_batch(TOPIC, 0, [NewRecord(None, b"a", 1)])
+                cluster.nodes[0].next_produce.append(Refuse(ErrorCode.INVALID_PRODUCER_EPOCH))
+                await producer.send(TOPIC, b"b")
+
+        with pytest.raises(TransactionAborted):
+            await block()
+        assert cluster.transactions.ends == [End(0, False)]
+
+
+async def test_a_batch_is_never_numbered_again() -> None:
+    """A plain producer takes a new id when a leader does not know its sequence; here the transaction is over."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        cluster.nodes[0].next_produce.append(Refuse(ErrorCode.UNKNOWN_PRODUCER_ID))
+
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a")
+
+        with pytest.raises(TransactionAborted):
+            await block()
+        assert cluster.controller.ids_given == 0
+
+
+async def test_a_lost_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X6: a repeated end carries the same epoch, and has the same answer."""
+    monkeypatch.setattr("strandline.client.coordinator.ATTEMPT_MS", 200)
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        cluster.transactions.loses_ends = 1
+        async with producer.transaction():
+            await producer.send(TOPIC, b"a")
+        async with producer.transaction():
+            await producer.send(TOPIC, b"b")
+
+        assert cluster.transactions.ends == [End(0, True), End(1, True)]
+        assert cluster.transactions.asked_to_end == 3
+
+
+async def test_an_unknown_outcome_is_said_and_asked_for_again() -> None:
+    """U11: nothing may be begun until the coordinator has answered; `commit` asks."""
+    async with fake_cluster() as cluster, producer_of(cluster, delivery_timeout_ms=300) as producer:
+        cluster.transactions.loses_ends = 1
+        transaction = producer.transaction()
+
+        async def block() -> None:
+            async with transaction:
+                await producer.send(TOPIC, b"a")
+
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await block()
+        assert unknown.value.refusal.outcome is Outcome.MAY_APPEAR
+        with pytest.raises(Refused, match=r"its commit\(\) has not been answered"):
+            async with producer.transaction():
+                pass
+
+        await transaction.commit()
+        assert cluster.transactions.ends == [End(0, True)]
+        async with producer.transaction():
+            await producer.send(TOPIC, b"b")
+        assert identities(cluster)[-1] == (9_000, 1, 0)
+
+
+async def test_a_transaction_whose_time_was_over_is_aborted_and_can_be_run_again() -> None:
+    """X6: the commit is refused with INVALID_TXN_STATE, and an abort brings the identity to go on with."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"a")
+                cluster.transactions.time_out(ID)
+
+        with pytest.raises(TransactionAborted):
+            await block()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"a")
+
+        assert cluster.transactions.ends == [End(0, False), End(1, True)]
+        assert identities(cluster)[-1] == (9_000, 1, 0)
+
+
+@pytest.mark.parametrize("with_records", [True, False])
+async def test_a_fenced_producer_is_told_so(with_records: bool) -> None:
+    """Another process has the id: at the end, and at everything that it begins after that."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        transaction = await producer.transaction().__aenter__()
+        await producer.send_and_wait(TOPIC, b"a")
+        cluster.transactions.begin_elsewhere(ID)
+        with pytest.raises(ProducerFenced):
+            await (transaction.commit() if with_records else transaction.abort())
+        with pytest.raises(ProducerFenced):
+            async with producer.transaction():
+                pass
+        assert cluster.transactions.ends == []
+
+
+async def test_an_abort_without_an_answer_is_made_up_for_at_the_next_beginning() -> None:
+    """The coordinator may still have it open: the next transaction asks for an identity with the one it had."""
+    async with fake_cluster() as cluster, producer_of(cluster, delivery_timeout_ms=300) as producer:
+        cluster.transactions.loses_ends = 1
+
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send_and_wait(TOPIC, b"a")
+                1 / 0  # noqa: B018
+
+        with pytest.raises(ZeroDivisionError):
+            await block()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"b")
+
+        assert identities(cluster)[-1] == (9_000, 1, 0)
+        assert cluster.transactions.ends == [End(0, False), End(1, True)]
+
+
+async def test_what_the_transaction_before_still_does_is_waited_for() -> None:
+    """CONCURRENT_TRANSACTIONS passes, at the start, at a leader and at an end."""
+    async with fake_cluster() as cluster:
+        cluster.transactions.init_refusals.append(ErrorCode.CONCURRENT_TRANSACTIONS)
+        async with producer_of(cluster) as producer:
+            cluster.nodes[0].next_produce.append(Refuse(ErrorCode.CONCURRENT_TRANSACTIONS))
+            cluster.transactions.end_refusals.append(ErrorCode.CONCURRENT_TRANSACTIONS)
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a")
+        assert cluster.transactions.ends == [End(0, True)]
+
+
+async def test_only_one_at_a_time() -> None:
+    """One producer has one transaction; a second one needs another producer."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer, producer.transaction():
+        with pytest.raises(Refused, match="has a transaction already"):
+            async with producer.transaction():
+                pass
+
+
+async def test_offsets_are_committed_with_the_records() -> None:
+    """X16: they count from the commit on; an abort drops them. A later call for a partition replaces an earlier."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        async with producer.transaction() as transaction:
+            await producer.send(TOPIC, b"a")
+            await transaction.send_offsets({(TOPIC, 0): 3}, "g")
+            await transaction.send_offsets({(TOPIC, 0): 5}, "g")
+            assert cluster.groups.committed == {}
+        assert cluster.groups.committed == {"g": {(TOPIC, 0): 5}}
+
+        async def block() -> None:
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets({(TOPIC, 0): 9}, "g")
+                1 / 0  # noqa: B018
+
+        with pytest.raises(ZeroDivisionError):
+            await block()
+        assert cluster.groups.committed == {"g": {(TOPIC, 0): 5}}
+
+
+async def test_offsets_that_are_refused_abort_the_transaction() -> None:
+    """X18: a member that lost the partition commits neither its offset nor its records."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+
+        async def block() -> None:
+            async with producer.transaction() as transaction:
+                await producer.send(TOPIC, b"a")
+                await transaction.send_offsets({(TOPIC, 0): 3}, GroupMetadata("g", "somebody", 4, None))
+
+        with pytest.raises(TransactionAborted) as aborted:
+            await block()
+        assert aborted.value.refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
+        assert cluster.transactions.ends == [End(0, False)]
+
+
+async def _next_value(consumer: Consumer[bytes, bytes]) -> bytes | None:
+    (record,) = await consumer.poll(5_000, max_records=1)
+    return record.value
+
+
+async def test_a_consumer_in_a_transaction_commits_what_it_gave() -> None:
+    """What the poll before the block gave is part of it; the next transaction has only what came since."""
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+    ):
+        write(cluster, b"a", b"b", b"c")
+        await consumer.assign([(TOPIC, 0)])
+        assert await _next_value(consumer) == b"a"
+        async with producer.transaction(consumer=consumer):
+            await producer.send(TOPIC, b"A", partition=1)
+            assert await _next_value(consumer) == b"b"
+        assert cluster.groups.committed == {"g": {(TOPIC, 0): 2}}
+        async with producer.transaction(consumer=consumer):
+            pass
+        assert cluster.transactions.asked_to_end == 1
+
+
+async def test_a_consumer_goes_back_after_an_abort() -> None:
+    """U11: else the next transaction would skip what the aborted one consumed (mutant 81); with nothing committed to
+    the first record that was given."""
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+    ):
+        write(cluster, b"a", b"b", b"c")
+        await consumer.assign([(TOPIC, 0)])
+        for _ in range(2):
+            assert await _next_value(consumer) == b"a"
+
+            async def block() -> None:
+                async with producer.transaction(consumer=consumer):
+                    1 / 0  # noqa: B018
+
+            with pytest.raises(ZeroDivisionError):
+                await block()
+        assert await _next_value(consumer) == b"a"
+        async with producer.transaction(consumer=consumer):
+            await producer.send(TOPIC, b"A", partition=1)
+        assert [await _next_value(consumer) for _ in range(2)] == [b"b", b"c"]
+        cluster.nodes[0].next_produce.append(Refuse(ErrorCode.INVALID_TXN_STATE))
+
+        async def block() -> None:
+            async with producer.transaction(consumer=consumer):
+                await producer.send(TOPIC, b"B", partition=1)
+
+        with pytest.raises(TransactionAborted):
+            await block()
+        assert await _next_value(consumer) == b"b"
+
+
+async def test_a_partition_that_was_taken_meanwhile_aborts_the_transaction() -> None:
+    """Its records are in the transaction, and another member has them too."""
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+    ):
+        write(cluster, b"a")
+        await consumer.assign([(TOPIC, 0)])
+        await _next_value(consumer)
+
+        async def block() -> None:
+            async with producer.transaction(consumer=consumer):
+                await producer.send(TOPIC, b"A", partition=1)
+                await consumer.assign([(TOPIC, 1)])
+
+        with pytest.raises(TransactionAborted, match="was taken from this consumer"):
+            await block()
+        assert cluster.groups.committed == {}
+
+
+async def test_a_member_commits_in_its_epoch() -> None:
+    """X18: the coordinator checks the member; its positions are the group's at the end."""
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+    ):
+        cluster.groups.has_topic = True
+        write(cluster, b"a")
+        await consumer.subscribe(TOPIC)
+        await _next_value(consumer)
+        async with producer.transaction(consumer=consumer) as transaction:
+            await transaction.send_offsets({(TOPIC, 1): 0}, consumer.group_metadata())
+        assert cluster.groups.committed == {"g": {(TOPIC, 0): 1, (TOPIC, 1): 0}}
+
+
+async def test_settings_that_cannot_be_are_refused() -> None:
+    """With the rule: acks=1 would lose acknowledged records of a transaction, a consumer that commits by itself would
+    commit what is aborted."""
+    for named in ({"acks": 1}, {"idempotent": False}, {"transactional_id": ""}, {"transaction_timeout_ms": 0}):
+        with pytest.raises(ValueError, match="transaction"):
+            Producer("127.0.0.1:1", **{"transactional_id": ID, **named})
+    async with fake_cluster() as cluster, producer_of(cluster) as producer, Producer(cluster.bootstrap) as plain:
+        with pytest.raises(ValueError, match="no transactional_id"):
+            plain.transaction()
+        for consumer in (Consumer(cluster.bootstrap), Consumer(cluster.bootstrap, group="g")):
+            with pytest.raises(ValueError, match="auto_commit=False"):
+                producer.transaction(consumer=consumer)
+
+
+async def test_blocking_clients_have_transactions_too() -> None:
+    """The same, by ``with``: a consumer that is iterated goes back after an abort, and commits what it gave."""
+    async with fake_cluster(partitions=2) as cluster:
+        write(cluster, b"a", b"b")
+
+        def program() -> list[bytes | None]:
+            given = []
+            with (
+                sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
+                sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+            ):
+                consumer.assign([(TOPIC, 0)])
+                for attempt in range(2):
+                    transaction = producer.transaction(consumer=consumer)
+                    try:
+                        with transaction:
+                            given.append(next(consumer).value)
+                            producer.send(TOPIC, b"A", partition=1)
+                            if attempt == 0:
+                                raise ArithmeticError
+                    except ArithmeticError:
+                        continue
+                with producer.transaction() as transaction:
+                    transaction.send_offsets({(TOPIC, 1): 1}, "g")
+                    transaction.commit()
+                with producer.transaction() as transaction:
+                    transaction.abort()
+            return given
+
+        async with asyncio.timeout(30):
+            given = await asyncio.to_thread(program)
+        assert given == [b"a", b"a"]
+        assert cluster.groups.committed == {"g": {(TOPIC, 0): 1, (TOPIC, 1): 1}}
