@@ -9,15 +9,14 @@ from cluster_of_cores import Cluster
 from core_builders import TP, F, L, partition_image
 from transactional_producer import Transactions
 
-from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, Rules
 
 RULES = Rules(durability=Durability.PAGE_CACHE)
 
 
-def leading(*, isr: tuple[int, ...] = (1,), sample_min_ms: int = 1_000) -> Cluster:
-    """Node 1 leads epoch 3 of partition 0."""
-    cluster = Cluster(1, rules=RULES, timings=NodeTimings(sample_min_ms=sample_min_ms))
+def leading(*, isr: tuple[int, ...] = (1,)) -> Cluster:
+    """Node 1 leads epoch 3 of partition 0; these are transitions, which it reports without an export, too."""
+    cluster = Cluster(1, rules=RULES)
     cluster.push(1, partition_image(isr=isr, replicas=isr, epoch=3))
     return cluster
 
@@ -150,7 +149,7 @@ def test_it_is_repeated_once_a_minute_and_said_to_hang_once() -> None:
 
 def test_a_new_leader_inherits_what_is_open_and_says_so() -> None:
     """It knows the producer from the log, and counts from the beginning of its own reign."""
-    cluster = Cluster(1, 2, rules=RULES, timings=NodeTimings(sample_min_ms=1_000))
+    cluster = Cluster(1, 2, rules=RULES)
     cluster.push_all(partition_image(TP))
     cluster.settle()
     Transactions(cluster, 7).send()
@@ -176,21 +175,6 @@ def test_the_end_of_a_reign_reports_what_was_joined() -> None:
     cluster.push(1, partition_image(isr=(2,), replicas=(1, 2), leader=2, epoch=4, version=2))
 
     assert [row["n_coalesced"] for row in decided(cluster)] == [1]
-
-
-def test_without_samples_only_long_transactions_are_reported() -> None:
-    """A node without an export reports its transitions all the same."""
-    cluster = leading(sample_min_ms=0)
-    short, long = Transactions(cluster, 7), Transactions(cluster, 8)
-    short.send()
-    short.end()
-    long.send()
-    cluster.advance(2_000)
-    long.end()
-    cluster.advance(2_000)
-
-    assert [row["producer_id"] for row in opened(cluster)] == [8]
-    assert [row["producer_id"] for row in decided(cluster)] == [8]
 
 
 def test_a_partition_without_transactions_is_not_remembered() -> None:

@@ -90,10 +90,9 @@ class _Partition:
 
 
 class LsoHolders:
-    """Of the partitions that one node leads. ``coalesce`` False: only what is reported by itself is reported at all."""
+    """Of the partitions that one node leads."""
 
-    def __init__(self, *, coalesce: bool) -> None:
-        self._coalesce = coalesce
+    def __init__(self) -> None:
         self._led: dict[TopicPartition, _Partition] = {}
         # When holds and buckets have to be looked at, each in order of time; the object shows whether it still matters.
         self._new: deque[tuple[int, TopicPartition, _Hold]] = deque()
@@ -188,7 +187,7 @@ class LsoHolders:
                 partition_epoch=partition.leader.isr.partition_epoch,
             )
             out.append(Emit(partition.leader.log.tp, event))
-        elif self._coalesce:
+        else:
             bucket = partition.coalesced.get(transaction.committed)
             if bucket is None:
                 bucket = partition.coalesced[transaction.committed] = _Coalesced(now_ms)
