@@ -7,17 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer
+from tests.cli.cluster_images import TOPIC, image, partition, view
 from typer.testing import CliRunner, Result
 
 from strandline.cli import connect
 from strandline.cli.app import app
+from strandline.cli.hanging_now import hanging_now
+from strandline.cli.health import judge
 from strandline.cli.txn import states_of
 from strandline.cli.txn_partition import partition_of
 from strandline.client import (
+    Admin,
     DescribedTransaction,
     HangingTransaction,
     ListedTransaction,
@@ -89,7 +93,7 @@ class MemoryAdmin:
         return SimpleNamespace(topics=[SimpleNamespace(name=name) for name in ("tides-eu", "__group_state")])
 
     async def find_hanging_transactions(
-        self, topic: str, partitions: Any, *, older_than_ms: int
+        self, topic: str, partitions: Any, *, older_than_ms: int = 900_000
     ) -> list[HangingTransaction]:
         self.asked.append({"topic": topic, "partitions": partitions, "older_than_ms": older_than_ms})
         return self.hangs
@@ -210,3 +214,30 @@ def test_an_unknown_state_is_refused() -> None:
     """It names those that there are."""
     with pytest.raises(typer.BadParameter, match="known are Empty, Ongoing"):
         states_of("open")
+
+
+async def test_a_status_asks_only_of_partitions_with_an_open_transaction(admin: MemoryAdmin) -> None:
+    """What hangs makes the cluster unhealthy, and the sentence names the command that shows more."""
+    calm, open_ = view(0, 9, 9, {1: 9}), replace(view(1, 9, 9, {1: 9}), oldest_open_producer_id=7)
+
+    found = await hanging_now(cast(Admin, admin), [calm, open_])
+    health = judge(image(partition(0)), hanging=found)
+
+    assert [(asked["topic"], asked["partitions"]) for asked in admin.asked] == [(TOPIC, [1])]
+    assert health.problems == (
+        "hanging transactions hold readers back: tides-eu-3 (see `strandline txn find-hanging`)",
+    )
+
+
+async def test_a_status_is_shown_where_coordinators_do_not_answer() -> None:
+    """Nothing is said to hang then."""
+
+    class _Away(MemoryAdmin):
+        async def find_hanging_transactions(
+            self, topic: str, partitions: Any, *, older_than_ms: int = 0
+        ) -> list[HangingTransaction]:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "away")
+
+    views = [replace(view(1, 9, 9, {1: 9}), oldest_open_producer_id=7)]
+
+    assert await hanging_now(cast(Admin, _Away()), views) == []

@@ -99,15 +99,22 @@ class TransactionAdmin:
         Raises:
             Refused: the first leader that does not answer, with why.
         """
-        found = await asyncio.gather(*(self._producers_of(topic, tp) for tp in partitions))
-        return [producer for producers in found for producer in producers]
+        asked: dict[Endpoint, list[types.TopicPartition]] = {}
+        for tp in partitions:
+            asked.setdefault(self._leader(tp), []).append(tp)
+        found = await asyncio.gather(*(self._producers_at(topic, at, led) for at, led in asked.items()))
+        rows = [producer for producers in found for producer in producers]
+        return sorted(rows, key=lambda producer: (producer.partition, producer.producer_id))
 
-    async def _producers_of(self, topic: str, tp: types.TopicPartition) -> list[PartitionProducer]:
-        request = leader_pb.DescribeProducersRequest(cluster_id=self._cluster.cluster_id, topics=[_named(tp)])
-        answer = await self._cluster.ask(self._leader(tp).DescribeProducers, request, deadline_ms=self._timeout_ms)
-        (row,) = answer.topics[0].partitions
-        _check(read_error(row))
-        return [producer_of(topic, tp.partition, producer) for producer in row.active_producers]
+    async def _producers_at(
+        self, topic: str, endpoint: Endpoint, led: Sequence[types.TopicPartition]
+    ) -> list[PartitionProducer]:
+        request = leader_pb.DescribeProducersRequest(cluster_id=self._cluster.cluster_id, topics=[_named(*led)])
+        answer = await self._cluster.ask(self._at(endpoint).DescribeProducers, request, deadline_ms=self._timeout_ms)
+        rows = [row for found in answer.topics for row in found.partitions]
+        for row in rows:
+            _check(read_error(row))
+        return [producer_of(topic, row.partition_index, one) for row in rows for one in row.active_producers]
 
     async def find_hanging(
         self, suspects: Sequence[PartitionProducer], *, older_than_ms: int
@@ -140,7 +147,9 @@ class TransactionAdmin:
             coordinator_epoch=producer.coordinator_epoch or 0,
         )
         request = leader_pb.WriteTxnMarkersRequest(cluster_id=self._cluster.cluster_id, markers=[marker])
-        answer = await self._cluster.ask(self._leader(tp).WriteTxnMarkers, request, deadline_ms=self._timeout_ms)
+        answer = await self._cluster.ask(
+            self._at(self._leader(tp)).WriteTxnMarkers, request, deadline_ms=self._timeout_ms
+        )
         _check(read_error(answer.markers[0].topics[0].partitions[0]))
 
     async def fence(self, transactional_id: str) -> tuple[int, int]:
@@ -157,17 +166,21 @@ class TransactionAdmin:
         identity = await coordinator.init(None, deadline_ms=self._timeout_ms)
         return identity.producer_id, identity.producer_epoch
 
-    def _leader(self, tp: types.TopicPartition) -> LeaderServiceAsyncStub:
+    def _leader(self, tp: types.TopicPartition) -> Endpoint:
         leader = self._cluster.view.leader_of(tp)
         if leader is None:
             self._cluster.refresh()
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp.partition} has no leader; ask again")
-        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
+        return leader.endpoint
+
+    def _at(self, endpoint: Endpoint) -> LeaderServiceAsyncStub:
+        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(endpoint))
         return stub
 
 
-def _named(tp: types.TopicPartition) -> partition_pb2.TopicPartitions:
-    return partition_pb2.TopicPartitions(topic_id=tp.topic_id, partitions=[tp.partition])
+def _named(*tps: types.TopicPartition) -> partition_pb2.TopicPartitions:
+    """Partitions of one topic."""
+    return partition_pb2.TopicPartitions(topic_id=tps[0].topic_id, partitions=[tp.partition for tp in tps])
 
 
 def _check(refusal: Refusal | None) -> None:
