@@ -168,7 +168,7 @@ async def _until_served(stub: Any) -> pb.OffsetFetchResponse:
         (pb.DeleteGroupsRequest(groups_names=["g", "g"]), ErrorCode.INVALID_REQUEST),
         (pb.DescribeGroupsRequest(), ErrorCode.INVALID_REQUEST),
         (pb.ListGroupsRequest(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
-        (pb.FindCoordinatorRequest(coordinator_keys=["g"], key_type=1), ErrorCode.INVALID_REQUEST),  # type: ignore[arg-type]
+        (pb.FindCoordinatorRequest(coordinator_keys=["g"], key_type=2), ErrorCode.INVALID_REQUEST),  # type: ignore[arg-type]
     ],
 )
 async def test_a_malformed_request_is_refused_whole(tmp_path: Path, request_: Any, code: ErrorCode) -> None:
@@ -303,7 +303,7 @@ async def test_the_topic_is_asked_for_when_somebody_needs_it(tmp_path: Path) -> 
         return None
 
     async with running_nodes(_controller(with_state=False, replicas=(1,)), tmp_path) as nodes:
-        nodes[0].groups.state_topic._create = create
+        nodes[0].groups.shards.state_topic._create = create
         async with _groups(nodes[0]) as stub:
             committed = [_codes(await stub.OffsetCommit(_commit(), timeout=5)) for _ in range(3)]
             found = await stub.FindCoordinator(pb.FindCoordinatorRequest(coordinator_keys=["g"]))

@@ -135,7 +135,7 @@ def test_a_transaction_above_the_hw_holds_nothing_back() -> None:
 
 
 def test_it_is_repeated_once_a_minute_and_said_to_hang_once() -> None:
-    """Longer than any producer may ask for by default: a coordinator that knew it would have ended it."""
+    """Longer than any producer may ask for: a coordinator that knew it would have ended it."""
     cluster = leading()
     Transactions(cluster).send()
     cluster.advance(18 * 60_000, tick_ms=1_000)

@@ -56,6 +56,8 @@ class ControllerStub:
         self.registered: dict[int, RegisterNode] = {}
         self.heartbeats: list[pb.HeartbeatRequest] = []
         self.stale: set[int] = set()
+        self.blocks = 0
+        """How many blocks of producer ids were given."""
         self.refuse_registration: Any = None
         self.position: PositionProof | None = None
         """Of the registrations."""
@@ -136,6 +138,12 @@ class ControllerStub:
             for proposal in request.partitions
         )
         return convert.write_alter_partition_answer(AlterPartitionAnswer(partitions=decisions))
+
+    async def AllocateProducerIds(
+        self, message: pb.AllocateProducerIdsRequest, _: object
+    ) -> pb.AllocateProducerIdsResponse:
+        self.blocks += 1
+        return pb.AllocateProducerIdsResponse(producer_id_start=1_000 * self.blocks, producer_id_len=1_000)
 
     def _image(self, node_epoch: int) -> MetadataImage:
         nodes = tuple(

@@ -55,7 +55,8 @@ async def until_equal_ends(nodes: list[Any], leo: int) -> None:
 
 async def test_markers_are_replicated_and_known_after_a_restart(tmp_path: Path) -> None:
     """X11, X12: a marker takes one offset, fences what it must on the leader, its follower and after a restart, and no
-    reader is given a record of it; a transactional batch is refused, because nobody coordinates it."""
+    reader is given a record of it; a transactional batch is refused, because the topic of its
+    coordinator does not exist."""
     # A marker has the time of its append, and a log rolls when times are far apart.
     now_ms = wall_ms()
     controller = ControllerStub(topic(TOPIC, TOPIC_ID, (1, 2), min_isr=2))
@@ -80,7 +81,10 @@ async def test_markers_are_replicated_and_known_after_a_restart(tmp_path: Path) 
         late = error_of(await stub.WriteTxnMarkers(markers(cluster_id, epoch=4, coordinator=1), timeout=5))
     await controller.stop()
 
-    assert (refused.error_code, refused.outcome) == (ErrorCode.UNSUPPORTED_VERSION, pb.PRODUCE_OUTCOME_NOT_APPENDED)
+    assert (refused.error_code, refused.outcome) == (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        pb.PRODUCE_OUTCOME_NOT_APPENDED,
+    )
     assert codes == [0, 0, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     assert (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch) == (7, 3, 2)
     assert not producer.HasField("last_sequence") and not producer.HasField("current_txn_start_offset")

@@ -40,12 +40,13 @@ def _methods() -> set[str]:
 
 
 def test_the_walk_finds_the_contract() -> None:
-    """The checked services are all five roles', the one that all processes share, and two of gRPC's."""
+    """The checked services are all six roles', the one that all processes share, and two of gRPC's."""
     assert {service.full_name for service in _services()} == {
         "strandline.v1.LeaderService",
         "strandline.v1.FollowerService",
         "strandline.v1.ControllerService",
         "strandline.v1.GroupService",
+        "strandline.v1.TransactionService",
         "strandline.v1.AnalyticsService",
         "strandline.v1.MetadataService",
         "grpc.health.v1.Health",

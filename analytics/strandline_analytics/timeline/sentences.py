@@ -248,7 +248,7 @@ def _transaction_open(event: Event) -> str:
     held = "" if since_us is None else f" for {max(0, event.raw_us - since_us) / 1_000_000:,.1f} s"
     why = {
         "inherited": ", as this leader found it",
-        "hanging": ": longer than any producer may ask for by default, so that its coordinator may not know it",
+        "hanging": ": longer than any producer may ask for, so that its coordinator may not know it",
     }.get(str(event.cause), "")
     first, hw = event.get("first_offset"), event.get("hw")
     return f"{_producer(event)} holds the LSO at {_n(first)}{held}, HW {_n(hw)}{why}"

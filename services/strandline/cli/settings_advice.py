@@ -86,6 +86,8 @@ CONTROLLER: dict[str, str] = SHARED | {
     "default_replication_factor": "What most of your topics use; 3 survives the permanent loss of one machine.",
     "internal_replication_factor": "The number of nodes, in a cluster that has fewer than three.",
     "group_state_partitions": "Rarely; more spread coordination over more nodes, and cost each node parked fetches.",
+    "transaction_max_timeout_ms": "Lower it, if readers of committed records must not stand still for that long.",
+    "transactional_id_expiration_ms": "Longer, if producers may pause for more than a week.",
     "transaction_state_partitions": "Rarely; more spread coordination over more nodes, and cost each parked fetches.",
     "unclean_recovery_timeout_ms": "Only where availability matters more than acknowledged records.",
     "watch_backlog": "Larger if watchers are disconnected while many topics are created at once.",

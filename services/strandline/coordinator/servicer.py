@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 import grpc
 
-from strandline.coordinator.state_topic import Create, StateTopic
+from strandline.coordinator.shard_calls import Context, ShardCalls, wait_ms
+from strandline.coordinator.state_topic import Create
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.events import CoordinatorAsked
 from strandline.core.group_messages import CommittedPartition, FetchedOffset, OffsetsCommitted, OffsetsFetched
 from strandline.core.groups.membership_messages import (
     DeleteGroup,
@@ -30,9 +30,8 @@ from strandline.core.groups.membership_messages import (
     OffsetsDeleted,
 )
 from strandline.core.messages import LeaderHint
-from strandline.core.types import TopicPartition
 from strandline.rpc.addressing import check_cluster
-from strandline.rpc.convert_errors import write_error, write_leader
+from strandline.rpc.convert_errors import write_error
 from strandline.rpc.convert_groups import (
     Commit,
     CommitResponse,
@@ -51,28 +50,14 @@ from strandline.rpc.convert_groups import (
     refused_commit,
     write_commit,
 )
+from strandline.rpc.convert_transactions import check_transactional_id
 from strandline.runtime.host import Host
 from strandline.v1 import group_service_pb2 as pb
 from strandline.v1 import group_service_pb2_grpc as pb_grpc
-from strandline.v1 import partition_pb2
 
 SERVICE = pb.DESCRIPTOR.services_by_name["GroupService"].full_name
-MAX_WAIT_MS = 30_000
-"""How long a request waits at most; less where the caller's own deadline comes first."""
-_MARGIN_MS = 50
-"""What is left of the caller's time for the answer's way back."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
 _Answer = TypeVar("_Answer")
-
-
-class HasCoordinator(Protocol):
-    """A message that names the coordinator beside NOT_COORDINATOR."""
-
-    @property
-    def current_coordinator(self) -> partition_pb2.CurrentLeader:
-        """The coordinator this node knows."""
-        ...
 
 
 class HasCluster(Protocol):
@@ -92,14 +77,17 @@ class GroupServicer:
         self,
         host: Host,
         create_topic: Create,
+        transactions: ShardCalls,
         *,
         on_commit: Callable[[Iterable[Refusal | None]], None] = lambda _: None,
     ) -> None:
-        """``on_commit`` is called with why each partition of a commit was refused, None where it was not."""
+        """``transactions`` names the coordinators of transactional ids. ``on_commit`` is called with why each partition
+        of a commit was refused, None where it was not."""
         self._host = host
         self._on_commit = on_commit
         self._driver = host.driver
-        self.state_topic = StateTopic(GROUP_STATE, create_topic, host.driver.clock)
+        self.shards = ShardCalls(host, GROUP_STATE, create_topic)
+        self._transactions = transactions
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve on ``server``."""
@@ -109,26 +97,19 @@ class GroupServicer:
         """Names coordinators."""
         topics = self._host.topics
         check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics)
-        if request.key_type != pb.COORDINATOR_KEY_TYPE_UNSPECIFIED:
-            message = f"key_type {request.key_type} is not 0, a group; this version coordinates nothing else"
+        if request.key_type not in (pb.COORDINATOR_KEY_TYPE_UNSPECIFIED, pb.COORDINATOR_KEY_TYPE_TRANSACTION):
+            message = f"key_type {request.key_type} is neither 0, a group, nor 1, a transactional id"
             raise Refused(ErrorCode.INVALID_REQUEST, message, field="key_type")
+        is_group = request.key_type == pb.COORDINATOR_KEY_TYPE_UNSPECIFIED
+        shards, check = (self.shards, check_group_id) if is_group else (self._transactions, check_transactional_id)
         keys = list(request.coordinator_keys)
         if not keys or len(set(keys)) < len(keys):
             message = f"coordinator_keys names {keys}; name at least one key, and each once"
             raise Refused(ErrorCode.INVALID_REQUEST, message, field="coordinator_keys")
         response = pb.FindCoordinatorResponse()
         for key in keys:
-            add_coordinator(response, key, check_group_id(key) or self._found(key), topics)
+            add_coordinator(response, key, check(key) or shards.coordinator_of(key), topics)
         return response
-
-    def _found(self, key: str) -> LeaderHint | Refusal:
-        tp = self._driver.core.coordinator_partition(GROUP_STATE, key)
-        return self.state_topic.want() if tp is None else self._hint(tp)
-
-    def _hint(self, tp: TopicPartition) -> LeaderHint:
-        image = self._host.topics.partition(tp)
-        assert image is not None, "the directory of names has every topic that the core knows"
-        return LeaderHint(image.leader, image.leader_epoch)
 
     async def OffsetCommit(self, request: pb.OffsetCommitRequest, context: Context) -> pb.OffsetCommitResponse:
         """Commits offsets."""
@@ -151,7 +132,7 @@ class GroupServicer:
                 rows = answer.partitions
             except Refused as error:
                 rows = refused_commit(commit, _definite(error.refusal))
-                hint = self._whereto(commit.request.group_id, error)
+                hint = self.shards.whereto(commit.request.group_id, error.refusal)
         self._on_commit([*(row.refusal for row in rows), *(one.refusal for one in commit.unresolved)])
         write_commit(response, rows, commit.unresolved, self._host.topics, hint)
 
@@ -173,7 +154,7 @@ class GroupServicer:
         try:
             answer = await self._ask(group_id, group.request, context, OffsetsFetched)
         except Refused as error:
-            return error.refusal, self._whereto(group_id, error)
+            return error.refusal, self.shards.whereto(group_id, error.refusal)
         return answer.partitions, None
 
     async def ConsumerGroupHeartbeat(
@@ -187,11 +168,11 @@ class GroupServicer:
         except Refused as error:
             response = pb.ConsumerGroupHeartbeatResponse()
             write_error(response, error.refusal)
-            self._point(response, asked.group_id, error)
+            self.shards.point(response, asked.group_id, error.refusal)
             return response
         response = heartbeat_response(answer, topics)
         if (tp := self._driver.core.coordinator_partition(GROUP_STATE, asked.group_id)) is not None:
-            response.coordinator_epoch = self._hint(tp).leader_epoch
+            response.coordinator_epoch = self.shards.leader_of(tp).leader_epoch
         return response
 
     async def OffsetDelete(self, request: pb.OffsetDeleteRequest, context: Context) -> pb.OffsetDeleteResponse:
@@ -204,7 +185,7 @@ class GroupServicer:
         except Refused as error:
             response = pb.OffsetDeleteResponse()
             write_error(response, error.refusal)
-            self._point(response, asked.group_id, error)
+            self.shards.point(response, asked.group_id, error.refusal)
             return response
         return offset_delete_response(answer.partitions, unresolved, self._host.topics)
 
@@ -219,7 +200,7 @@ class GroupServicer:
             row = response.results.add(group_id=name)
             if isinstance(answer, Refused):
                 write_error(row, answer.refusal)
-                self._point(row, name, answer)
+                self.shards.point(row, name, answer.refusal)
         return response
 
     async def DescribeGroups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
@@ -233,7 +214,7 @@ class GroupServicer:
             if isinstance(answer, Refused):
                 row = response.groups.add(group_id=name)
                 write_error(row, answer.refusal)
-                self._point(row, name, answer)
+                self.shards.point(row, name, answer.refusal)
             else:
                 add_described(response, answer, self._host.topics)
         return response
@@ -244,9 +225,9 @@ class GroupServicer:
         asked = ListGroups(states=tuple(request.states_filter), types=tuple(request.types_filter))
         response = pb.ListGroupsResponse()
         listed: list[ListedGroup] = []
-        for tp in self._driver.core.coordinated(GROUP_STATE):
+        for tp in self.shards.here():
             try:
-                listed += (await self._ask_at(tp, asked, context, GroupsListed)).groups
+                listed += (await self.shards.ask_at(tp, asked, wait_ms(context), GroupsListed)).groups
             except Refused as error:
                 write_error(response, error.refusal)
         for group in sorted(listed):
@@ -270,36 +251,13 @@ class GroupServicer:
         except Refused as error:
             return error
 
-    def _point(self, row: HasCoordinator, group_id: str, error: Refused) -> None:
-        """Name the coordinator beside NOT_COORDINATOR."""
-        hint = self._whereto(group_id, error)
-        if hint is not None:
-            write_leader(row.current_coordinator, hint, self._host.topics)
-
     async def _ask(self, group_id: str, request: object, context: Context, answer_type: type[_Answer]) -> _Answer:
         """Ask the coordinator of a group.
 
         Raises:
             Refused: the request as a whole.
         """
-        tp = self._driver.core.coordinator_partition(GROUP_STATE, group_id)
-        if tp is None:
-            raise Refused.of(self.state_topic.want())
-        return await self._ask_at(tp, request, context, answer_type)
-
-    async def _ask_at(
-        self, tp: TopicPartition, request: object, context: Context, answer_type: type[_Answer]
-    ) -> _Answer:
-        timeout_ms = _wait_ms(context)
-        return await self._driver.ask(
-            lambda now, call: CoordinatorAsked(now, call, tp, timeout_ms, request), answer_type
-        )
-
-    def _whereto(self, group_id: str, error: Refused) -> LeaderHint | None:
-        if error.refusal.code is not ErrorCode.NOT_COORDINATOR:
-            return None
-        tp = self._driver.core.coordinator_partition(GROUP_STATE, group_id)
-        return None if tp is None else self._hint(tp)
+        return await self.shards.ask(group_id, request, wait_ms(context), answer_type)
 
 
 def _definite(refusal: Refusal) -> Refusal:
@@ -311,10 +269,3 @@ def _host_of(peer: str) -> str:
     """The address in gRPC's name of a peer, ``ipv4:127.0.0.1:50123`` for example."""
     _, _, address = unquote(peer).partition(":")
     return address.rpartition(":")[0].strip("[]")
-
-
-def _wait_ms(context: Context) -> int:
-    left_s = cast("float | None", context.time_remaining())
-    if left_s is None:
-        return MAX_WAIT_MS
-    return max(1, min(MAX_WAIT_MS, int(left_s * 1000) - _MARGIN_MS))

@@ -1,4 +1,4 @@
-"""When a node asks the controller for the internal topic of groups, which does not exist before somebody needs it (G1).
+"""When a node asks the controller for an internal topic, which does not exist before somebody needs it (G1).
 
 Invariant: at most one request is under way, and after a refusal none follows for `PAUSE_MS`; meanwhile callers are
 given the refusal.
@@ -33,7 +33,7 @@ class StateTopic:
         """Somebody needs the topic, and this node knows none: see to it, and say why the caller has to wait."""
         if self._asking is None and self._clock() >= self._next_ms:
             self._asking = asyncio.get_running_loop().create_task(self._ask())
-        message = f"topic '{self._name}', which holds the state of groups, is being created; ask again"
+        message = f"topic '{self._name}', which holds the state of coordinators, is being created; ask again"
         return self._refusal or Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
     async def _ask(self) -> None:

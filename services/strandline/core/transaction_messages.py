@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.core.errors import Refusal
-from strandline.core.types import TopicPartition
+from strandline.core.types import LeaderEpoch, TopicPartition
 
 
 class ProducerIdentity(NamedTuple):
@@ -131,3 +131,12 @@ class TxnMarkerAnswer(NamedTuple):
 
     marker: TxnMarker
     refusal: Refusal | None = None
+
+
+class MarkerQuestion(NamedTuple):
+    """A marker that is to be written, and the coordinator that hears what became of it."""
+
+    coordinator: TopicPartition
+    leader_epoch: LeaderEpoch
+    """The coordinator epoch."""
+    marker: TxnMarker

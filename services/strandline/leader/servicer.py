@@ -40,6 +40,10 @@ from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["LeaderService"].full_name
+MARKERS_WAIT_MS = 30_000
+"""How long markers wait at most for their commit; less where the caller's own deadline comes first."""
+_MARGIN_MS = 50
+"""What is left of the caller's time for the answer's way back."""
 
 
 class LeaderServicer:
@@ -111,10 +115,21 @@ class LeaderServicer:
 
     async def WriteTxnMarkers(self, request: pb.WriteTxnMarkersRequest, context: Context) -> pb.WriteTxnMarkersResponse:
         """Ends transactions."""
+        left_s = cast("float | None", context.time_remaining())
+        # Each partition is answered by itself before the caller is gone, so that a slow one spoils no other's answer.
+        within_ms = MARKERS_WAIT_MS if left_s is None else min(MARKERS_WAIT_MS, int(left_s * 1000) - _MARGIN_MS)
+        return await self.write_markers(request, max(1, within_ms))
+
+    async def write_markers(self, request: pb.WriteTxnMarkersRequest, within_ms: int) -> pb.WriteTxnMarkersResponse:
+        """As WriteTxnMarkers, also for the coordinators of this very node.
+
+        Raises:
+            Refused: the request as a whole.
+        """
         asked = read_markers(request, self._host.topics, wall_ms())
         results: tuple[ProduceResult, ...] = ()
         if asked.parts:
-            results = await self._driver.ask(asked.arrives, tuple, len(asked.parts))
+            results = await self._driver.ask(partial(asked.arrives, within_ms=within_ms), tuple, len(asked.parts))
             _refuse_if_throttled(results)
         return markers_response(request, asked, results, self._host.topics)
 

@@ -22,9 +22,9 @@ from strandline.core.types import Offset, TopicPartition
 REPORTED_AFTER_MS = 1_000
 """A transaction that holds the LSO back for longer is reported by itself."""
 REPEATED_EVERY_MS = 60_000
-HANGING_AFTER_MS = 16 * 60_000
-"""A minute more than the longest time-out that a producer may ask for by default: by then a coordinator that knew the
-transaction would have aborted it (X7)."""
+HANGING_BEHIND_MS = 60_000
+"""How much older than the longest time-out there is a transaction must be to be said to hang: by then a coordinator that
+knew it would have aborted it (X7)."""
 COALESCED_MS = 10_000
 
 _OPEN, _INHERITED, _HANGING, _REPEATED = "open", "inherited", "hanging", "repeated"
@@ -92,7 +92,9 @@ class _Partition:
 class LsoHolders:
     """Of the partitions that one node leads."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_transaction_ms: int) -> None:
+        """``longest_transaction_ms``: the longest time-out that a producer may ask for."""
+        self._hanging_after_ms = longest_transaction_ms + HANGING_BEHIND_MS
         self._led: dict[TopicPartition, _Partition] = {}
         # When holds and buckets have to be looked at, each in order of time; the object shows whether it still matters.
         self._new: deque[tuple[int, TopicPartition, _Hold]] = deque()
@@ -226,7 +228,7 @@ class LsoHolders:
 
     def _report_hold(self, partition: _Partition, hold: _Hold, now_ms: int, out: list[Effect]) -> None:
         transaction = hold.transaction
-        hangs = not hold.said_hanging and now_ms - transaction.start_ms >= HANGING_AFTER_MS
+        hangs = not hold.said_hanging and now_ms - transaction.start_ms >= self._hanging_after_ms
         new = _INHERITED if transaction.is_inherited else _OPEN
         event = TransactionOpen(
             producer_id=transaction.producer_id,

@@ -55,7 +55,7 @@ class Reporting:
         self._max_ms = state.timings.sample_max_ms
         self._samples = self._min_ms > 0
         self._led: dict[TopicPartition, _Led] = {}
-        self._lso = LsoHolders()
+        self._lso = LsoHolders(state.timings.transaction_max_timeout_ms)
         self._local: dict[TopicPartition, tuple[int, Offset, Offset]] = {}
         self._waiting: dict[TopicPartition, None] = {}
         # Which partition is looked at next, and when; every partition of this node is here once.

@@ -18,8 +18,12 @@ import structlog
 
 from strandline.coordinator.servicer import SERVICE as GROUP_SERVICE
 from strandline.coordinator.servicer import GroupServicer
+from strandline.coordinator.shard_calls import ShardCalls
+from strandline.coordinator.transaction_peers import DialledTransactionPeers, MetadataPlaces
+from strandline.coordinator.transaction_servicer import SERVICE as TRANSACTION_SERVICE
+from strandline.coordinator.transaction_servicer import TransactionServicer
 from strandline.core import feature_levels
-from strandline.core.coordinator.internal_topics import GROUP_STATE
+from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE
 from strandline.core.coordinator.reports import Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.effects import Emit
@@ -31,6 +35,8 @@ from strandline.core.messages import Endpoint, EpochsSeen, MetadataImage, NodeRe
 from strandline.core.node import NodeCore
 from strandline.core.position_proof import newest_in
 from strandline.core.state_events import ConfigChange
+from strandline.core.transaction_ids.machine import TransactionMachine
+from strandline.core.transaction_ids.reporting import TransactionReporting
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
@@ -78,6 +84,7 @@ from strandline.runtime.ports import Core
 from strandline.runtime.session import Session
 from strandline.runtime.telling import tell
 from strandline.runtime.topics import TopicDirectory
+from strandline.runtime.transaction_links import TransactionLinks
 from strandline.storage.directory import DataDirectory, OpenedLog
 from strandline.storage.disk import StorageDamaged, StorageFailed, replace_file
 from strandline.storage.log import LogSettings
@@ -118,7 +125,9 @@ class ReplicaNode:
         self.client: Endpoint | None = None
         self.internal: Endpoint | None = None
         self.health_endpoint: Endpoint | None = None
-        self.health = RoleHealth([LEADER_SERVICE, FOLLOWER_SERVICE, GROUP_SERVICE, METADATA_SERVICE])
+        self.health = RoleHealth(
+            [LEADER_SERVICE, FOLLOWER_SERVICE, GROUP_SERVICE, TRANSACTION_SERVICE, METADATA_SERVICE]
+        )
         self._health_port = HealthPort(f"node-{settings.node_id}", self.health)
         self._seen = Seen(settings)
         self.metrics_address = ""
@@ -188,7 +197,10 @@ class ReplicaNode:
             timings=settings.timings(),
             seen=seen,
             observe=Reporting,
-            coordinators=Coordinators(codec=ProtoRecords(), machines={GROUP_STATE: self._groups_of_partition}),
+            coordinators=Coordinators(
+                codec=ProtoRecords(),
+                machines={GROUP_STATE: self._groups_of_partition, TRANSACTION_STATE: self._transactions_of_partition},
+            ),
         )
         self.driver: Driver[Core] = Driver(
             core,
@@ -221,9 +233,22 @@ class ReplicaNode:
             backoff=Backoff,
             oldest_sync_ms=self.flusher.oldest_ms,
         )
+        create_topic = self.controller.create_internal_topic
+        self._transaction_shards = ShardCalls(self.host, TRANSACTION_STATE, create_topic)
         self.groups = GroupServicer(
-            self.host, self.controller.create_internal_topic, on_commit=self._seen.offsets_committed
+            self.host, create_topic, self._transaction_shards, on_commit=self._seen.offsets_committed
         )
+        self._transactions = TransactionServicer(self.host, self._transaction_shards)
+        self._leader = LeaderServicer(self.host)
+        self._transaction_peers = DialledTransactionPeers(
+            self.host,
+            add_here=self._transactions.add_partitions,
+            write_here=self._leader.write_markers,
+            keepalive=keepalive,
+            tls=self._tls,
+        )
+        places = MetadataPlaces(self.host, self._transaction_shards)
+        self.transaction_links = TransactionLinks(self.driver, places, self._transaction_peers)
         self.producer_ids = ProducerIds(self.controller, self.host, backoff=Backoff)
         self.readiness = Readiness(
             core.state,
@@ -260,6 +285,7 @@ class ReplicaNode:
             look_up=self._lookups.begin,
             read_log=coordinating.read_log,
             compute=coordinating.compute,
+            transactions=self.transaction_links,
         )
         self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names), self.logs.sync_saves)
 
@@ -274,10 +300,15 @@ class ReplicaNode:
         self.sink.know(controller_epoch=image.controller_epoch)
         self.logs.learn_configs(image)
         self.peers.drop_stale()
+        self._transaction_peers.drop_stale()
 
     def _groups_of_partition(self, reports: Reports) -> GroupMachine:
         reporting = GroupReporting(reports, samples=self.settings.timings().sample_min_ms > 0)
         return GroupMachine(self._patterns, self.settings.groups(), reporting)
+
+    def _transactions_of_partition(self, reports: Reports) -> TransactionMachine:
+        settings = self.settings.transactions()
+        return TransactionMachine(reports, self.producer_ids, settings, TransactionReporting(reports))
 
     def _feed(self, seen: MetadataImage | None) -> MetadataFeed:
         """What subscribers are sent: until the controller's first word, what an earlier life stored (C65)."""
@@ -318,9 +349,10 @@ class ReplicaNode:
         client = build_server(shared, [gate], tls=self._tls)
         internal = build_server(replace(shared, internal_keepalive=keepalive), [gate], tls=self._tls)
         for server in (client, internal):
-            LeaderServicer(self.host).add_to(server)
+            self._leader.add_to(server)
             FollowerServicer(self.host).add_to(server)
             self.groups.add_to(server)
+            self._transactions.add_to(server)
             MetadataServicer(self.feed).add_to(server)
             ControllerElsewhere(self._known_controllers, self.producer_ids.give).add_to(server)
             self.health.attach(server, with_reflection=settings.reflection)
@@ -416,7 +448,9 @@ class ReplicaNode:
 
     async def _stop_asking(self) -> None:
         await self._tasks.close()
-        await self.groups.state_topic.close()
+        await self.groups.shards.state_topic.close()
+        await self._transaction_shards.state_topic.close()
+        await self.transaction_links.close()
         await self.peers.close()
         await self.session.close()
         await self.controller.close()

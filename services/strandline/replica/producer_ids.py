@@ -63,6 +63,19 @@ class ProducerIds:
             self._blocks.add(answer.start, answer.length)
             self._came.set()
 
+    def next_id(self) -> int | None:
+        """The next id, for coordinators of transactions (`ProducerIdSupply`)."""
+        found = self._blocks.next_id()
+        if found is None:
+            self._wanted.set()
+        return found
+
+    def take(self, producer_id: int) -> None:
+        """The next id is in use (`ProducerIdSupply`)."""
+        self._blocks.take(producer_id)
+        if self._blocks.wants_more:
+            self._wanted.set()
+
     def _request(self) -> AllocateProducerIds:
         assert self._host.node_epoch is not None, "only a registered node asks for blocks"
         return AllocateProducerIds(

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from strandline.core.groups.settings import GroupSettings
 from strandline.core.messages import Endpoint
 from strandline.core.timings import NodeTimings
+from strandline.core.transaction_ids.settings import TransactionSettings
 from strandline.core.types import Durability, Role, Rules, Truncation
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.channels import WILDCARDS, parse_endpoint
@@ -99,6 +100,13 @@ class ReplicaSettings(ServiceSettings):
         604_800_000, ge=1_000, description="age after which an offset goes that no member reads on from"
     )
 
+    transaction_max_timeout_ms: int = Field(
+        900_000, ge=1_000, description="the longest that a transaction may be open, as its producer chooses"
+    )
+    transactional_id_expiration_ms: int = Field(
+        604_800_000, ge=1_000, description="age after which a transactional id without a transaction is forgotten"
+    )
+
     segment_bytes: int = Field(1 << 30, ge=1, le=(1 << 31) - 1, description="size at which a segment is full")
     low_space_bytes: int = Field(256 << 20, ge=0, description="free space below which produce is refused")
     watch_merge_ms: int = Field(
@@ -158,6 +166,7 @@ class ReplicaSettings(ServiceSettings):
         """The durations and bounds of the core."""
         return NodeTimings(
             replica_lag_time_max_ms=self.replica_lag_time_max_ms,
+            transaction_max_timeout_ms=self.transaction_max_timeout_ms,
             replica_fetch_wait_max_ms=self.replica_fetch_wait_max_ms,
             replica_fetch_max_bytes=self.replica_fetch_max_bytes,
             high_watermark_checkpoint_interval_ms=self.high_watermark_checkpoint_interval_ms,
@@ -177,6 +186,14 @@ class ReplicaSettings(ServiceSettings):
             heartbeat_interval_ms=self.group_heartbeat_interval_ms,
             max_members=self.group_max_size,
             offsets_retention_ms=self.offsets_retention_ms,
+        )
+
+    def transactions(self) -> TransactionSettings:
+        """The bounds of the transactions that this node coordinates."""
+        return TransactionSettings(
+            timeout_ms=min(TransactionSettings().timeout_ms, self.transaction_max_timeout_ms),
+            max_timeout_ms=self.transaction_max_timeout_ms,
+            id_expiration_ms=self.transactional_id_expiration_ms,
         )
 
     def role_set(self) -> frozenset[Role]:

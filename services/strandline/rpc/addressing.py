@@ -137,6 +137,16 @@ def by_topic(parts: Iterable[_HasTp], tp_of: Callable[[_HasTp], TopicPartition])
     return iter(groups.items())
 
 
+def named(tps: Iterable[TopicPartition], topics: Topics) -> list[partition_pb2.TopicPartitions]:
+    """Partitions as messages list them, by topic, with both name and id."""
+    return [
+        partition_pb2.TopicPartitions(
+            topic=topics.name_of(topic_id), topic_id=topic_id, partitions=[tp.partition for tp in of]
+        )
+        for topic_id, of in by_topic(tps, lambda tp: tp)
+    ]
+
+
 def unresolved_by_topic(parts: Iterable[Unresolved]) -> Iterator[tuple[tuple[str, str], list[Unresolved]]]:
     """Group unresolved partitions by the name and id they were requested under."""
     groups: dict[tuple[str, str], list[Unresolved]] = {}

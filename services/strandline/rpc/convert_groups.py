@@ -36,12 +36,12 @@ from strandline.rpc.addressing import (
     check_cluster,
     gather,
     invalid,
+    named,
     read_forgotten,
     unresolved_by_topic,
 )
 from strandline.rpc.convert_errors import write_error, write_leader
 from strandline.v1 import group_service_pb2 as pb
-from strandline.v1 import partition_pb2
 
 MAX_PRODUCER_EPOCH = (1 << 15) - 1
 CommitResponse = pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse
@@ -300,17 +300,8 @@ def heartbeat_response(answer: HeartbeatAnswered, topics: Topics) -> pb.Consumer
     )
     if answer.assignment is not None:
         response.assignment.SetInParent()
-        response.assignment.topics.extend(_named(answer.assignment, topics))
+        response.assignment.topics.extend(named(answer.assignment, topics))
     return response
-
-
-def _named(tps: Iterable[TopicPartition], topics: Topics) -> list[partition_pb2.TopicPartitions]:
-    return [
-        partition_pb2.TopicPartitions(
-            topic=topics.name_of(topic_id), topic_id=topic_id, partitions=[tp.partition for tp in of]
-        )
-        for topic_id, of in by_topic(tps, lambda tp: tp)
-    ]
 
 
 def read_offset_delete(message: pb.OffsetDeleteRequest, topics: Topics) -> tuple[OffsetDelete, tuple[Unresolved, ...]]:
@@ -322,8 +313,8 @@ def read_offset_delete(message: pb.OffsetDeleteRequest, topics: Topics) -> tuple
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
     if refusal := check_group_id(message.group_id):
         raise Refused.of(refusal)
-    named = [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics]
-    asked: Asked[TopicPartition] = gather(named, topics, int, lambda tp, _: tp)
+    given = [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics]
+    asked: Asked[TopicPartition] = gather(given, topics, int, lambda tp, _: tp)
     if not asked.parts and not asked.unresolved:
         raise Refused(ErrorCode.INVALID_REQUEST, "topics names no partition; give at least one")
     return OffsetDelete(group_id=message.group_id, partitions=asked.parts), asked.unresolved
@@ -365,12 +356,12 @@ def add_described(response: pb.DescribeGroupsResponse, found: GroupDescribed, to
             client_host=said.client_host,
             subscribed_topic_names=said.topic_names,
             subscribed_topic_regex=said.topic_regex,
-            assignment=_named(member.assignment, topics),
-            target_assignment=_named(member.target_assignment, topics),
+            assignment=named(member.assignment, topics),
+            target_assignment=named(member.target_assignment, topics),
             member_state=member.member_state,
             last_heartbeat_age_ms=member.last_heartbeat_age_ms,
             last_commit_age_ms=member.last_commit_age_ms,
-            revoking=_named(member.revoking, topics),
+            revoking=named(member.revoking, topics),
             session_timeout_ms=said.session_timeout_ms,
             rebalance_timeout_ms=said.rebalance_timeout_ms,
         )

@@ -10,17 +10,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.events import ProduceArrived
 from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.transaction_messages import MarkerQuestion
 from strandline.core.types import Acks, Marker, TopicPartition
 from strandline.records.batch import Batch
 from strandline.records.control import encode_marker
-from strandline.rpc.addressing import Topics, Unresolved, by_topic, check_cluster, gather, invalid, unresolved_by_topic
-from strandline.rpc.convert_errors import write_error
+from strandline.rpc.addressing import (
+    Topics,
+    Unresolved,
+    by_topic,
+    check_cluster,
+    gather,
+    invalid,
+    named,
+    unresolved_by_topic,
+)
+from strandline.rpc.convert_errors import read_error, write_error
 from strandline.v1 import leader_service_pb2 as pb
 
-TIMEOUT_MS = 30_000
-"""How long the markers of a request may wait for their commit."""
 _MOST_EPOCH, _MOST_COORDINATOR_EPOCH = (1 << 15) - 1, (1 << 31) - 1
 
 
@@ -33,9 +42,9 @@ class MarkersAsked(NamedTuple):
     unresolved: tuple[tuple[Unresolved, ...], ...]
     """Of each marker the partitions that are answered without the core."""
 
-    def arrives(self, now_ms: int, request_id: int) -> ProduceArrived:
+    def arrives(self, now_ms: int, request_id: int, within_ms: int) -> ProduceArrived:
         """The core's event: a marker is appended by the rules of acks=all (X11)."""
-        return ProduceArrived(now_ms, request_id, Acks.ALL, TIMEOUT_MS, self.parts)
+        return ProduceArrived(now_ms, request_id, Acks.ALL, within_ms, self.parts)
 
 
 def read_markers(request: pb.WriteTxnMarkersRequest, topics: Topics, now_ms: int) -> MarkersAsked:
@@ -106,3 +115,27 @@ def _shares(results: Sequence[ProduceResult], counts: Iterable[int]) -> Iterator
     for count in counts:
         yield results[start : start + count]
         start += count
+
+
+def markers_request(markers: Sequence[MarkerQuestion], topics: Topics, cluster_id: str) -> pb.WriteTxnMarkersRequest:
+    """What coordinators of this node have for one leader: one entry per marker and partition, in their order."""
+    request = pb.WriteTxnMarkersRequest(cluster_id=cluster_id)
+    for _, coordinator_epoch, marker in markers:
+        request.markers.add(
+            producer_id=marker.identity.producer_id,
+            producer_epoch=marker.identity.producer_epoch,
+            transaction_result=marker.committed,
+            coordinator_epoch=coordinator_epoch,
+            topics=named([marker.tp], topics),
+        )
+    return request
+
+
+def read_marker_results(response: pb.WriteTxnMarkersResponse, count: int) -> tuple[Refusal | None, ...]:
+    """What became of each of the ``count`` entries of `markers_request`; UNKNOWN_SERVER_ERROR for an answer that does
+    not fit them."""
+    found = [[part for topic in row.topics for part in topic.partitions] for row in response.markers]
+    if len(found) != count or any(len(parts) != 1 for parts in found):
+        lost = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader's answer does not fit the markers it was sent")
+        return (lost,) * count
+    return tuple(read_error(parts[0]) for parts in found)

@@ -77,6 +77,7 @@ _THE_NODE: Grants = {_REPLICA: OWN_NODE}
 _LEADER, _FOLLOWER = "/strandline.v1.LeaderService/", "/strandline.v1.FollowerService/"
 _CONTROLLER, _ANALYTICS = "/strandline.v1.ControllerService/", "/strandline.v1.AnalyticsService/"
 _METADATA, _GROUP = "/strandline.v1.MetadataService/", "/strandline.v1.GroupService/"
+_TRANSACTION = "/strandline.v1.TransactionService/"
 
 TABLE: Mapping[str, Grants] = {
     _LEADER + "Produce": _clients(),
@@ -103,6 +104,11 @@ TABLE: Mapping[str, Grants] = {
     _GROUP + "DescribeGroups": _clients(),
     _GROUP + "OffsetDelete": _ADMINS,
     _GROUP + "DeleteGroups": _ADMINS,
+    _TRANSACTION + "InitProducerId": _clients(),
+    _TRANSACTION + "AddPartitionsToTxn": {_REPLICA: ALWAYS},
+    _TRANSACTION + "EndTxn": _clients(),
+    _TRANSACTION + "DescribeTransactions": _clients(),
+    _TRANSACTION + "ListTransactions": _clients(),
     _CONTROLLER + "RegisterNode": _THE_NODE,
     _CONTROLLER + "Heartbeat": _THE_NODE,
     _CONTROLLER + "AlterPartition": _THE_NODE,

@@ -43,6 +43,7 @@ from strandline.core.messages import (
     ReplicaStateView,
     ReportReplicaLogs,
 )
+from strandline.core.transaction_messages import AddPartitions, MarkerQuestion
 from strandline.core.types import (
     NO_TRANSACTIONS,
     ActiveProducer,
@@ -391,6 +392,38 @@ class Transactions(Protocol):
 
     def send_txn_markers(self, effect: SendTxnMarkers) -> Event | None:
         """Have markers written by the leaders of their partitions."""
+        ...
+
+
+class TransactionPlaces(Protocol):
+    """Who is asked about transactions, from the newest metadata of this node."""
+
+    def coordinator_of(self, transactional_id: str) -> NodeId | Refusal:
+        """The node of the coordinator of a transactional id, or why none can be asked now."""
+        ...
+
+    def leader_of(self, tp: TopicPartition) -> NodeId | Refusal:
+        """The node that leads a partition, likewise."""
+        ...
+
+
+class TransactionPeers(Protocol):
+    """Nodes that are asked about transactions, this one included."""
+
+    async def add_partitions(self, node: NodeId, questions: Sequence[AddPartitions]) -> Sequence[Refusal | None]:
+        """Ask the coordinators on one node, each transactional id once; one answer for each question, in order.
+
+        Raises:
+            Refused: the request as a whole, or the node is away.
+        """
+        ...
+
+    async def write_markers(self, node: NodeId, questions: Sequence[MarkerQuestion]) -> Sequence[Refusal | None]:
+        """Have markers written by the leaders on one node; otherwise as `add_partitions`."""
+        ...
+
+    async def close(self) -> None:
+        """End every connection."""
         ...
 
 

@@ -24,8 +24,8 @@ from strandline_analytics.timeline.sentences import sentence
         ),
         (
             {"cause": "hanging"},
-            "producer 7 of epoch 3 holds the LSO at 1,000 for 2.0 s, HW 1,200: longer than any producer may ask for by "
-            "default, so that its coordinator may not know it",
+            "producer 7 of epoch 3 holds the LSO at 1,000 for 2.0 s, HW 1,200: longer than any producer may ask for, "
+            "so that its coordinator may not know it",
         ),
     ],
 )

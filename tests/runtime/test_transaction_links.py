@@ -1,0 +1,203 @@
+"""Questions about transactions: together per node, one request under way, each answered exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from strandline.core.effects import SendAddPartitions, SendTxnMarkers
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.events import AddPartitionsAnswered, TxnMarkersAnswered
+from strandline.core.transaction_messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarker
+from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
+from strandline.runtime.transaction_links import MOST_WAITING, TransactionLinks
+
+HERE = TopicPartition("state", 0)
+NO = Refusal(ErrorCode.PRODUCER_FENCED, "no")
+
+
+class Steps:
+    """The driver, as far as it is needed: what it was told."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.failed: list[BaseException] = []
+
+    def clock(self) -> int:
+        return 5
+
+    def step(self, event: Any) -> None:
+        self.events.append(event)
+
+    def fail(self, error: BaseException) -> None:
+        self.failed.append(error)
+
+
+class World:
+    """Places and peers: every id and partition at the node of its number; a request is answered when `answer` says."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[NodeId, Sequence[Any]]] = []
+        self.answers: asyncio.Queue[Sequence[Refusal | None] | Refused] = asyncio.Queue()
+        self.lost: Refusal | None = None
+        self.closed = False
+
+    def coordinator_of(self, transactional_id: str) -> NodeId | Refusal:
+        return self.lost or NodeId(int(transactional_id[0]))
+
+    def leader_of(self, tp: TopicPartition) -> NodeId | Refusal:
+        return self.lost or NodeId(tp.partition)
+
+    async def add_partitions(self, node: NodeId, questions: Sequence[AddPartitions]) -> Sequence[Refusal | None]:
+        return await self._answered(node, questions)
+
+    async def write_markers(self, node: NodeId, questions: Sequence[MarkerQuestion]) -> Sequence[Refusal | None]:
+        return await self._answered(node, questions)
+
+    async def _answered(self, node: NodeId, questions: Sequence[Any]) -> Sequence[Refusal | None]:
+        self.asked.append((node, questions))
+        answer = await self.answers.get()
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def _links() -> tuple[TransactionLinks, World, Steps]:
+    world, steps = World(), Steps()
+    driver: Any = steps
+    return TransactionLinks(driver, world, world), world, steps
+
+
+def _add(number: int, name: str = "1-a", partition: int = 0, epoch: int = 0) -> SendAddPartitions:
+    return SendAddPartitions(number, name, 7, epoch, TopicPartition("t", partition))
+
+
+def _marker(partition: int, name: str = "1-a") -> TxnMarker:
+    return TxnMarker(name, ProducerIdentity(7, 1), True, TopicPartition("t", partition))
+
+
+def _send(*markers: TxnMarker) -> SendTxnMarkers:
+    return SendTxnMarkers(HERE, LeaderEpoch(3), markers)
+
+
+async def _turn() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_meanwhile_leaves_together() -> None:
+    """While one request to a node is under way nothing else is sent to it; then all that waits goes in one request,
+    partitions of one transaction in one question, and each effect has its own event."""
+    links, world, steps = _links()
+    links.send_add_partitions(_add(1))
+    await _turn()
+    links.send_add_partitions(_add(2, partition=1))
+    links.send_add_partitions(_add(3, partition=2))
+    links.send_add_partitions(_add(4, name="1-b"))
+    await _turn()
+    assert [len(questions) for _, questions in world.asked] == [1]
+
+    world.answers.put_nowait([None])
+    await _turn()
+    _, questions = world.asked[1]
+    assert [(each.transactional_id, [tp.partition for tp in each.partitions]) for each in questions] == [
+        ("1-a", [1, 2]),
+        ("1-b", [0]),
+    ]
+    world.answers.put_nowait([NO, None])
+    await _turn()
+
+    assert steps.events == [
+        AddPartitionsAnswered(5, number, refusal) for number, refusal in ((1, None), (2, NO), (3, NO), (4, None))
+    ]
+    await links.close()
+    assert world.closed and not steps.failed
+
+
+async def test_two_identities_of_one_id_are_asked_about_one_after_the_other() -> None:
+    """A request names each transactional id once, so a zombie's batch waits for the answer to its successor's."""
+    links, world, steps = _links()
+    links.send_add_partitions(_add(1, epoch=5))
+    links.send_add_partitions(_add(2, epoch=4))
+    await _turn()
+    world.answers.put_nowait([None])
+    world.answers.put_nowait([NO])
+    await _turn()
+
+    assert [[each.identity.producer_epoch for each in questions] for _, questions in world.asked] == [[5], [4]]
+    assert [event.refusal for event in steps.events] == [None, NO]
+    await links.close()
+
+
+async def test_nodes_do_not_wait_for_each_other() -> None:
+    """A node that is slow holds back what is for it alone."""
+    links, world, _ = _links()
+    links.send_add_partitions(_add(1, name="1-a"))
+    links.send_add_partitions(_add(2, name="2-a"))
+    links.send_txn_markers(_send(_marker(1), _marker(3)))
+    await _turn()
+
+    assert sorted(node for node, _ in world.asked) == [1, 1, 2, 3]
+    await links.close()
+
+
+async def test_a_request_without_an_answer_refuses_all_its_questions() -> None:
+    """A broken connection is a refusal of each marker, for the coordinator that had it sent."""
+    links, world, steps = _links()
+    links.send_txn_markers(_send(_marker(1), _marker(1, "1-b")))
+    await _turn()
+    world.answers.put_nowait(Refused(ErrorCode.NETWORK_EXCEPTION, "away"))
+    await _turn()
+
+    (event,) = steps.events
+    assert isinstance(event, TxnMarkersAnswered)
+    assert (event.tp, event.leader_epoch) == (HERE, 3)
+    assert [(each.marker.transactional_id, each.refusal and each.refusal.code) for each in event.answers] == [
+        ("1-a", ErrorCode.NETWORK_EXCEPTION),
+        ("1-b", ErrorCode.NETWORK_EXCEPTION),
+    ]
+    await links.close()
+
+
+async def test_what_cannot_be_sent_is_refused_within_the_step() -> None:
+    """Without a coordinator or a leader that metadata names, the event is returned; nothing is sent."""
+    links, world, _ = _links()
+    world.lost = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "electing")
+
+    assert links.send_add_partitions(_add(1)) == AddPartitionsAnswered(5, 1, world.lost)
+    event = links.send_txn_markers(_send(_marker(1)))
+    assert event is not None
+    assert [each.refusal for each in event.answers] == [world.lost]
+    assert not world.asked
+    await links.close()
+
+
+async def test_what_waits_for_one_node_is_bounded() -> None:
+    """Beyond the bound a question is refused at once; those before it are still asked."""
+    links, _, _ = _links()
+    links.send_add_partitions(_add(0))
+    await _turn()
+    for number in range(MOST_WAITING):
+        assert links.send_add_partitions(_add(number)) is None
+    refused = links.send_add_partitions(_add(1))
+
+    assert refused is not None and refused.refusal is not None
+    assert refused.refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    await links.close()
+
+
+async def test_nothing_is_heard_after_the_end() -> None:
+    """A node that stops drops what is under way without an event."""
+    links, world, steps = _links()
+    links.send_add_partitions(_add(1))
+    await _turn()
+    await links.close()
+    world.answers.put_nowait([None])
+    await _turn()
+
+    assert not steps.events and not steps.failed
