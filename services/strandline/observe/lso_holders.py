@@ -23,7 +23,7 @@ REPORTED_AFTER_MS = 1_000
 """A transaction that holds the LSO back for longer is reported by itself."""
 REPEATED_EVERY_MS = 60_000
 HANGING_BEHIND_MS = 60_000
-"""How much older than the longest time-out there is a transaction must be to be said to hang: by then a coordinator that
+"""How much older than the longest time-out a transaction must be to be said to hang: by then a coordinator that
 knew it would have aborted it (X7)."""
 COALESCED_MS = 10_000
 
