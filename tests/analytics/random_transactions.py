@@ -35,7 +35,7 @@ class _Transactions:
         self.by(-1, "CLOCK_SAMPLE", None, subject_node_id=1, offset_us=SKEW_US, err_us=500, meta_offset=3)
         while self.now < self.end:
             self.now += int(self.dice.expovariate(1 / 4) * SECOND) + self.dice.choice([0, 1])
-            self.dice.choice((self.hold, self.hold, self.sums, self.maybe_move))(self.dice.randrange(2))
+            self.dice.choice((self.hold, self.hold, self.sums, self.decide, self.maybe_move))(self.dice.randrange(2))
         return self.rows, [row for row in self.rows if self.dice.random() < 0.03]
 
     def by(self, node: int, event_type: str, partition: int | None, **said: Any) -> None:
@@ -80,6 +80,18 @@ class _Transactions:
         at = self.now + (SKEW_US if leader == 1 else 0)
         self.decided(leader, partition, held_ms=self.dice.randrange(5_000), first_us=at - 9 * SECOND, last_us=at,
                      n_coalesced=self.dice.randrange(1, 90), **known)  # fmt: skip
+
+    def decide(self, partition: int) -> None:
+        """A coordinator decides, or reports something else of a transactional id."""
+        leader, known = self.who(partition)
+        at = self.now + (SKEW_US if leader == 1 else 0)
+        cause = self.dice.choice(["committed", "aborted", "timeout", "fenced", "completed", "marker_refused"])
+        is_sum = cause == "committed" and self.dice.random() < 0.5
+        place = {"leader_epoch": None} if cause == "marker_refused" else {}
+        self.by(leader, "TRANSACTION_CHANGE", partition, cause=cause,
+                transactional_id=None if is_sum else self.dice.choice("ab"),
+                txn_start_us=None if is_sum else at - self.dice.randrange(1, 99) * SECOND,
+                n_coalesced=self.dice.randrange(2, 99) if is_sum else 1, **known | place)  # fmt: skip
 
     def decided(self, leader: int, partition: int, **said: Any) -> None:
         outcome = self.dice.choice(["commit", "commit", "abort"])

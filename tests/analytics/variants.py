@@ -15,6 +15,7 @@ NODE_LISTS = (
 )  # fmt: skip
 MOMENTS = (
     "ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us", "held_since_us",
+    "txn_start_us",
 )  # fmt: skip
 RENAMED_BY = 10
 SKEW_US = 7_000_000

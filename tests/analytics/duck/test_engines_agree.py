@@ -102,10 +102,14 @@ def test_everything_about_groups_occurs(name: str, column: str, oracle: Oracle) 
     assert any(row[column] for row in oracle.rows(ALL[name]))
 
 
-@pytest.mark.parametrize("column", ["committed", "aborted", "undecided", "longest_us"])
-def test_everything_about_transactions_occurs(column: str, oracle: Oracle) -> None:
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("s26", "committed"), ("s26", "aborted"), ("s26", "undecided"), ("s26", "longest_us"), ("s27", "committed"),
+     ("s27", "aborted_by_producer"), ("s27", "timed_out"), ("s27", "fenced"), ("s27", "refused_markers")],
+)  # fmt: skip
+def test_everything_about_transactions_occurs(name: str, column: str, oracle: Oracle) -> None:
     """As for groups."""
-    assert any(row[column] for row in oracle.rows(ALL["s26"]) if row["producer_id"] is not None)
+    assert any(row[column] for row in oracle.rows(ALL[name]))
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ REPORTED = (
     "planned",
     "rebalances",
     "stuck",
+    "txn_ends",
     "unclean",
     "unknown_losses",
     "zombies",

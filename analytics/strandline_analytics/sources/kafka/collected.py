@@ -41,6 +41,7 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s24": _NO_GROUPS,
     "s25": _NO_GROUPS,
     "s26": _NO_TRANSACTIONS,
+    "s27": _NO_TRANSACTIONS,
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures. One that is missing here has none."""
 
