@@ -184,4 +184,4 @@ def write_described(row: pb.DescribedTransaction, found: TransactionDescribed, t
     row.producer_id, row.producer_epoch = found.identity
     if found.start_ms is not None:
         row.transaction_start_time_ms = found.start_ms
-    row.topics.extend(named(found.partitions, topics))
+    row.topics.extend(named(sorted(found.partitions, key=lambda tp: (topics.name_of(tp.topic_id), tp)), topics))
