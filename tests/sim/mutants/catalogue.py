@@ -67,6 +67,7 @@ from mutants import (
     r52_owner_forgotten,
     r53_commit_by_member_id,
     r54_answers_of_coordinators,
+    r57_staged_offsets,
     r84_late_copies_taken,
     r85_free_before_the_lease_ends,
 )
@@ -89,6 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *r52_owner_forgotten.MUTANTS,
     *r53_commit_by_member_id.MUTANTS,
     *r54_answers_of_coordinators.MUTANTS,
+    *r57_staged_offsets.MUTANTS,
     *r84_late_copies_taken.MUTANTS,
     *r85_free_before_the_lease_ends.MUTANTS,
     *m13_diverging_fetch_counted.MUTANTS,

@@ -50,6 +50,8 @@ class GroupInvariants:
                     self._check_staged(request, record)
             for record in batch:
                 self._fold(record)
+            if request is None:
+                self._check_expired(batch)
             for group_id in {record.key.group_id for record in batch if isinstance(record.key, CurrentKey | GroupKey)}:
                 self._check_members(group_id)
 
@@ -62,6 +64,13 @@ class GroupInvariants:
             for tp, epoch in value.held:
                 held.setdefault(tp, epoch)
         self._fold(record)
+
+    def _check_expired(self, batch: Batch) -> None:
+        gone = {
+            (each.key.group_id, each.key.tp) for each in batch if isinstance(each.key, OffsetKey) and not each.value
+        }
+        staged = {(key.group_id, key.tp) for key in self._staged} if gone else set()
+        assert not gone & staged, f"I29: {gone & staged} went while a transaction was open that may be aborted"
 
     def _check_offset(self, request: object | None, record: Record) -> None:
         key, value = record
@@ -85,7 +94,7 @@ class GroupInvariants:
         assert staged is not None, f"I29: {key} was committed by a marker of {request.producer}, who staged nothing"
         assert staged.offset == value, f"I29: {key} was staged as {staged.offset} and committed as {value}"
         assert staged.producer_epoch < request.producer.producer_epoch, (
-            f"I38: {key} was staged in epoch {staged.producer_epoch} and committed by the marker {request.producer}"
+            f"X16: {key} was staged in epoch {staged.producer_epoch} and committed by the marker {request.producer}"
         )
 
     def _check_staged(self, request: object | None, record: Record) -> None:

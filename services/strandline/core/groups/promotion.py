@@ -14,6 +14,7 @@ from strandline.core.groups.changes import Changes
 from strandline.core.groups.group import Group
 from strandline.core.groups.records import (
     OffsetKey,
+    OffsetValue,
     ProducerFenceKey,
     ProducerFenceValue,
     StagedOffsetKey,
@@ -55,9 +56,14 @@ def end_transaction(
 
 def _end(changes: Changes, key: StagedOffsetKey, value: StagedOffsetValue, *, committed: bool) -> None:
     known = changes.group.offsets.get(key.topic_id, {}).get(key.partition)
-    if committed and (known is None or known.order < value.offset.order):
+    if committed and counts(value.offset, known):
         changes.put(key, None)
         changes.put(OffsetKey(key.group_id, *key.tp), value.offset)
     else:
         # Aborted, or a commit that came later has gone further already.
         changes.delete_staged(key)
+
+
+def counts(staged: OffsetValue, known: OffsetValue | None) -> bool:
+    """Whether a staged offset replaces the committed one: what was sent later counts, not what was decided later."""
+    return known is None or known.order < staged.order
