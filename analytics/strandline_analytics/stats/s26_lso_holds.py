@@ -69,4 +69,5 @@ STATISTIC = Statistic(
     ),
     compute=compute,
     needs_coverage=False,
+    of_transactions=True,
 )  # fmt: skip

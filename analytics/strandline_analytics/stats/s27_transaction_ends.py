@@ -64,4 +64,5 @@ STATISTIC = Statistic(
     ),
     compute=compute,
     needs_coverage=False,
+    of_transactions=True,
 )  # fmt: skip
