@@ -185,4 +185,4 @@ def test_a_partition_without_transactions_is_not_remembered() -> None:
     transaction.end()
     cluster.advance(11_000)
 
-    assert not cluster.cores[L]._reports._lso.is_watching  # type: ignore[attr-defined]
+    assert not cluster.cores[L]._reports._lso.watched  # type: ignore[attr-defined]

@@ -252,6 +252,12 @@ OFFSET_COMMITS = _counter(
     labels=("result",),
     kafka="kafka.server:type=group-coordinator-metrics,name=offset-commit-count",
 )
+TRANSACTIONAL_IDS = _gauge(
+    "transactional_ids",
+    "Transactional ids that this node coordinates, by the state of their transaction: empty, ongoing, prepare_commit, "
+    "prepare_abort (markers are on their way), complete_commit, complete_abort.",
+    labels=("state",),
+)
 COORDINATOR_LOAD = _seconds(
     "coordinator_load_seconds",
     "From the leadership of a partition of groups until requests are served.",

@@ -95,7 +95,8 @@ class LsoHolders:
     def __init__(self, longest_transaction_ms: int) -> None:
         """``longest_transaction_ms``: the longest time-out that a producer may ask for."""
         self._hanging_after_ms = longest_transaction_ms + HANGING_BEHIND_MS
-        self._led: dict[TopicPartition, _Partition] = {}
+        self.watched: dict[TopicPartition, _Partition] = {}
+        """The led partitions that have, or had a moment ago, a transaction. Changed here alone."""
         # When holds and buckets have to be looked at, each in order of time; the object shows whether it still matters.
         self._new: deque[tuple[int, TopicPartition, _Hold]] = deque()
         self._repeated: deque[tuple[int, TopicPartition, _Hold]] = deque()
@@ -106,7 +107,7 @@ class LsoHolders:
         transactions = leader.log.producers.transactions
         if not transactions.open and not transactions.ended:
             return
-        partition = self._led[leader.log.tp] = _Partition(leader)
+        partition = self.watched[leader.log.tp] = _Partition(leader)
         ended = {each.marker_offset: each for each in transactions.ended}
         for marker in transactions.state().markers:
             # Its epoch is the marker's own, which is higher than that of the transaction.
@@ -124,16 +125,16 @@ class LsoHolders:
 
     def leaves(self, leader: LeaderReplica, out: list[Effect]) -> None:
         """A reign ends: what is undecided is the next leader's."""
-        partition = self._led.pop(leader.log.tp, None)
+        partition = self.watched.pop(leader.log.tp, None)
         if partition is not None:
             for committed in tuple(partition.coalesced):
                 self._report_coalesced(partition, committed, out)
 
     def appended(self, leader: LeaderReplica, now_ms: int) -> None:
         """Records were appended to a partition in which a transaction is undecided."""
-        partition = self._led.get(leader.log.tp)
+        partition = self.watched.get(leader.log.tp)
         if partition is None:
-            partition = self._led[leader.log.tp] = _Partition(leader)
+            partition = self.watched[leader.log.tp] = _Partition(leader)
         self._took_in(partition, now_ms)
 
     def _took_in(self, partition: _Partition, now_ms: int) -> None:
@@ -153,14 +154,9 @@ class LsoHolders:
             partition.ended.append((marker, transaction))
             partition.newest_marker = marker
 
-    @property
-    def is_watching(self) -> bool:
-        """Whether any led partition has, or had a moment ago, a transaction."""
-        return bool(self._led)
-
     def hw_rose(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """The HW of a partition rose: markers may be committed, and the LSO may be behind."""
-        partition = self._led.get(leader.log.tp)
+        partition = self.watched.get(leader.log.tp)
         if partition is None:
             return
         while partition.ended and partition.ended[0][0] < leader.log.hw:
@@ -212,19 +208,19 @@ class LsoHolders:
         for holds in (self._new, self._repeated):
             while holds and holds[0][0] <= now_ms:
                 _, tp, hold = holds.popleft()
-                partition = self._led.get(tp)
+                partition = self.watched.get(tp)
                 if partition is not None and partition.hold is hold:
                     self._report_hold(partition, hold, now_ms, out)
         while self._buckets and self._buckets[0][0] <= now_ms:
             _, tp, committed, bucket = self._buckets.popleft()
-            partition = self._led.get(tp)
+            partition = self.watched.get(tp)
             if partition is not None and partition.coalesced.get(committed) is bucket:
                 self._report_coalesced(partition, committed, out)
                 self._maybe_forget(partition)
 
     def _maybe_forget(self, partition: _Partition) -> None:
         if not partition.undecided and not partition.coalesced:
-            del self._led[partition.leader.log.tp]
+            del self.watched[partition.leader.log.tp]
 
     def _report_hold(self, partition: _Partition, hold: _Hold, now_ms: int, out: list[Effect]) -> None:
         transaction = hold.transaction

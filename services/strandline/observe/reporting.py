@@ -97,7 +97,7 @@ class Reporting:
         self, leader: LeaderReplica, old: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int, out: list[Effect]
     ) -> None:
         """The HW rose from ``old``; ``blockers`` had held it back."""
-        if self._lso.is_watching:
+        if self._lso.watched:
             self._lso.hw_rose(leader, now_ms, out)
         led = self._led.get(leader.log.tp) if self._samples else None
         if led is None:

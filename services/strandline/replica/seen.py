@@ -26,6 +26,7 @@ from strandline.metrics.node_figures import node_figures, partition_figures
 from strandline.metrics.port import MetricsPort
 from strandline.metrics.refusal_figures import refusal_figures
 from strandline.metrics.standing import LOOK_EVERY_S, StandingRecords
+from strandline.metrics.transaction_figures import transaction_figures
 from strandline.replica.readiness import Readiness
 from strandline.replica.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
@@ -120,6 +121,7 @@ class Seen:
             lambda: node_figures(core, self._standing, self._held, monotonic_ms()),
             counts.figures,
             lambda: counts.groups.figures(core.coordinators.values()),
+            lambda: transaction_figures(core.coordinators.values()),
             lambda: _process_figures(host, performers, readiness),
             lambda: _metadata_figures(feed),
             lambda: refusal_figures(self.refusals),
