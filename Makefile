@@ -39,6 +39,7 @@ test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 
 	@echo "==> reigns"; $(BIN)/strandline sim reigns --transactions 1 --campaigns 1 --endings 1
 	@$(BIN)/strandline sim reigns --takings 1 --late 1 --states 150000
 	@echo "==> rebalances"; $(BIN)/strandline sim rebalances --epochs 2 --restarts 1
+	@echo "==> transactions"; $(BIN)/strandline sim transactions --transactions 2 --mishaps 1
 	@$(MAKE) mutants
 
 check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
+from strandline.cli.durations import read_duration
 from strandline.cli.failures import CommandFailed
 from strandline.cli.output import Format
 from strandline.cli.perf import measure_both, measure_consuming, measure_producing
@@ -28,6 +30,7 @@ from strandline.client import (
     Refusal,
     SendFailed,
     TopicPartition,
+    TransactionAborted,
 )
 from strandline.core.types import Offset
 
@@ -91,6 +94,52 @@ async def test_producing_counts_what_follows_the_warm_up() -> None:
     assert counted == list(range(1, 26))
     assert min(measured.latencies_s) >= 0
     assert measured.elapsed_s >= max(measured.latencies_s)
+
+
+class TransactionalProducer(CountingProducer):
+    """Notes how many records each transaction had; aborts the transaction ``aborted``."""
+
+    def __init__(self, aborted: int | None = None) -> None:
+        super().__init__()
+        self.aborted = aborted
+        self.ends: list[int] = []
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Ends what was taken at the end of the block."""
+        before = len(self.log)
+        yield
+        await self.flush()
+        if len(self.ends) == self.aborted:
+            raise TransactionAborted("t", Refusal(ErrorCode.INVALID_TXN_STATE, "its time was over"))
+        self.ends.append(len(self.log) - before)
+
+
+async def test_a_record_in_a_transaction_counts_when_that_is_committed() -> None:
+    """Each transaction takes its length, the last one ends with the records; a latency spans the commit."""
+    producer: Any = TransactionalProducer()
+    load, each = Load("t", 0, 100, 1_000.0), read_duration("10ms")
+    measured = await measure_producing(load, producer, 60, 5, lambda count: None, each)
+
+    assert sum(producer.ends) == len(producer.log) == 65
+    assert len(producer.ends) >= 3
+    assert (measured.of, measured.records, len(measured.latencies_s)) == ("the commit of its transaction", 60, 60)
+
+
+async def test_a_transaction_that_is_aborted_ends_the_run() -> None:
+    """No figures are given."""
+    producer: Any = TransactionalProducer(aborted=2)
+    with pytest.raises(CommandFailed, match=r"a transaction was not committed: .*its time was over"):
+        await measure_producing(Load("t", 0, 10, 1_000.0), producer, 60, 5, lambda count: None, read_duration("5ms"))
+
+
+def test_transactions_need_all_replicas() -> None:
+    """Said before anybody is asked."""
+    words = ["perf", "produce", "t", "--transactional", "100ms", "--acks", "1", "--bootstrap", "127.0.0.1:1"]
+    result = CliRunner().invoke(app, words)
+
+    assert result.exit_code == 2
+    assert "--acks all" in result.output
 
 
 async def test_a_record_that_is_given_up_ends_the_run() -> None:

@@ -248,7 +248,7 @@ async def test_a_fenced_producer_is_told_so(with_records: bool) -> None:
 
 async def test_an_abort_without_an_answer_is_made_up_for_at_the_next_beginning() -> None:
     """The coordinator may still have it open: the next transaction asks for an identity with the one it had."""
-    async with fake_cluster() as cluster, producer_of(cluster, delivery_timeout_ms=300) as producer:
+    async with fake_cluster() as cluster, producer_of(cluster, request_timeout_ms=300) as producer:
         cluster.transactions.loses_ends = 1
 
         async def block() -> None:
@@ -275,6 +275,38 @@ async def test_what_the_transaction_before_still_does_is_waited_for() -> None:
             async with producer.transaction():
                 await producer.send(TOPIC, b"a")
         assert cluster.transactions.ends == [End(0, True)]
+
+
+async def test_a_producer_that_is_closed_aborts_what_is_open() -> None:
+    """Readers need not wait for the time-out; a fenced one is closed all the same."""
+    for is_fenced in (False, True):
+        async with fake_cluster() as cluster:
+            async with producer_of(cluster) as producer:
+                await producer.transaction().__aenter__()
+                await producer.send_and_wait(TOPIC, b"a")
+                if is_fenced:
+                    cluster.transactions.begin_elsewhere(ID)
+            assert cluster.transactions.ends == ([] if is_fenced else [End(0, False)])
+
+
+async def test_a_cancelled_end_aborts() -> None:
+    """What is still on its way is not waited for, and nothing of it is committed."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        cluster.nodes[0].next_produce.append(Hold())
+
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a")
+
+        running = asyncio.create_task(block())
+        await until(lambda: len(cluster.log().batches) == 1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with producer.transaction():
+            await producer.send(TOPIC, b"b")
+
+        assert cluster.transactions.ends == [End(0, False), End(1, True)]
 
 
 async def test_only_one_at_a_time() -> None:

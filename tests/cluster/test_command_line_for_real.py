@@ -207,6 +207,9 @@ def test_figures_of_a_run_agree_with_each_other(cluster: LocalCluster) -> None:
     ]
     short = strandline("perf", "consume", "loaded", "--records", "5000", *at)
     ends = document("topic", "offsets", "loaded", *at)
+    strandline("topic", "create", "transacted", "-p", "2", *at)
+    in_transactions = ["--transactional", "50ms", "--records", "300", "--warm-up", "0", "--rate", "1000"]
+    runs.append(document("perf", "produce", "transacted", "--size", "50", *in_transactions, *at))
     late = strandline("perf", "produce", "loaded", "--rate", "1", "--records", "60", "--deadline", "1s", *at)
 
     for run in runs:
@@ -217,8 +220,8 @@ def test_figures_of_a_run_agree_with_each_other(cluster: LocalCluster) -> None:
         assert times == sorted(times) and times[0] > 0 and times[-1] <= run["elapsed_s"] * 1e3 + 1
         assert (run["nodes"], run["partitions"], run["replicas"]) == ([1, 2, 3], 2, 3)
         assert {"client_version", "feature_level", "settings"} <= run.keys()
-    assert [(run["records"], run["warm_up_records"]) for run in runs] == [(3000, 200), (3000, 200), (300, 30)]
-    assert [run["latencies"] for run in runs[::2]] == [3000, 300]
+    assert [(run["records"], run["warm_up_records"]) for run in runs] == [(3000, 200), (3000, 200), (300, 30), (300, 0)]
+    assert [run["latencies"] for run in (runs[0], *runs[2:])] == [3000, 300, 300]
     assert runs[2]["elapsed_s"] > 0.5
     assert isinstance(ends, list) and sum(row["records"] for row in ends) == 3530
     assert (short.returncode, "loaded has 3,530 records" in short.stderr, short.stdout) == (1, True, "")

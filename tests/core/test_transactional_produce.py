@@ -108,6 +108,28 @@ def test_a_marker_in_between_voids_a_late_answer() -> None:
     assert cluster.log(1).lso == 1
 
 
+@pytest.mark.parametrize("answer", [None, REFUSED], ids=["confirmed", "refused"])
+def test_an_answer_is_about_the_transaction_that_was_asked_about(answer: Refusal | None) -> None:
+    """X9: the batch that was asked about is gone, and its transaction has ended; the next one's batch waits behind it.
+
+    A late confirmation does not append it, or it would open a transaction that the coordinator never ends here; a late
+    refusal does not refuse it. It is asked about itself.
+    """
+    cluster = leading()
+    cluster.produce(first(), transactional_id=ID, timeout=1_000)
+    cluster.advance(1_000)
+    cluster.produce(marker(7, 1, commit=False))
+    request = cluster.produce(first(epoch=1), transactional_id=ID)
+    cluster.coordinator_says(answer)
+
+    assert [a.producer_epoch for a in cluster.wished(1, SendAddPartitions)] == [0, 1]
+    assert (appended(cluster), cluster.outcome(request)) == (1, None)
+    cluster.coordinator_says()
+    cluster.fetch(2, by=2)
+    result = cluster.outcome(request)
+    assert result is not None and (result.base_offset, result.refusal) == (1, None)
+
+
 def test_no_answer_in_time_is_definite() -> None:
     """X9: the batch was not appended, and a later answer does not append it."""
     cluster = leading()

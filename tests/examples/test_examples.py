@@ -16,6 +16,7 @@ import pytest
 from toolchains import ROOT, built_go, built_node
 
 from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.client import Producer
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 
@@ -161,6 +162,25 @@ def test_members_of_a_group_share_a_topic(programs: Programs, cluster: LocalClus
     assert [(one.returncode, one.stderr) for one in read] == [(0, "")] * 2
     assert [int(offset) for _, offset, _ in rows] == list(range(2 * half))
     assert [value for *_, value in rows] == lines
+
+
+def test_a_consumer_is_spared_what_was_aborted(programs: Programs, cluster: LocalCluster, topic: str) -> None:
+    """It begins at an aborted record, and goes on behind the markers."""
+
+    async def write() -> None:
+        async with Producer(cluster.bootstrap, transactional_id=f"of-{topic}") as producer:
+            for value in (b"aborted", b"first", b"aborted", b"second"):
+                async with producer.transaction() as transaction:
+                    await producer.send_and_wait(topic, value)
+                    if value == b"aborted":
+                        await transaction.abort()
+
+    asyncio.run(write())
+    words = [f"--bootstrap={cluster.bootstrap}", f"--topic={topic}", "--count=2"]
+    read = subprocess.run([*programs["consume"], *words], capture_output=True, text=True, timeout=LINE_S)
+
+    assert (read.returncode, read.stderr) == (0, "")
+    assert [line.split("\t")[1:] for line in read.stdout.splitlines()] == [["2", "first"], ["6", "second"]]
 
 
 def test_a_consumer_of_a_topic_that_is_not_there_ends_by_itself(programs: Programs, cluster: LocalCluster) -> None:

@@ -36,7 +36,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many records that is; logs are dense."""
+        """How many offsets that is: as many records, but for what transactions leave out."""
         return self.end - self.start
 
 

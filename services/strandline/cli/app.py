@@ -33,6 +33,7 @@ from strandline.cli import (
     settings,
     sim,
     topic,
+    transactions,
     txn,
     up,
 )
@@ -88,6 +89,7 @@ sim.app.command("exhaust")(exhaust.exhaust)
 sim.app.command("elections")(elections.elections)
 sim.app.command("reigns")(reigns.reigns)
 sim.app.command("rebalances")(rebalances.rebalances)
+sim.app.command("transactions")(transactions.transactions)
 app.add_typer(sim.app, name="sim")
 app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -74,25 +74,38 @@ def produce(
     acks: Acks = AcksName.ALL,
     compression: Compression = CompressionName.NONE,
     linger: Linger = _LINGER,
+    transactional: Annotated[
+        Duration | None,
+        duration_option(
+            "--transactional", help="Send in transactions of this length, which need --acks all.", least="1ms"
+        ),
+    ] = None,
     deadline: Deadline = _DEADLINE,
     output: Output = Format.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Send records to a topic; a latency ends with the acknowledgement.
+    """Send records to a topic; a latency ends with the acknowledgement, or with the commit of the transaction.
 
     The records stay in the topic. A record counts from when --rate made it due, or from when it was handed over.
     """
+    if transactional is not None and acks is not AcksName.ALL:
+        raise typer.BadParameter("transactions need --acks all", param_hint="--transactional")
     load = Load(topic, 0, size, rate)
     settings = _settings_of_producer(acks, compression, linger)
+    # Of this run alone: two runs at a time must not fence each other.
+    name = {} if transactional is None else {"transactional_id": f"strandline-perf-{load.run.hex()}"}
     warm = warm_up_of(warm_up, records)
 
     async def run(progress: Progress) -> Measured:
-        async with _producer(bootstrap, settings, topic) as producer:
-            return await measure_producing(load, producer, records, warm, _counter(progress))
+        async with _producer(bootstrap, settings | name, topic) as producer:
+            return await measure_producing(load, producer, records, warm, _counter(progress), transactional)
 
-    _perform(
-        bootstrap, "produce", topic, run, settings | {"rate": rate, "size": size}, records, deadline, output, quiet
-    )
+    shown = settings | {
+        "rate": rate,
+        "size": size,
+        "transactional": None if transactional is None else str(transactional),
+    }
+    _perform(bootstrap, "produce", topic, run, shown, records, deadline, output, quiet)
 
 
 @app.command()
@@ -171,12 +184,25 @@ def end_to_end(
 
 
 async def measure_producing(
-    load: Load, producer: Producer, records: int, warm_up: int, count: Callable[[int], None]
+    load: Load,
+    producer: Producer,
+    records: int,
+    warm_up: int,
+    count: Callable[[int], None],
+    transactional: Duration | None = None,
 ) -> Measured:
-    """Sends the warm-up, waits for its end, then the records that count."""
+    """Sends the warm-up, waits for its end, then the records that count; perhaps in transactions of a length."""
+
+    async def send(done: Callable[[int], None]) -> None:
+        if transactional is None:
+            await load.send(producer, done)
+        else:
+            await load.send_in_transactions(producer, done, transactional.s)
+
     load.records = warm_up
-    await load.send(producer, lambda number: None)
-    measured = Measured(of="acknowledgement", warm_up_records=warm_up)
+    await send(lambda number: None)
+    of = "acknowledgement" if transactional is None else "the commit of its transaction"
+    measured = Measured(of=of, warm_up_records=warm_up)
 
     def done(number: int) -> None:
         measured.latencies_s.append(time.monotonic() - load.due_s[number])
@@ -185,7 +211,7 @@ async def measure_producing(
 
     load.records = warm_up + records
     began_s = time.monotonic()
-    await load.send(producer, done)
+    await send(done)
     measured.elapsed_s = time.monotonic() - began_s
     measured.size_bytes = measured.records * load.size_bytes
     return measured
@@ -316,7 +342,9 @@ async def _producer(bootstrap: str, settings: dict[str, Any], topic: str) -> Asy
     from strandline.client import Producer
 
     async with Producer(addresses(bootstrap), **tls_options(), **settings) as producer:
-        async with known_topic(topic):
+        async with known_topic(topic), AsyncExitStack() as ended:
+            if "transactional_id" in settings:
+                await ended.enter_async_context(producer.transaction())
             await producer.ready(topic)
         yield producer
 

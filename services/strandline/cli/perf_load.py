@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strandline.cli.failures import CommandFailed
+from strandline.core.errors import Refused
 
 if TYPE_CHECKING:
     from strandline.client import Producer, RecordMetadata, SendFailed
@@ -49,18 +50,44 @@ class Load:
         """
         first, began_s = len(self.due_s), time.monotonic()
         for number in range(first, self.records):
-            due_s = time.monotonic() if self.rate is None else began_s + (number - first) / self.rate
-            if (early_s := due_s - time.monotonic()) > 0:
-                await asyncio.sleep(early_s)
-            elif number % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)
-            self.due_s.append(due_s)
-            await producer.send(self.topic, self.value(number), on_done=self._ending(number, done))
+            await self._send_one(producer, number, began_s, first, done)
             if self.failure:
                 break
         await producer.flush()
         if self.failure:
             raise CommandFailed(self.failure)
+
+    async def send_in_transactions(self, producer: Producer, done: Callable[[int], None], each_s: float) -> None:
+        """As `send`, in transactions of ``each_s``; ``done`` gets the number of each record that was committed.
+
+        Raises:
+            CommandFailed: a transaction was not committed.
+        """
+        first, began_s = len(self.due_s), time.monotonic()
+        while len(self.due_s) < self.records:
+            of_this = len(self.due_s)
+            try:
+                async with producer.transaction():
+                    ends_s = time.monotonic() + each_s
+                    while len(self.due_s) < self.records:
+                        await self._send_one(producer, len(self.due_s), began_s, first, lambda number: None)
+                        if time.monotonic() >= ends_s:
+                            break
+            except Refused as refused:
+                raise CommandFailed(self.failure or f"a transaction was not committed: {refused}") from refused
+            for number in range(of_this, len(self.due_s)):
+                done(number)
+
+    async def _send_one(
+        self, producer: Producer, number: int, began_s: float, first: int, done: Callable[[int], None]
+    ) -> None:
+        due_s = time.monotonic() if self.rate is None else began_s + (number - first) / self.rate
+        if (early_s := due_s - time.monotonic()) > 0:
+            await asyncio.sleep(early_s)
+        elif number % _YIELD_EVERY == 0:
+            await asyncio.sleep(0)
+        self.due_s.append(due_s)
+        await producer.send(self.topic, self.value(number), on_done=self._ending(number, done))
 
     def value(self, number: int) -> bytes:
         """Bytes that do not compress, another piece of them for each record; the stamp first, where it fits."""

@@ -453,8 +453,9 @@ class Admin:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What a group has committed, of all partitions without any; None where nothing is.
 
-        ``require_stable`` waits until no newer coordinator can have taken a commit; without it the answer comes at
-        once, also while the coordinator cannot commit, and may be from before such a commit.
+        ``require_stable`` waits until no newer coordinator can have taken a commit, and until no open transaction is to
+        commit another offset; without it the answer comes at once, also while the coordinator cannot commit, and may
+        be from before such a commit.
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.

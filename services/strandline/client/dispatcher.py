@@ -109,7 +109,7 @@ class Dispatcher:
         assert not self._unfinished, "a transaction begins before the one before has ended"
         self._is_closed, self._identity = False, identity
         for lane in self._lanes.values():
-            lane.renew(identity)
+            lane.begin_transaction(identity)
 
     def abandon_all(self, code: ErrorCode, message: str) -> None:
         """Give everything up, and from now on whatever comes, until `begin`."""

@@ -64,7 +64,8 @@ class PartitionLane:
         self.last_refusal: Refusal | None = None
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
-        self._backoff = backoff or Backoff()
+        # The transaction before is being ended while the first batch of the next one arrives, which takes some ms.
+        self._backoff = backoff or (Backoff(first_ms=10) if is_transactional else Backoff())
         self._next_sequence = 0
         self._leader_epoch: LeaderEpoch | None = None
         self.identity: ProducerIdentity | None = None
@@ -92,6 +93,12 @@ class PartitionLane:
         """Number what has no sequence yet under a new producer id, from 0."""
         assert all(batch.sequence is None for batch in self.queue) and not self.in_flight
         self.identity, self._next_sequence, self.is_draining = identity, 0, False
+
+    def begin_transaction(self, identity: ProducerIdentity) -> None:
+        """As `renew`, for the next transaction: what the one before waited for is over."""
+        self.renew(identity)
+        self._backoff.reset()
+        self.resume_at_ms, self.last_refusal = 0.0, None
 
     def maybe_take(self, attempt: int, now_ms: float) -> OutgoingBatch | None:
         """The batch to send now as ``attempt``, if any may be sent."""

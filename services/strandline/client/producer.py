@@ -32,7 +32,7 @@ from strandline.client.delivery import (
     RecordMetadata,
 )
 from strandline.client.dispatcher import Dispatcher
-from strandline.client.errors import BufferFull, ClientClosed, SendFailed, TopicDeleted
+from strandline.client.errors import BufferFull, ClientClosed, ProducerFenced, SendFailed, TopicDeleted
 from strandline.client.fetched import K, V
 from strandline.client.interceptor import Interceptor, OutgoingRecord
 from strandline.client.logger import log
@@ -202,10 +202,20 @@ class Producer(Generic[K, V]):
         # Without a route every record goes the slow way, on which it is refused.
         sending = Sending(begin=begin, stop=self._routes.by_name.clear, finish=finish, abandon=abandon)
         transactional = TransactionalId(
-            coordinator, sending, init_ms=settings.max_block_ms, end_ms=settings.delivery_timeout_ms
+            coordinator,
+            sending,
+            init_ms=settings.max_block_ms,
+            commit_ms=settings.delivery_timeout_ms,
+            abort_ms=settings.request_timeout_ms,
         )
         await transactional.start()
         return transactional
+
+    async def _abort_open(self, transactional: TransactionalId) -> None:
+        try:
+            await transactional.abort()
+        except ProducerFenced as fenced:
+            log.warning("%s", fenced)
 
     def transaction(self, *, consumer: Consumer[Any, Any] | None = None) -> Transaction:
         """A transaction, for ``async with``: what is sent in the block is committed at its end, all or nothing.
@@ -235,12 +245,15 @@ class Producer(Generic[K, V]):
         )
 
     async def close(self, *, flush: bool = True) -> None:
-        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.
+        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails. An open transaction is
+        aborted.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly.
         """
         try:
+            if self._transactional is not None and not self._is_closing:
+                await self._abort_open(self._transactional)
             if flush and self._dispatcher is not None and not self._is_closing:
                 await self.flush()
         finally:

@@ -182,7 +182,8 @@ class Producer(Blocking, Generic[K, V]):
         )
 
     def close(self, *, flush: bool = True) -> None:
-        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails.
+        """Send what is buffered (unless ``flush`` is False), then stop; what is left fails. An open transaction is
+        aborted.
 
         Raises:
             RuntimeError: a background task had failed unexpectedly.
@@ -889,8 +890,9 @@ class Admin(Blocking):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What a group has committed, of all partitions without any; None where nothing is.
 
-        ``require_stable`` waits until no newer coordinator can have taken a commit; without it the answer comes at
-        once, also while the coordinator cannot commit, and may be from before such a commit.
+        ``require_stable`` waits until no newer coordinator can have taken a commit, and until no open transaction is to
+        commit another offset; without it the answer comes at once, also while the coordinator cannot commit, and may
+        be from before such a commit.
 
         Raises:
             Refused: the coordinator refused, or did not answer in time.

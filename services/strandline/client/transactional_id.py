@@ -53,12 +53,15 @@ class Sending(NamedTuple):
 class TransactionalId:
     """The transactions of one producer."""
 
-    def __init__(self, coordinator: TransactionCoordinator, sending: Sending, *, init_ms: int, end_ms: int) -> None:
-        """``init_ms`` and ``end_ms``: how long the coordinator is asked for an identity, and for the end of one."""
+    def __init__(
+        self, coordinator: TransactionCoordinator, sending: Sending, *, init_ms: int, commit_ms: int, abort_ms: int
+    ) -> None:
+        """How long the coordinator is asked: ``init_ms`` for an identity, ``commit_ms`` and ``abort_ms`` for an end."""
         self._coordinator = coordinator
         self._sending = sending
         self._init_ms = init_ms
-        self._end_ms = end_ms
+        self._commit_ms = commit_ms
+        self._abort_ms = abort_ms
         self._identity: ProducerIdentity | None = None
         # Whether the coordinator is known to have this identity for the next transaction.
         self._is_settled = False
@@ -109,11 +112,14 @@ class TransactionalId:
 
     async def _settle(self) -> None:
         """The last transaction's end was not answered: the coordinator ends it now, if it has not."""
+        self.phase = TransactionPhase.ENDING
         try:
             self._identity = await self._coordinator.init(self._identity, deadline_ms=self._init_ms)
         except Refused as refused:
             self._maybe_fence(refused.refusal)
             raise
+        finally:
+            self.phase = TransactionPhase.NONE
         self._is_settled = True
 
     def check(self) -> None:
@@ -173,7 +179,7 @@ class TransactionalId:
     async def _decide_commit(self) -> None:
         self.phase = TransactionPhase.UNKNOWN
         try:
-            self._identity = await self._coordinator.end(self.identity, committed=True, deadline_ms=self._end_ms)
+            self._identity = await self._coordinator.end(self.identity, committed=True, deadline_ms=self._commit_ms)
         except Refused as refused:
             refusal = refused.refusal
             if self._maybe_fence(refusal):
@@ -200,7 +206,7 @@ class TransactionalId:
     async def _end_aborted(self) -> None:
         self.phase, self._is_settled = TransactionPhase.NONE, False
         try:
-            self._identity = await self._coordinator.end(self.identity, committed=False, deadline_ms=self._end_ms)
+            self._identity = await self._coordinator.end(self.identity, committed=False, deadline_ms=self._abort_ms)
         except Refused as refused:
             if self._maybe_fence(refused.refusal):
                 self._raise_fenced()

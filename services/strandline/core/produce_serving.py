@@ -223,11 +223,12 @@ class ProduceServing:
         between (X10). Returns what `arrived` returns, and the partitions whose batches were looked at."""
         grown: dict[TopicPartition, Offset] = {}
         batches = self._verification.answered(event.correlation_id)
+        asked_epoch = batches[0].producer_epoch if batches else None
         for number, (call, index, part) in enumerate(batches):
             if not self.purgatory.holds(call):
                 continue
             call.takes_up(part.tp, index)
-            if event.refusal is not None:
+            if event.refusal is not None and batches[number].producer_epoch == asked_epoch:
                 result, offset = self._refused(part, as_producers_hear(event.refusal)), None
             else:
                 # Of this one alone: a later one may be of a later transaction.

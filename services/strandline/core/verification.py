@@ -23,6 +23,12 @@ class UnverifiedBatch(NamedTuple):
     slot: int
     part: ProducePartition
 
+    @property
+    def producer_epoch(self) -> int:
+        """The epoch of its transaction."""
+        assert self.part.header.producer is not None, "a batch without a producer is of no transaction"
+        return self.part.header.producer.producer_epoch
+
 
 _Producer = tuple[TopicPartition, int]
 """A producer id in one partition."""

@@ -14,6 +14,8 @@ from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits, ShardState
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.reporting import GroupReporting
+from strandline.core.transaction_ids.machine import TransactionMachine
+from strandline.core.transaction_ids.records import TransactionalIdKey
 from strandline.sim.committed import Broken
 from strandline.sim.record_codec import IdentityCodec
 
@@ -100,5 +102,7 @@ def check_coordinators(process: Process) -> None:
 
 def _machine_rows(shard: Shard) -> dict[Any, object]:
     machine = shard.machine
+    if isinstance(machine, TransactionMachine):
+        return {TransactionalIdKey(name): value for name, value in machine.ids.items()}
     assert isinstance(machine, GroupMachine)
     return {key: value for group in machine.groups.values() for key, value in group.rows()}

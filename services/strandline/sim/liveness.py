@@ -42,6 +42,8 @@ class Convergence:
                 return why
         if any(producer.waits for producer in world.producers):
             return ("L4", "a produce is not answered")
+        if world.transactions is not None:
+            return world.transactions.missing()
         return world.groups.missing() if world.groups is not None else None
 
     def check(self) -> None:

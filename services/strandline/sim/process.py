@@ -27,6 +27,7 @@ from strandline.core.messages import (
     RegisterNode,
     ReplicaStateView,
     Served,
+    ServedPartition,
 )
 from strandline.core.position_proof import newest_in
 from strandline.core.types import Acks, ActiveProducer, NodeId, Offset, TopicPartition
@@ -42,6 +43,7 @@ from strandline.runtime.performers import Halted, Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.session import Session, SessionTimings
 from strandline.runtime.topics import TopicDirectory
+from strandline.runtime.transaction_links import TransactionLinks
 from strandline.sim.controller_link import ControllerLink
 from strandline.sim.coordinators import LOOK_EVERY, READ_S, check_coordinators
 from strandline.sim.disk import CommitFailed, LogFile
@@ -50,6 +52,7 @@ from strandline.sim.leaders import ReachedLeaders, ServedStream
 from strandline.sim.memory_logs import MemoryLogs, as_fetched
 from strandline.sim.network import Call, Stream
 from strandline.sim.own_checks import check_own
+from strandline.sim.transaction_peers import KnownPlaces, ReachedPeers
 from strandline.sim.virtual_loop import Life, ProcessEnded
 
 if TYPE_CHECKING:
@@ -138,6 +141,11 @@ class Process:
         self.peers = LeaderLinks(
             self.host, ReachedLeaders(self), backoff=lambda: DrawnBackoff(machine.draw, _RECONNECT_US)
         )
+        self.transaction_links = (
+            TransactionLinks(self.driver, KnownPlaces(self), ReachedPeers(self))
+            if self.world.transactions is not None
+            else None
+        )
         coordinating = Coordinating(logs, self.driver.step, self.driver.fail, machine.clock.ms, read_s=READ_S)
         performers = Performers(
             logs=logs,
@@ -154,6 +162,7 @@ class Process:
             look_up=_never,
             read_log=coordinating.read_log,
             compute=coordinating.compute,
+            transactions=self.transaction_links,
         )
         self.driver.attach(self._checked(performers.table), logs.sync_saves)
         self._logs = logs
@@ -292,6 +301,8 @@ class Process:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.transaction_links is not None:
+            await self.transaction_links.close()
         await self.peers.close()
         await self.session.close()
         self.driver.step(events.StopRequested(self.now_ms))
@@ -339,13 +350,17 @@ class Process:
         self.driver.calls.wait(request_id, sink)
         return request_id
 
-    def serve_produce(self, call: Call, acks: Acks, timeout_ms: int, part: ProducePartition) -> None:
+    def serve_produce(
+        self, call: Call, acks: Acks, timeout_ms: int, part: ProducePartition, transactional_id: str | None = None
+    ) -> None:
         """A client's produce came."""
         request_id = self._waiting(call)
         assert isinstance(part.payload, int)
         leo = self.machine.log(part.tp).leo
         self.produces[request_id] = (acks, part.payload, part.header.record_count, leo)
-        self.step(events.ProduceArrived(self.now_ms, request_id, acks, timeout_ms, (part,)))
+        self.step(
+            events.ProduceArrived(self.now_ms, request_id, acks, timeout_ms, (part,), transactional_id=transactional_id)
+        )
 
     def serve_latest(self, call: Call, question: OffsetQuestion) -> None:
         """A client asks where a partition ends."""
@@ -353,13 +368,18 @@ class Process:
         self._latest.add(request_id)
         self.step(events.OffsetsAsked(self.now_ms, request_id, (question,)))
 
-    def serve_consumer(self, call: Call, build: Callable[[int, int], events.Event]) -> None:
-        """A consumer's fetch came; what it is given is checked."""
+    def serve_consumer(
+        self,
+        call: Call,
+        build: Callable[[int, int], events.Event],
+        as_given: Callable[[ServedPartition], object] = as_fetched,
+    ) -> None:
+        """A consumer's fetch came; what it is given is checked. ``as_given``: what it makes of each partition."""
         request_id = self.driver.calls.new_id()
 
         def sink(served: Served) -> bool:
             self.world.checks.served_consumer(self, served.partitions)
-            self.world.network.reply(call, tuple(as_fetched(part) for part in served.partitions))
+            self.world.network.reply(call, tuple(as_given(part) for part in served.partitions))
             return True
 
         self.driver.calls.wait(request_id, sink)
@@ -410,6 +430,8 @@ class _CheckedDriver(Driver[Core]):
             super().step(event)
             process.world.checks.after_step(process)
             check_own(process)
+            if process.world.transactions is not None:
+                process.world.transactions.after_step(process)
             if process.world.coordinators is not None and process.world.events % LOOK_EVERY == 0:
                 check_coordinators(process)
         except ProcessEnded:
@@ -489,6 +511,8 @@ class _LogLooks:
     def appended(self, tp: TopicPartition, log: LogFile, first: int) -> None:
         """Batches were written."""
         self._checks.appended(self._process, tp, log, first)
+        if self._process.world.transactions is not None:
+            self._process.world.transactions.appended(self._process, tp, log, first)
 
     def truncating(self, tp: TopicPartition, log: LogFile, offset: int) -> None:
         """Batches are about to be cut."""

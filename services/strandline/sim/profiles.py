@@ -68,6 +68,15 @@ PROMISED_MEMBERS = (
     "groups: FENCED_MEMBER_EPOCH", "groups: UNKNOWN_MEMBER_ID",
 )  # fmt: skip
 
+PROMISED_TRANSACTIONS = (
+    "committed", "elections", "truncation of records", "transactions: identity", "transactions: ended committed",
+    "transactions: ended aborted", "transactions: ended unknown", "transactions: process died", "transactions: fenced",
+    "transactions: stalled beyond the time-out", "transactions: aborted with a batch on its way",
+    "transactions: end asked twice", "transactions: question twice", "transactions: question late",
+    "transactions: marker twice", "transactions: marker late", "transactions: commit marker",
+    "transactions: abort marker", "transactions: aborted records passed over", "transactions: writes among each other",
+)  # fmt: skip
+
 PROMISED_GROUPS = (
     "committed", "elections", "truncation", "log start moved", "log restarted", "group commit done",
     "group commit unknown", "group commit not_written", "group offset read", "group refused: NOT_COORDINATOR",
@@ -95,6 +104,8 @@ class Profile:
     """One node is left broken for ever; the others must go on without it (L8)."""
     has_members: bool = False
     """Consumer groups with members live in the cluster (`sim.groups`)."""
+    has_transactions: bool = False
+    """Transactions are written to the run's topic and read from it (`sim.transacting`)."""
     faults_ms: int = 6_000
     promises: tuple[str, ...] = PROMISED
     enough_seeds: int = 40
@@ -144,6 +155,13 @@ PROFILES: dict[str, Profile] = {
             has_members=True,
             kinds=("kill", "power", "pause", "partition", "one_way", "isolate", "churn", "lag", "stop", "slow_fsync"),
             promises=PROMISED_MEMBERS,
+        ),
+        Profile(
+            name="transactions",
+            about="transactions of processes that die, stall, fence each other; late copies; coordinators are chased",
+            has_transactions=True,
+            kinds=("kill", "power", "pause", "partition", "one_way", "isolate", "churn", "lag", "stop", "slow_fsync"),
+            promises=PROMISED_TRANSACTIONS,
         ),
         Profile(
             name="rollback",

@@ -93,6 +93,8 @@ def _run(world: World) -> None:
         producer.stopped = True
     for committer in world.committers:
         committer.stopped = True
+    if world.transactions is not None:
+        world.transactions.close()
     deadline_us = world.timeline.now_us + CONVERGED_WITHIN_US
     while convergence.missing() is not None and world.timeline.now_us < deadline_us:
         world.timeline.run_until(world.timeline.now_us + LOOK_EVERY_US)
@@ -102,6 +104,9 @@ def _run(world: World) -> None:
     world.checks.nothing_lost()
     if world.shape.profile.has_groups:
         _explain_groups(world)
+        return
+    if world.transactions is not None:
+        world.transactions.check_end()
         return
     _final_read(world)
     for producer in world.producers:

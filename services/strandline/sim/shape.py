@@ -7,7 +7,7 @@ some kinds of faults per run is swarm testing (Groce et al., 2012).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strandline.core.types import Durability, Truncation
 from strandline.sim.draws import Draw, Purpose
@@ -80,7 +80,7 @@ def draw_shape(seed: int, profile: Profile) -> Shape:
     observers = 1 if draw.chance(200) else 0
     end_us = profile.faults_ms * 1000
     kinds = _swarm(draw, profile, seed)
-    return Shape(
+    shape = Shape(
         seed=seed,
         profile=profile,
         nodes=nodes + observers,
@@ -102,6 +102,7 @@ def draw_shape(seed: int, profile: Profile) -> Shape:
         observers=observers,
         faults_end_us=end_us,
     )
+    return replace(shape, partitions=3, producers=2, consumers=3) if profile.has_transactions else shape
 
 
 def _swarm(draw: Draw, profile: Profile, seed: int) -> tuple[str, ...]:

@@ -17,11 +17,12 @@ from strandline.core.messages import OffsetAnswer
 from strandline.core.timings import NodeTimings
 from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import Acks, LeaderEpoch, NodeId, Rules, TopicPartition
-from strandline.sim import coordinators
+from strandline.sim import coordinators, transacting
 from strandline.sim.build import PRODUCTION, Build
 from strandline.sim.checks import Checks
 from strandline.sim.clients import Producer
 from strandline.sim.committed import Broken
+from strandline.sim.committed_readers import CommittedReader
 from strandline.sim.committers import CLIENTS, Committer
 from strandline.sim.consumers import Consumer, end_answer
 from strandline.sim.controller import Controller
@@ -39,6 +40,7 @@ from strandline.sim.network import Network
 from strandline.sim.process import Process
 from strandline.sim.shape import Shape
 from strandline.sim.timeline import Timeline
+from strandline.sim.transacting import Transacting
 from strandline.sim.virtual_loop import VirtualLoop
 
 FIRST_CONSUMER = 50
@@ -128,6 +130,10 @@ class World:
         self.controller_timings = CONTROLLER_TIMINGS
         if shape.profile.has_members:
             self.controller_timings = replace(CONTROLLER_TIMINGS, group_state_partitions=STATE_PARTITIONS)
+        if shape.profile.has_transactions:
+            self.controller_timings = replace(
+                CONTROLLER_TIMINGS, transaction_state_partitions=transacting.STATE_PARTITIONS
+            )
         self.timeline = Timeline()
         self.loop = VirtualLoop(self.timeline)
         self.events = 0
@@ -160,6 +166,9 @@ class World:
         self.groups = Groups(self) if shape.profile.has_members else None
         if self.groups is not None:
             self.coordinators = self.groups.coordinators
+        self.transactions = Transacting(self) if shape.profile.has_transactions else None
+        if self.transactions is not None:
+            self.coordinators = self.transactions.coordinators
         self._ends: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
@@ -185,17 +194,19 @@ class World:
             self._run_on("have the topic")
         if self.groups is not None:
             self._create_topics_of(self.groups)
+        if self.transactions is not None:
+            self._create_topics_of(self.transactions)
         self._start_clients(draw)
         self.faults.plan()
 
-    def _create_topics_of(self, groups: Groups) -> None:
+    def _create_topics_of(self, clients: Groups | Transacting) -> None:
         due_us = self.timeline.now_us
-        while not groups.is_ready:
+        while not clients.is_ready:
             if self.timeline.now_us >= due_us:
-                groups.order_topics()
+                clients.order_topics()
                 due_us += _ORDER_AGAIN_US
-            self._run_on("have the topics of groups")
-        groups.start()
+            self._run_on("have the topics of coordinators")
+        clients.start()
 
     def _run_on(self, what: str) -> None:
         """Go on for a while, as long as the nodes may still take to do what is waited for."""
@@ -227,8 +238,9 @@ class World:
             if number == 0:
                 acks, window = Acks.ALL, draw.choose((1, 2, 5))
             self.producers.append(Producer(self, number, tp, acks, window))
+        reader = Consumer if self.transactions is None else CommittedReader
         for number in range(self.shape.consumers):
-            self.consumers.append(Consumer(self, FIRST_CONSUMER + number, self.tps[number % len(self.tps)]))
+            self.consumers.append(reader(self, FIRST_CONSUMER + number, self.tps[number % len(self.tps)]))
         clients: list[Producer | Consumer] = [*self.producers, *self.consumers]
         for client in clients:
             if client.number not in self.shape.without:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, F, L, marker, partition_image
 from shard_cells import code
@@ -99,15 +100,16 @@ def test_a_refusal_answers_all_that_waited() -> None:
     assert all(isinstance(answer, Refusal) and answer.outcome is Outcome.NOT_APPENDED for answer in answers)
 
 
-def test_a_later_transaction_is_asked_about_for_itself() -> None:
-    """The consent that came is for the first one's epoch alone, also if its caller has gone meanwhile."""
+@pytest.mark.parametrize("refusal", [None, NO])
+def test_a_later_transaction_is_asked_about_for_itself(refusal: Refusal | None) -> None:
+    """What was answered is about the first one's epoch alone, also if its caller has gone meanwhile."""
     for gone in (False, True):
         cluster = _cluster()
         first = _stage(cluster)
         second = _stage(cluster, 8, epoch=1)
         if gone:
             cluster.step(L, events.CallGone(cluster.now, first))
-        cluster.coordinator_says()
+        cluster.coordinator_says(refusal)
 
         assert [ask.producer_epoch for ask in _asked(cluster)] == [0, 1], f"gone: {gone}"
         assert second not in cluster.answered

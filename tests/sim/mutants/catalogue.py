@@ -34,6 +34,7 @@ from mutants import (
     m75_load_gives_no_time,
     m76_reads_after_the_lease,
     m77_commits_what_is_in_hand,
+    m81_abort_without_rewind,
     m101_unproven_is_elected,
     m102_compared_as_in_raft,
     m103_one_report_too_few,
@@ -68,6 +69,10 @@ from mutants import (
     r53_commit_by_member_id,
     r54_answers_of_coordinators,
     r57_staged_offsets,
+    r59_markers_of_transactions,
+    r60_epochs_of_transactions,
+    r61_no_second_look,
+    r62_what_committed_readers_get,
     r84_late_copies_taken,
     r85_free_before_the_lease_ends,
 )
@@ -91,6 +96,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *r53_commit_by_member_id.MUTANTS,
     *r54_answers_of_coordinators.MUTANTS,
     *r57_staged_offsets.MUTANTS,
+    *r59_markers_of_transactions.MUTANTS,
+    *r60_epochs_of_transactions.MUTANTS,
+    *r61_no_second_look.MUTANTS,
+    *r62_what_committed_readers_get.MUTANTS,
     *r84_late_copies_taken.MUTANTS,
     *r85_free_before_the_lease_ends.MUTANTS,
     *m13_diverging_fetch_counted.MUTANTS,
@@ -124,6 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *m75_load_gives_no_time.MUTANTS,
     *m76_reads_after_the_lease.MUTANTS,
     *m77_commits_what_is_in_hand.MUTANTS,
+    *m81_abort_without_rewind.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
     *m102_compared_as_in_raft.MUTANTS,
     *m103_one_report_too_few.MUTANTS,
@@ -143,9 +153,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *m122_woken_consumer.MUTANTS,
 )
 """``R1`` to ``R12``, then 13 to 26 and 47; 27 to 38, 48 and 50 of several controllers and of stores that forget, and 43
-to 45 of what is given twice, or believed; R51 to R53, R85 and 73 to 75 of consumer groups; from 101 on those of
-elections by reports and of wrong peers, and from 120 on those that others invented.
+to 45 of what is given twice, or believed; R51 to R53, R85 and 73 to 75 of consumer groups; R59 to R64, R86 and 78 to
+80 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on those that others
+invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
-REQUIRED = (*(f"R{number}" for number in range(1, 13)), "R51", "R52", "R53", "R54", "R55", "R56", "R83", "R84", "R85")
+REQUIRED = tuple(f"R{number}" for number in (*range(1, 13), *range(51, 57), *range(59, 65), *range(83, 87)))

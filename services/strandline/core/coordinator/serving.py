@@ -100,14 +100,15 @@ class CoordinatorServing:
     def verified(self, event: AddPartitionsAnswered, out: list[Effect]) -> None:
         """The coordinator of a transaction answered: what waited is decided again from the beginning, because a marker
         may have come in between (X10)."""
-        for asked, is_verified in self._unverified.answered(event.correlation_id):
+        for asked, is_asked, is_alike in self._unverified.answered(event.correlation_id):
             shard = self.shards.get(asked.tp)
             assert shard is not None, "what waits for a coordinator leaves with its leadership"
-            if event.refusal is not None:
+            if event.refusal is not None and is_alike:
                 heard = as_producers_hear(event.refusal)
                 refusal = Refusal(heard.code, heard.message, Outcome.NOT_APPENDED)
                 out.append(AnswerCoordinator(asked.request_id, refusal))
             else:
+                is_verified = is_asked and event.refusal is None
                 context = replace(self._context(shard, event.now_ms), is_verified=is_verified)
                 self._ask(shard, asked, context, out)
 

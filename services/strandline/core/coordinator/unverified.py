@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from strandline.core.coordinator.machine import VerifyTransaction
 from strandline.core.effects import Effect, SendAddPartitions
@@ -23,12 +24,27 @@ TOO_LATE = Refusal(
 )
 
 
+class Released(NamedTuple):
+    """A request that waits no longer."""
+
+    event: CoordinatorAsked
+    is_asked: bool
+    """Whether the answer is about it: the first that came."""
+    is_alike: bool
+    """Whether it is of the transaction that the answer is about; a later one may be of the next."""
+
+
+class _Waiting(NamedTuple):
+    event: CoordinatorAsked
+    producer_epoch: int
+
+
 class UnverifiedRequests:
     """Those of one node."""
 
     def __init__(self, next_correlation_id: Callable[[], int]) -> None:
         self._next_correlation_id = next_correlation_id
-        self._verification: Verification[CoordinatorAsked] = Verification()
+        self._verification: Verification[_Waiting] = Verification()
         self._waiting: dict[int, CoordinatorAsked] = {}
         self._by_deadline: list[tuple[int, int]] = []
 
@@ -42,16 +58,17 @@ class UnverifiedRequests:
             correlation_id = self._next_correlation_id()
             self._verification.ask(correlation_id, tp, producer_id)
             out.append(SendAddPartitions(correlation_id, whose.transactional_id, producer_id, whose.producer_epoch, tp))
-        self._verification.wait(tp, producer_id, event)
+        self._verification.wait(tp, producer_id, _Waiting(event, whose.producer_epoch))
         self._waiting[event.request_id] = event
         heappush(self._by_deadline, (event.now_ms + event.timeout_ms, event.request_id))
 
-    def answered(self, correlation_id: int) -> Iterator[tuple[CoordinatorAsked, bool]]:
-        """What waited for this answer and still does, in order; with each whether it is what was asked about."""
-        for index, event in enumerate(self._verification.answered(correlation_id)):
+    def answered(self, correlation_id: int) -> Iterator[Released]:
+        """What waited for this answer and still does, in order."""
+        found = self._verification.answered(correlation_id)
+        for index, (event, producer_epoch) in enumerate(found):
             if self._waiting.get(event.request_id) is event:
                 del self._waiting[event.request_id]
-                yield event, index == 0
+                yield Released(event, index == 0, producer_epoch == found[0].producer_epoch)
 
     def expired(self, now_ms: int) -> list[CoordinatorAsked]:
         """Those whose deadline has come."""
@@ -69,7 +86,7 @@ class UnverifiedRequests:
 
     def resigned(self, tp: TopicPartition) -> list[CoordinatorAsked]:
         """Give back what waits in a partition that this node leads no longer."""
-        found = [event for event in self._verification.resigned(tp) if event.request_id in self._waiting]
+        found = [each.event for each in self._verification.resigned(tp) if each.event.request_id in self._waiting]
         for event in found:
             del self._waiting[event.request_id]
         return found

@@ -1,0 +1,72 @@
+"""Consumers of committed records: they read to the last stable offset, and drop what was aborted as production does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strandline.core import events
+from strandline.core.errors import ErrorCode
+from strandline.core.messages import FetchPartition, FetchRequest
+from strandline.core.types import NodeId, Offset
+from strandline.records.batch import Batch
+from strandline.records.committed import committed
+from strandline.sim.consumers import DEADLINE_US, MAX_BYTES, WAIT_MS, Consumer
+from strandline.sim.history import Read
+from strandline.sim.network import Call
+
+if TYPE_CHECKING:
+    from strandline.core.messages import ServedPartition
+
+_NO_BYTES = memoryview(b"")
+
+
+class CommittedReader(Consumer):
+    """Reads one partition as `Consumer` does, below the LSO."""
+
+    def _fetch(self, target: NodeId, at_follower: bool) -> None:
+        part = FetchPartition(self.tp, Offset(self.position), max_bytes=MAX_BYTES)
+        request = FetchRequest((part,), None, WAIT_MS, 1, MAX_BYTES, read_committed=True)
+
+        def serve(call: Call) -> None:
+            self.world.process_at(int(target)).serve_consumer(
+                call,
+                lambda now_ms, number: events.FetchArrived(now_ms, number, request, at_follower=at_follower),
+                as_given=_whole,
+            )
+
+        self.world.network.call(self, int(target), serve, self._fetched, deadline_us=DEADLINE_US)
+
+    def _fetched(self, answer: Any) -> None:
+        self.start()
+        if not answer:
+            self.forget_leader()
+            return
+        served: ServedPartition = answer[0]
+        refusal = served.result.refusal
+        if refusal is not None:
+            if refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._seek(max(self.position, self.world.log_start(self.tp)))
+            self.forget_leader()
+            return
+        if served.payload:
+            self._take(served)
+
+    def _take(self, served: ServedPartition) -> None:
+        payload: Any = served.payload
+        values = dict(zip((header.base_offset for header in payload.headers), payload.values, strict=True))
+        batches = [Batch(header, _NO_BYTES) for header in payload.headers]
+        aborted = [(each.producer_id, each.first_offset) for each in served.result.aborted]
+        if aborted:
+            self.world.coverage.saw("transactions: aborted records passed over")
+        now_s, partition = self.world.timeline.now_us / 1e6, self.tp.partition
+        for batch in committed(batches, aborted):
+            base = batch.header.base_offset
+            names = self.world.names.values(values[base], batch.header.record_count)
+            for offset, value in enumerate(names, base):
+                if offset >= self.position:
+                    self.world.history.append(Read(self.name, self.world.names.place(partition, offset), value, now_s))
+        self.position = max(self.position, payload.headers[-1].next_offset)
+
+
+def _whole(served: ServedPartition) -> ServedPartition:
+    return served

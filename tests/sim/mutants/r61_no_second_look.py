@@ -1,0 +1,47 @@
+"""R61: a batch is appended as soon as the coordinator agrees, whatever came in between."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, Real, Swap
+from mutants.r59_markers_of_transactions import SEARCH
+from mutants.verdict import Layer
+
+from strandline.core.effects import Effect
+from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.produce_serving import ParkedProduce, ProduceServing
+from strandline.core.types import Offset, TopicPartition
+
+
+def _appends_what_is_verified(
+    real: Real,
+    self: ProduceServing,
+    part: ProducePartition,
+    call: ParkedProduce,
+    index: int,
+    now_ms: int,
+    grown: dict[TopicPartition, Offset],
+    out: list[Effect],
+    *,
+    verified: bool = False,
+) -> tuple[ProduceResult, Offset | None]:
+    leader = self._state.leaders[part.tp]
+    if not verified:
+        answer: tuple[ProduceResult, Offset | None] = real(self, part, call, index, now_ms, grown, out)
+        return answer
+    real.differs()
+    grown.setdefault(part.tp, leader.log.leo)
+    base = leader.log.append_as_leader(part.header, part.payload, leader.image.leader_epoch, out)
+    return self._appended(part, base, leader.log.leo, call.acks, leader)
+
+
+MUTANTS = (
+    Mutant(
+        number="R61",
+        name="no second look after verification",
+        broken="A batch whose transaction was ended while the coordinator's answer was on its way is appended.",
+        source="X10; KAFKA-14402, KAFKA-18401",
+        tests=(SEARCH,),
+        layers=(Layer.TESTS,),
+        swaps=(Swap(ProduceServing, "_append", _appends_what_is_verified, pure=False),),
+    ),
+)
