@@ -181,6 +181,55 @@ async def test_a_time_out_frees_the_readers(tmp_path: Path) -> None:
     assert ended == [ErrorCode.INVALID_TXN_STATE, (silent[0], 1)]
 
 
+async def test_batches_that_are_of_no_transaction_are_refused(tmp_path: Path) -> None:
+    """Weak acks, no transactional id, an id that nobody has, a plain batch of a producer whose transaction is open, an
+    old epoch: each by its own number, and none of it is ever read."""
+    async with (
+        running_nodes(_controller(), tmp_path, (1, 2)) as nodes,
+        _transactions(nodes[0]) as stub,
+        leader_stub(nodes[0]) as leads,
+    ):
+        first = await _init(stub)
+        second = await _end(stub, first)
+        assert isinstance(second, tuple)
+
+        async def code(records: bytes, **fields: Any) -> int:
+            answer = await leads.Produce(produce(records, **fields), timeout=5)
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        before = [
+            await code(_batch("w", second), transactional_id=ID, acks=1),
+            await code(_batch("n", second), acks=-1),
+            await code(_batch("s", second), transactional_id="stranger", acks=-1),
+            await code(_batch("o", first), transactional_id=ID, acks=-1),
+        ]
+        opened = await _send(leads, "kept", second)
+        record = NewRecord(None, b"plain", wall_ms())
+        plain = encode_batch([record], producer_id=second[0], producer_epoch=second[1], base_sequence=1)
+        within = [
+            await code(plain, transactional_id=ID, acks=-1),
+            await code(_batch("o", first, 1), transactional_id=ID, acks=-1),
+            await code(_batch("g", second, 5), transactional_id=ID, acks=-1),
+        ]
+        await _end(stub, second)
+        await _until(stub, "CompleteCommit")
+        found = await _read(leads)
+
+    assert before == [
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ]
+    assert opened == 0
+    assert within == [
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ]
+    assert found == ["kept"]
+
+
 async def test_another_node_names_the_coordinator(tmp_path: Path) -> None:
     """NOT_COORDINATOR with its address in each answer, and FindCoordinator of key type 1 says the same."""
     async with running_nodes(_controller(coordinator=2), tmp_path, (1, 2)) as nodes, _transactions(nodes[0]) as stub:
