@@ -278,8 +278,6 @@ INIT = pb.TransactionServiceInitProducerIdRequest
         ("EndTxn", pb.EndTxnRequest(transactional_id=ID, producer_epoch=-1), "must be 0 to 32767"),
         ("AddPartitionsToTxn", pb.AddPartitionsToTxnRequest(), "cluster_id is absent"),
         ("AddPartitionsToTxn", pb.AddPartitionsToTxnRequest(cluster_id=CLUSTER_ID), "at least one transactional id"),
-        ("AddPartitionsToTxn", _adding(topics=[]), "names no partition"),
-        ("AddPartitionsToTxn", _adding(topics=[{"topic": TOPIC, "partitions": [0, 0]}]), "named twice"),
         ("DescribeTransactions", pb.DescribeTransactionsRequest(), "name at least one"),
         ("DescribeTransactions", pb.DescribeTransactionsRequest(transactional_ids=[ID, ID]), "each once"),
         ("ListTransactions", pb.ListTransactionsRequest(duration_filter=-1), "must not be negative"),
@@ -293,6 +291,24 @@ async def test_what_no_producer_can_mean_is_refused(one_node: Any, method: str, 
     refusal = refusal_of(error.value)
     assert refusal.code is ErrorCode.INVALID_REQUEST
     assert words in refusal.message
+
+
+async def test_what_is_wrong_with_one_transaction_is_its_own_answer(one_node: Any) -> None:
+    """A leader asks for many producers at once, so a request that no producer can mean spoils no other's answer."""
+    request = _adding()
+    for fields in (
+        {"transactional_id": "x" * 256},
+        {"transactional_id": "b", "topics": []},
+        {"transactional_id": "c", "topics": [{"topic": TOPIC, "partitions": [0, 0]}]},
+        {"transactional_id": "d", "producer_epoch": -5},
+        {"transactional_id": "e", "producer_id": -1},
+    ):
+        request.transactions.extend(_adding(**fields).transactions)
+    answer = await one_node.AddPartitionsToTxn(request, timeout=5)
+
+    first, *others = [row.error_code for row in answer.results_by_transaction]
+    assert first == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert others == [ErrorCode.INVALID_REQUEST] * 5
 
 
 async def test_refusals_of_a_coordinator_are_in_the_answers(one_node: Any) -> None:
