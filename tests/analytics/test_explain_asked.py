@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from strandline_analytics.explain import ask
 from strandline_analytics.explain.ask_group import AskedGroup, standstill
+from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
+from strandline_analytics.explain.held_back import HeldBack
 from strandline_analytics.explain.link import Chain
 from strandline_analytics.explain.standstill import Standstill
 
@@ -91,3 +94,16 @@ def test_a_group_of_several_clusters_is_listed(histories: Any) -> None:
     assert isinstance(several, list)
     assert {"rebalances", "stuck", "group_lag"} <= set(several)
     assert standstill(histories.tables, AskedGroup(group_id="nobody", at_us=24 * S)) == []
+
+
+def test_readers_of_committed_records_are_told_whose_transaction_they_wait_for(histories: Any) -> None:
+    """At 30 s producer 8 has held the LSO for 18 s, of which its leader reported no end; at 20 s of t-1 nobody."""
+    asked = AskedPartition(topic="t", partition=0, at_us=30 * S, cluster_id="lso_held")
+    found, calm = held_back(histories.tables, asked), held_back(histories.tables, replace(asked, partition=1))
+
+    assert isinstance(found, HeldBack)
+    assert found.reasons == ("producer 8 of epoch 0 held the LSO at 110: for 18.0 s by then; up to 40 records waited",)
+    assert [link.name for link in found.links] == ["partition", "partition", "partition", "partition"]
+    assert isinstance(calm, HeldBack)
+    assert calm.reasons[0].startswith("no transaction held the LSO back")
+    assert held_back(histories.tables, replace(asked, cluster_id="nowhere")) == []

@@ -13,7 +13,10 @@ NODE_LISTS = (
     "old_isr", "new_isr", "elr", "replicas", "proposed_isr", "blocking_replicas", "eligible_set", "live_set",
     "fenced_set",
 )  # fmt: skip
-MOMENTS = ("ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us")
+MOMENTS = (
+    "ts_wall_us", "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us", "held_since_us",
+    "txn_start_us",
+)  # fmt: skip
 RENAMED_BY = 10
 SKEW_US = 7_000_000
 MEASURED_SKEWS_S = (-5, 5, 12)

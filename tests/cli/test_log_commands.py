@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import crc32c
 import pytest
 from tests.cli.data_directories import TOPIC_ID, data_directory
 from typer.testing import CliRunner
@@ -12,6 +13,11 @@ from typer.testing import CliRunner
 from strandline.cli import log_over_rpc
 from strandline.cli.app import app
 from strandline.cli.log_equality import Copy, Fingerprint, compare
+from strandline.core.types import TRANSACTIONAL_BIT, LeaderEpoch, Marker, NodeId, Offset
+from strandline.records.batch import split_batches
+from strandline.records.codec import NewRecord, encode_batch
+from strandline.records.control import encode_marker
+from strandline.storage.directory import DataDirectory
 
 
 def run(*words: str) -> tuple[int, str, str]:
@@ -33,6 +39,36 @@ def test_dump_shows_offsets_epochs_and_crc(tmp_path: Path) -> None:
         (0, 1, 3, "ok"),
         (2, 2, 3, "ok"),
     ]
+
+
+def test_dump_shows_what_is_part_of_a_transaction_and_what_ended_it(tmp_path: Path) -> None:
+    """Transactional batches, and markers with outcome and coordinator epoch; a plain batch has neither."""
+    directory = data_directory(tmp_path / "node-1", 1, [[b"a"]], hw=4)
+    node = DataDirectory.open(directory, node_id=NodeId(1))
+    log = node.open_log("orders", 0, TOPIC_ID).log
+    part = bytearray(encode_batch([NewRecord(None, b"b", 0)], producer_id=7, producer_epoch=2, base_sequence=5))
+    part[22] |= TRANSACTIONAL_BIT
+    part[17:21] = crc32c.crc32c(bytes(part[21:])).to_bytes(4, "big")
+    for batch in (
+        *split_batches(bytes(part)),
+        encode_marker(Marker(True, 4), producer_id=7, producer_epoch=3, timestamp_ms=0),
+        encode_marker(Marker(False, 5), producer_id=7, producer_epoch=4, timestamp_ms=0),
+    ):
+        log.append([batch], Offset(log.leo), LeaderEpoch(3))
+    log.close(clean=True)
+    node.close(clean=True)
+    code, out, _ = run("log", "dump", str(directory), "-o", "json")
+    (dumped,) = json.loads(out)
+    _, table, _ = run("log", "dump", str(directory))
+
+    assert code == 0
+    assert [(b["transaction"], b["producer_epoch"], b["coordinator_epoch"]) for b in dumped["batches"]] == [
+        (None, None, None),
+        ("part", 2, None),
+        ("commit", 3, 4),
+        ("abort", 4, 5),
+    ]
+    assert {"transaction", "commit", "abort", "7/2"} <= set(table.split())
 
 
 def test_dump_of_one_partition_as_a_table(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from reported_cluster import NOW_MS, held, led, node, partition, picture, topic_
 
 import strandline.console
 from strandline.console.pages import Page, write_page, write_part
-from strandline.console.picture import ControllerLook, NodeLook, Picture
+from strandline.console.picture import ControllerLook, LedPartition, NodeLook, Picture
 from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
 from strandline.console.site import Form, Site
 from strandline.console.watching import Watching
 from strandline.core.messages import Endpoint
+from strandline.core.types import Offset
 from strandline.rpc.convert_controllers import ControllerDescribed
 
 _CONSOLE = Path(strandline.console.__file__).parent
@@ -112,6 +113,22 @@ async def test_every_page_is_whole(path: str, known: bool) -> None:
         attributes for _, attributes in tags.seen if any(n == "style" or n.startswith("on") for n in attributes)
     ] == []
     assert [tag for tag, _ in tags.seen if tag == "style"] == []
+
+
+async def test_a_partition_shows_where_readers_of_committed_records_stand() -> None:
+    """The LSO, how far it is behind, and whose transaction holds it; a leader of an earlier release has none."""
+    early = led({1: 900, 2: 900}, hw=900)
+    calm, waits = early._replace(lso=Offset(900)), early._replace(lso=Offset(870), open_producer_id=4711)
+
+    def shown(one: LedPartition) -> str:
+        looks = {1: NodeLook(answered_ms=NOW_MS, led={tp(0): one})}
+        return _html(picture(topic_of(partition(0, isr=(1, 2))), looks=looks), "/partitions/tides/0")
+
+    assert "<dt>LSO</dt>" not in shown(early)
+    assert "<dt>LSO</dt><dd>900</dd>" in shown(calm)
+    assert "<dt>LSO</dt><dd>870 " in shown(waits)
+    assert "held by producer 4711" in shown(waits)
+    assert ">-30<" in shown(waits)
 
 
 async def test_a_healthy_landing_page_says_so_with_the_age_of_its_data() -> None:

@@ -54,6 +54,10 @@ def _line(kind: str, fields: dict[str, Any]) -> Any:
         ("MEMBER_CHANGE", {"group_id": "g", "member_id": "m", "phase": "joined"}, "member joined", False),
         ("MEMBER_CHANGE", {"group_id": "g", "member_id": "m", "phase": "fenced"}, "member fenced", True),
         ("COORDINATOR_LOAD", {"bytes": 9, "n_keys": 1, "load_ms": 3}, "coordinator answers", False),
+        ("TRANSACTION_CHANGE", {"cause": "timeout", "transactional_id": "x"}, "transaction timed out", False),
+        ("TRANSACTION_CHANGE", {"cause": "marker_refused"},
+         "partition refuses the marker of a transaction that its coordinator waits for", True),
+        ("TRANSACTION_OPEN", {"cause": "hanging", "producer_id": 7, "hw": 9}, "transaction hangs", True),
     ],
 )  # fmt: skip
 def test_what_is_reported(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:

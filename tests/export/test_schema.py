@@ -102,4 +102,6 @@ def test_a_column_has_one_name() -> None:
 def test_spark_gets_every_column() -> None:
     """The DDL names all columns with Spark's types, in the order of the table."""
     assert spark_ddl().startswith("schema_version INT, cluster_id STRING, event_type STRING, node_id INT,")
-    assert spark_ddl().endswith("n_commits BIGINT, coordinator_epoch INT, n_keys BIGINT, load_ms BIGINT")
+    assert spark_ddl().endswith(
+        "txn_start_us BIGINT, first_offset BIGINT, held_since_us BIGINT, marker_offset BIGINT, held_ms BIGINT"
+    )

@@ -96,7 +96,7 @@ _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
         (_L + "FetchProducerSnapshot", leader.FetchProducerSnapshotRequest(**_AS_2), {NODE_2}),
         (_L + "FetchProducerSnapshot", leader.FetchProducerSnapshotRequest(**_AS_3), set()),
         (_L + "FetchProducerSnapshot", leader.FetchProducerSnapshotRequest(), set()),
-        (_L + "WriteTxnMarkers", leader.WriteTxnMarkersRequest(), {NODE_2}),
+        (_L + "WriteTxnMarkers", leader.WriteTxnMarkersRequest(), {NODE_2, ADMIN}),
         (_L + "DescribeProducers", leader.DescribeProducersRequest(), {CLIENT, ADMIN}),
         (_L + "DeleteRecords", leader.DeleteRecordsRequest(), {ADMIN}),
         (_L + "OffsetForLeaderEpoch", leader.OffsetForLeaderEpochRequest(**_AS_2), {NODE_2}),

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline import __version__
-from strandline.core.coordinator.internal_topics import GROUP_STATE
+from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE
 from strandline.export.schema import EVENT_TYPES, TRANSITIONS
 from strandline_analytics.report.material import Declared, Material, Result, incidents_of
 from strandline_analytics.report.scenes import scenes
@@ -99,7 +99,7 @@ def _gathered(
     scope = Scope(start_us=first, end_us=max(last, first + 1))
     reported("statistics", 1, parts)
     episodes = [stall for row in stalled if (stall := stall_from(row)).t1 > first and stall.t0 < last]
-    has_groups = any(event.topic == GROUP_STATE for event in events)
+    left_out = frozenset({GROUP_STATE, TRANSACTION_STATE} - {event.topic for event in events})
     step_us = max(1, -(-(scope.end_us - scope.start_us) // (steps or 1)))
     material = Material(
         inputs=(*inputs, *silver.kafka_sources),
@@ -111,7 +111,7 @@ def _gathered(
         step_us=step_us,
         events=events,
         stalls=episodes,
-        results=_results(silver, scope, step_us if steps else None, reported, parts, has_groups=has_groups),
+        results=_results(silver, scope, step_us if steps else None, reported, parts, left_out),
     )
     reported("samples", parts - 1, parts)
     material = replace(material, samples=_samples(silver, material))
@@ -176,11 +176,13 @@ def _events(silver: Silver, selection: Selection) -> list[Event]:
 
 
 def _results(
-    silver: Silver, scope: Scope, steps: int | None, reported: Reported, parts: int, *, has_groups: bool
+    silver: Silver, scope: Scope, steps: int | None, reported: Reported, parts: int, left_out: frozenset[str]
 ) -> dict[str, Result]:
-    """Every statistic; those of groups are asked for where there can be a group."""
+    """Every statistic; those of groups and of transactions are asked for where there can be one: not where the topic of
+    their coordinators is ``left_out`` of the events."""
     stepped = Scope(start_us=scope.start_us, end_us=scope.end_us, step_us=steps, grouping=Grouping.CLUSTER)
-    asked = [(statistic, scope) for statistic in ALL.values() if has_groups or not statistic.of_groups]
+    topics = {statistic: _topic_of(statistic) for statistic in ALL.values()}
+    asked = [(statistic, scope) for statistic, topic in topics.items() if topic not in left_out]
     if steps:
         asked += [(ALL[name], stepped) for name in COURSES]
     rows: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in ALL}
@@ -195,6 +197,13 @@ def _results(
         name: _described(ALL[name], found[0] if found else (), found[1:], trouble.get(name, ""))
         for name, found in rows.items()
     }
+
+
+def _topic_of(statistic: Statistic) -> str | None:
+    """The topic of the coordinators without which a statistic has nothing to say; None: it is not about them."""
+    if statistic.of_groups:
+        return GROUP_STATE
+    return TRANSACTION_STATE if statistic.of_transactions else None
 
 
 def _computed(_: Statistic, found: DataFrame) -> list[dict[str, Any]] | str:

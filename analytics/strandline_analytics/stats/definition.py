@@ -59,6 +59,9 @@ class Statistic:
     of_groups: bool = field(default=False, kw_only=True)
     """Whether it is about consumer groups: where no coordinator has a partition, there is nothing to say."""
 
+    of_transactions: bool = field(default=False, kw_only=True)
+    """Whether it is about transactions, of which the same holds."""
+
     def columns(self, scope: Scope) -> tuple[str, ...]:
         """The columns of a result, in order."""
         names = (v.name for v in (*self.extra, *self.values))

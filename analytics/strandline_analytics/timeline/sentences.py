@@ -223,6 +223,57 @@ def _coordinator_load(event: Event) -> str:
     return f"coordinator answers after {load_ms / 1000:,.3f} s: {_n(event.get('bytes'))} bytes read, {_n(keys)} keys"
 
 
+def _transaction_change(event: Event) -> str:
+    name, cause = event.get("transactional_id"), event.cause
+    if name is None:
+        count = event.get("n_coalesced") or 0
+        return f"{_n(count)} short {'transaction' if count == 1 else 'transactions'} committed"
+    if cause == "marker_refused":
+        return f"this partition calls the transaction of {name} over, and its coordinator waits for it"
+    verb = {
+        "init": "has an identity",
+        "begun": "has a transaction open for long",
+        "repeated": "still has a transaction open",
+        "committed": "commits",
+        "aborted": "aborts",
+        "timeout": "took too long and is aborted",
+        "fenced": "is fenced, its transaction is aborted",
+        "completed": "has all markers",
+        "expired": "is forgotten",
+    }.get(cause, cause)
+    many = event.get("n_partitions") or 0
+    where = f", {many} {'partition' if many == 1 else 'partitions'}" if many else ""
+    return f"transactional id {name} {verb}: {_producer(event)}{where}"
+
+
+def _transaction_open(event: Event) -> str:
+    since_us = event.get("held_since_us")
+    held = "" if since_us is None else f" for {max(0, event.raw_us - since_us) / 1_000_000:,.1f} s"
+    why = {
+        "inherited": ", as this leader found it",
+        "hanging": ": longer than any producer may ask for, so that its coordinator may not know it",
+    }.get(str(event.cause), "")
+    first, hw = event.get("first_offset"), event.get("hw")
+    return f"{_producer(event)} holds the LSO at {_n(first)}{held}, HW {_n(hw)}{why}"
+
+
+def _transaction_decided(event: Event) -> str:
+    verb = "commits" if event.get("outcome") == "commit" else "aborts"
+    held = f"the LSO was held back for {(event.get('held_ms') or 0) / 1_000:,.1f} s"
+    if event.get("first_offset") is None:
+        count = event.get("n_coalesced") or 0
+        kind = f"short {'transaction' if count == 1 else 'transactions'}"
+        return f"{_n(count)} {kind} {'committed' if verb == 'commits' else 'aborted'}, {held} in all"
+    return f"{_producer(event)} {verb}, marker at {_n(event.get('marker_offset'))}: {held}"
+
+
+def _producer(event: Event) -> str:
+    if event.get("producer_id") is None:
+        return "a transaction of an unknown producer"
+    epoch = "" if event.get("producer_epoch") is None else f" of epoch {event.get('producer_epoch')}"
+    return f"producer {event.get('producer_id')}{epoch}"
+
+
 def _count(partitions: Sequence[str] | None) -> str:
     found = len(partitions or ())
     return f"{found} {'partition' if found == 1 else 'partitions'}"
@@ -258,4 +309,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "MEMBER_CHANGE": _member_change,
     "GROUP_OFFSETS": _group_offsets,
     "COORDINATOR_LOAD": _coordinator_load,
+    "TRANSACTION_CHANGE": _transaction_change,
+    "TRANSACTION_OPEN": _transaction_open,
+    "TRANSACTION_DECIDED": _transaction_decided,
 }

@@ -1,4 +1,5 @@
-"""`strandline analytics explain`: why an ISR or a leader changed, the high watermark stood still, or a group did.
+"""`strandline analytics explain`: why an ISR or a leader changed, the high watermark stood still,
+readers of committed records did, or a group.
 
 Invariant: where the question fits several answers, they are listed and none is chosen; what no event reports is named.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.analytics_explain_group import LINKS, explain_group
+from strandline.cli.analytics_explain_held import explain_held
 from strandline.cli.analytics_explained import chain_of
 from strandline.cli.analytics_options import (
     Cluster,
@@ -65,29 +67,45 @@ def explain(
     stall: Annotated[
         bool, typer.Option("--stall", help="Explain why the high watermark stalled, instead of a decision.")
     ] = False,
+    lso: Annotated[
+        bool,
+        typer.Option("--lso", help="Explain why readers of committed records stood still in the partition, see --at."),
+    ] = False,
     group: Annotated[
         str, typer.Option("--group", metavar="GROUP", help="Explain why this consumer group stood still, see --at.")
     ] = "",
-    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help=f"When, for --group: {FORMS}.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help=f"When, for --group and --lso: {FORMS}.")
+    ] = None,
     start: From = None,
     end: To = None,
     cluster: Cluster = None,
     memory: Memory = DEFAULT_MEMORY,
     output: ShownAs = Shown.TABLE,
 ) -> None:
-    """Explain one decision about a partition, one stall, or a group's standstill; list candidates if several match."""
+    """Explain one decision about a partition, one stall, who held an LSO back, or a group's standstill; list candidates
+    if several match."""
     own = one_source(inputs, service)
     if group:
         _refuse_beside_group(
             {"--topic": topic, "--partition": partition, "--partition-epoch": epoch, "--stall": stall or None,
-             "--from": start, "--to": end}
+             "--lso": lso or None, "--from": start, "--to": end}
         )  # fmt: skip
         explain_group(group, at, own or service, cluster, memory, form_of(output), lambda chain: _show(chain, output))
         return
-    if at is not None:
-        raise typer.BadParameter("--at: a partition is asked about with --from and --to; --at belongs to --group")
+    if at is not None and not lso:
+        raise typer.BadParameter(
+            "--at: a partition is asked about with --from and --to; --at belongs to --group and --lso"
+        )
     if not topic or partition is None:
         raise typer.BadParameter("name a partition with --topic and --partition, or a consumer group with --group")
+    if lso:
+        if service or stall or epoch is not None or start or end:
+            raise typer.BadParameter(
+                "--lso: takes --at and exports, and none of --service, --stall, -e, --from and --to"
+            )
+        explain_held(topic, partition, at, own or [], cluster, memory, form_of(output))
+        return
     if stall and epoch is not None:
         raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")
     start_us, end_us = window_us(start, end)

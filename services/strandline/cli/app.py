@@ -34,13 +34,14 @@ from strandline.cli import (
     sim,
     topic,
     transactions,
+    txn,
     up,
 )
 from strandline.cli.demo import command as demo
 from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
-    "topic produce consume group perf cluster node log profile up demo console export analytics scenario sim "
+    "topic produce consume group txn perf cluster node log profile up demo console export analytics scenario sim "
     "controller replica settings certs completion"
 )
 
@@ -72,6 +73,7 @@ app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group")
+app.add_typer(txn.app, name="txn")
 app.add_typer(perf.app, name="perf")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")

@@ -109,6 +109,7 @@ class Seen:
 
 
 async def _look(admin: Admin) -> Seen:
+    from strandline.cli.hanging_now import hanging_now
     from strandline.cli.health import is_under_replicated, judge
     from strandline.client import ControllersAway
     from strandline.core.errors import ErrorCode, Refused
@@ -121,7 +122,7 @@ async def _look(admin: Admin) -> Seen:
     short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
     # Why a replica is not in sync, only its own node knows.
     held = await admin.describe_replicas(short) if short else []
-    health = judge(image, held)
+    health = judge(image, held, await hanging_now(admin, views))
     controllers: tuple[DescribedController, ...] = ()
     try:
         controllers = await admin.describe_controllers()

@@ -1,7 +1,8 @@
 """Whether a cluster is healthy, and if not, why: the judgement behind `strandline cluster status`.
 
-Invariant: healthy means that every partition has a leader and all its replicas in the ISR, and no node that
-should live is fenced. Whatever breaks that is named with its partitions and with what to do.
+Invariant: healthy means that every partition has a leader and all its replicas in the ISR, that no node that should
+live is fenced, and that somebody will end every open transaction. Whatever breaks that is named with its partitions
+and with what to do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from strandline.client import DescribedCluster, DescribedPartition, DescribedReplica
+    from strandline.client import DescribedCluster, DescribedPartition, DescribedReplica, HangingTransaction
 
 _NAMED = 4
 """Partitions named in a sentence before it goes on with "and N more"."""
@@ -34,8 +35,12 @@ class Health:
         return not self.problems
 
 
-def judge(image: DescribedCluster, held: Iterable[DescribedReplica] = ()) -> Health:
-    """The health of the cluster that ``image`` shows, and of what nodes tell of replicas that are not in sync."""
+def judge(
+    image: DescribedCluster, held: Iterable[DescribedReplica] = (), hanging: Iterable[HangingTransaction] = ()
+) -> Health:
+    """The health of the cluster that ``image`` shows, of what nodes tell of replicas that are not in sync, and of
+    transactions that nobody will end."""
+    hang = sorted({f"{one.producer.topic}-{one.producer.partition}" for one in hanging})
     stopped = [
         f"{one.topic}-{one.partition} on node {one.node_id}: {one.view.reason}"
         for one in held
@@ -53,6 +58,7 @@ def judge(image: DescribedCluster, held: Iterable[DescribedReplica] = ()) -> Hea
         _sentence(stopped, "stopped replicating", "`strandline log verify` compares the replicas"),
         _sentence(under_min, "fewer in-sync replicas than min.insync.replicas", "acks=all is refused meanwhile"),
         _sentence(short, "under-replicated", "a replica is down or catching up"),
+        _sentence(hang, "hanging transactions hold readers back", "see `strandline txn find-hanging`"),
         _sentence(fenced, "fenced", _FENCED_REMEDY),
         _sentence(leaving, "in controlled shutdown", "wait, or start it again"),
     ]

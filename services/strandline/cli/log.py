@@ -19,6 +19,7 @@ from strandline.units import bytes_text
 
 if TYPE_CHECKING:
     from strandline.cli.log_equality import Equality
+    from strandline.core.types import BatchHeader
     from strandline.storage.inspect import DumpedBatch
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ _BATCH_COLUMNS = [
     Column("compression", "codec"),
     Column("time", "newest record (UTC)"),
     Column("producer_text", "producer"),
+    Column("transaction", "transaction"),
     Column("crc", "CRC"),
     Column("place", "segment @ byte"),
 ]
@@ -115,7 +117,7 @@ def _batch_rows(path: Path, from_offset: int, limit: int | None) -> list[dict[st
 def _batch_row(batch: DumpedBatch) -> dict[str, Any]:
     segment = batch.path.stem.lstrip("0") or "0"
     row: dict[str, Any] = {
-        "crc": "ok" if batch.crc_ok else batch.fault or "damaged",
+        "crc": batch.fault or ("ok" if batch.crc_ok else "damaged"),
         "segment": batch.path.name,
         "position": batch.position,
         "place": f"{segment} @ {batch.position:,}",
@@ -137,8 +139,27 @@ def _batch_row(batch: DumpedBatch) -> dict[str, Any]:
         "producer_id": sent.producer_id if sent else None,
         "producer_epoch": sent.producer_epoch if sent else None,
         "base_sequence": sent.base_sequence if sent else None,
-        "producer_text": f"{sent.producer_id}/{sent.producer_epoch} seq {sent.base_sequence}" if sent else None,
+        "producer_text": _producer_text(header),
+        "transaction": _transaction_text(header),
+        "coordinator_epoch": header.marker.coordinator_epoch if header.marker else None,
     }
+
+
+def _producer_text(header: BatchHeader) -> str | None:
+    sent = header.producer
+    if sent is None:
+        return None
+    sequence = "" if header.marker else f" seq {sent.base_sequence}"
+    return f"{sent.producer_id}/{sent.producer_epoch}{sequence}"
+
+
+def _transaction_text(header: BatchHeader) -> str | None:
+    """`part` of a transaction, or the marker that ends one; None for a plain batch."""
+    from strandline.core.types import TRANSACTIONAL_BIT
+
+    if header.marker is not None:
+        return "commit" if header.marker.committed else "abort"
+    return "part" if header.attributes & TRANSACTIONAL_BIT else None
 
 
 def _print_log(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -23,6 +23,7 @@ from strandline.client.described import (
     TopicConfig,
 )
 from strandline.client.described_groups import DescribedGroup, DescribedMember, ListedGroup
+from strandline.client.described_transactions import DescribedTransaction, ListedTransaction, PartitionProducer
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
@@ -40,9 +41,11 @@ from strandline.client.errors import (
     SendToDeletedTopic,
     TopicDeleted,
     TransactionAborted,
+    TransactionsIncomplete,
     UnreadableBatch,
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
+from strandline.client.hanging import HangingTransaction
 from strandline.client.interceptor import Interceptor, OutgoingRecord
 from strandline.client.lag import Lag
 from strandline.client.membership import GroupMetadata
@@ -88,6 +91,7 @@ __all__ = [
     "DescribedPartition",
     "DescribedReplica",
     "DescribedTopic",
+    "DescribedTransaction",
     "DeserializationFailed",
     "EARLIEST",
     "Election",
@@ -98,12 +102,14 @@ __all__ = [
     "FoundOffset",
     "GroupMetadata",
     "GroupsIncomplete",
+    "HangingTransaction",
     "Interceptor",
     "LATEST",
     "Lag",
     "LeaderEpoch",
     "ListedGroup",
     "ListedNode",
+    "ListedTransaction",
     "LogTruncated",
     "MAX_TIMESTAMP",
     "NewRecord",
@@ -116,6 +122,7 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "OutgoingRecord",
+    "PartitionProducer",
     "PartitionStats",
     "Producer",
     "ProducerFenced",
@@ -135,6 +142,7 @@ __all__ = [
     "TopicPartition",
     "Transaction",
     "TransactionAborted",
+    "TransactionsIncomplete",
     "UnreadableBatch",
     "encode_batch",
 ]

@@ -39,16 +39,19 @@ from strandline.client.described import (
     topic_of,
 )
 from strandline.client.described_groups import DescribedGroup, ListedGroup
+from strandline.client.described_transactions import DescribedTransaction, ListedTransaction, PartitionProducer
 from strandline.client.describing import read_leaders, read_replicas
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.group_admin import GroupAdmin
+from strandline.client.hanging import HangingTransaction
 from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
 from strandline.client.record_times import RecordTimes
 from strandline.client.repeating import ask_again, ask_until_answered, new_request_id
 from strandline.client.topic_partition import TopicPartition
+from strandline.client.transaction_admin import TransactionAdmin
 from strandline.core import types
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.rpc.convert_configs import read_described
 from strandline.rpc.convert_controllers import read_controllers
@@ -102,6 +105,7 @@ class Admin:
         self._committed_finder = OffsetFinder(self._cluster, read_committed=True)
         self._deleter = RecordDeleter(self._cluster)
         self._groups = GroupAdmin(self._cluster, timeout_ms)
+        self._transactions = TransactionAdmin(self._cluster, timeout_ms)
         self._record_times = RecordTimes(self._cluster, partition_pb2.ISOLATION_LEVEL_READ_COMMITTED)
 
     async def __aenter__(self) -> Self:
@@ -483,6 +487,85 @@ class Admin:
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
         """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
         return await self._groups.delete(list(group_ids))
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+    ) -> list[ListedTransaction]:
+        """The transactional ids of the cluster, by id: those in one of ``states``, Ongoing for example, of one of
+        ``producer_ids``, and with a transaction that has been open for longer than ``longer_than_ms``.
+
+        Raises:
+            TransactionsIncomplete: a living node did not answer, or does not know its ids yet; it has those of the
+                others.
+        """
+        return await self._transactions.list_all(states, producer_ids, longer_than_ms)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[DescribedTransaction]:
+        """Transactional ids with their transactions, in this order.
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_NOT_FOUND for the first that does not exist.
+        """
+        return await self._transactions.describe(transactional_ids)
+
+    async def describe_producers(self, topic: str, partitions: Iterable[int] | None = None) -> list[PartitionProducer]:
+        """What the logs of partitions, all without any, remember of producers, by partition and producer id.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, or what a leader refused with.
+        """
+        return await self._transactions.producers(topic, await self._partitions(topic, partitions))
+
+    async def find_hanging_transactions(
+        self, topic: str, partitions: Iterable[int] | None = None, *, older_than_ms: int = 900_000
+    ) -> list[HangingTransaction]:
+        """Open transactions of a topic's partitions that nobody will end: longer than ``older_than_ms`` without a word
+        of their producer, and their coordinator does not know them, or knows them ended. The default is the longest
+        time-out that a producer may ask for (`transaction.max.timeout.ms`).
+
+        Raises:
+            Refused: as `describe_producers`.
+            TransactionsIncomplete: a node does not say what it coordinates, so nothing can be called hanging.
+        """
+        suspects = await self.describe_producers(topic, partitions)
+        return await self._transactions.find_hanging(suspects, older_than_ms=older_than_ms)
+
+    async def abort_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+        """Abort the transaction that began at ``start_offset`` of one partition, whatever its coordinator says; the
+        producer as it was. Only for one that hangs: of one that lives, the other partitions may still be committed.
+
+        Raises:
+            Refused: as `open_transaction`; INVALID_PRODUCER_EPOCH: it has ended meanwhile.
+        """
+        producer = await self.open_transaction(topic, partition, start_offset=start_offset)
+        (tp,) = await self._partitions(topic, [partition])
+        await self._transactions.abort(tp, producer)
+        return producer
+
+    async def open_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+        """Whose transaction is open in one partition since ``start_offset``.
+
+        Raises:
+            Refused: as `describe_producers`; INVALID_TXN_STATE: no transaction that is open began there.
+        """
+        for producer in await self.describe_producers(topic, [partition]):
+            if producer.open_since_offset == start_offset:
+                return producer
+        message = f"no open transaction of {topic}-{partition} began at offset {start_offset}"
+        raise Refused(ErrorCode.INVALID_TXN_STATE, message, Outcome.NOT_APPENDED)
+
+    async def fence_transactional_id(self, transactional_id: str) -> tuple[int, int]:
+        """Abort the open transaction of a transactional id, and fence its producer, whose next request fails; the
+        producer id and epoch that it has then.
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_NOT_FOUND, or the coordinator did not answer in time.
+        """
+        return await self._transactions.fence(transactional_id)
 
     @property
     def metadata_age_ms(self) -> int | None:

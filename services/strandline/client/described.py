@@ -142,6 +142,10 @@ class DescribedLeader:
     elr: tuple[int, ...]
     min_isr: int
     replicas: tuple[DescribedFollower, ...] = ()
+    last_stable_offset: int | None = None
+    """Below it every transaction is decided; None from a release without transactions."""
+    oldest_open_producer_id: int | None = None
+    """Whose transaction has been open here for longest; None where none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

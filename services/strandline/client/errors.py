@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from strandline.client.described_groups import ListedGroup
+from strandline.client.described_transactions import ListedTransaction
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import LeaderEpoch, Offset
@@ -144,6 +145,21 @@ class GroupsIncomplete(Refused):
         why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
         super().__init__(first.code, f"groups may be missing from the list, because nodes do not know theirs: {why}")
         self.groups = list(groups)
+        self.missing = dict(missing)
+
+
+class TransactionsIncomplete(Refused):
+    """Some nodes did not say which transactional ids they coordinate. ``transactions`` are those of the others,
+    ``missing`` says why.
+
+    ``refusal`` is that of the first node.
+    """
+
+    def __init__(self, transactions: Sequence[ListedTransaction], missing: Mapping[int, Refusal]) -> None:
+        first = next(iter(missing.values()))
+        why = "; ".join(f"node {node_id}: {refusal.message}" for node_id, refusal in missing.items())
+        super().__init__(first.code, f"transactional ids may be missing, because nodes do not know theirs: {why}")
+        self.transactions = list(transactions)
         self.missing = dict(missing)
 
 

@@ -35,8 +35,10 @@ from strandline.client.described import (
     TopicConfig,
 )
 from strandline.client.described_groups import DescribedGroup, ListedGroup
+from strandline.client.described_transactions import DescribedTransaction, ListedTransaction, PartitionProducer
 from strandline.client.errors import CommitFailed, SendFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
+from strandline.client.hanging import HangingTransaction
 from strandline.client.interceptor import Interceptor
 from strandline.client.lag import Lag
 from strandline.client.membership import GroupMetadata
@@ -919,6 +921,75 @@ class Admin(Blocking):
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
         """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
         return self._run(self._inner.delete_groups, group_ids)
+
+    def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), longer_than_ms: int | None = None
+    ) -> list[ListedTransaction]:
+        """The transactional ids of the cluster, by id: those in one of ``states``, Ongoing for example, of one of
+        ``producer_ids``, and with a transaction that has been open for longer than ``longer_than_ms``.
+
+        Raises:
+            TransactionsIncomplete: a living node did not answer, or does not know its ids yet; it has those of the
+                others.
+        """
+        return self._run(
+            self._inner.list_transactions, states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms
+        )
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> list[DescribedTransaction]:
+        """Transactional ids with their transactions, in this order.
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_NOT_FOUND for the first that does not exist.
+        """
+        return self._run(self._inner.describe_transactions, transactional_ids)
+
+    def describe_producers(self, topic: str, partitions: Iterable[int] | None = None) -> list[PartitionProducer]:
+        """What the logs of partitions, all without any, remember of producers, by partition and producer id.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, or what a leader refused with.
+        """
+        return self._run(self._inner.describe_producers, topic, partitions)
+
+    def find_hanging_transactions(
+        self, topic: str, partitions: Iterable[int] | None = None, *, older_than_ms: int = 900000
+    ) -> list[HangingTransaction]:
+        """Open transactions of a topic's partitions that nobody will end: longer than ``older_than_ms`` without a word
+        of their producer, and their coordinator does not know them, or knows them ended. The default is the longest
+        time-out that a producer may ask for (`transaction.max.timeout.ms`).
+
+        Raises:
+            Refused: as `describe_producers`.
+            TransactionsIncomplete: a node does not say what it coordinates, so nothing can be called hanging.
+        """
+        return self._run(self._inner.find_hanging_transactions, topic, partitions, older_than_ms=older_than_ms)
+
+    def abort_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+        """Abort the transaction that began at ``start_offset`` of one partition, whatever its coordinator says; the
+        producer as it was. Only for one that hangs: of one that lives, the other partitions may still be committed.
+
+        Raises:
+            Refused: as `open_transaction`; INVALID_PRODUCER_EPOCH: it has ended meanwhile.
+        """
+        return self._run(self._inner.abort_transaction, topic, partition, start_offset=start_offset)
+
+    def open_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+        """Whose transaction is open in one partition since ``start_offset``.
+
+        Raises:
+            Refused: as `describe_producers`; INVALID_TXN_STATE: no transaction that is open began there.
+        """
+        return self._run(self._inner.open_transaction, topic, partition, start_offset=start_offset)
+
+    def fence_transactional_id(self, transactional_id: str) -> tuple[int, int]:
+        """Abort the open transaction of a transactional id, and fence its producer, whose next request fails; the
+        producer id and epoch that it has then.
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_NOT_FOUND, or the coordinator did not answer in time.
+        """
+        return self._run(self._inner.fence_transactional_id, transactional_id)
 
     @property
     def metadata_age_ms(self) -> int | None:

@@ -12,6 +12,7 @@ from strandline.client.coordinator import Coordinator, CoordinatorKind, Verdict
 from strandline.client.delivery import ProducerIdentity
 from strandline.client.metadata import Cluster
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
+from strandline.core.types import NodeId
 from strandline.rpc.convert_errors import read_error
 from strandline.v1 import group_service_pb2
 from strandline.v1 import transaction_service_pb2 as pb
@@ -32,8 +33,8 @@ _TRANSACTIONS: CoordinatorKind[TransactionServiceAsyncStub] = CoordinatorKind(
 class TransactionCoordinator(Coordinator["TransactionServiceAsyncStub"]):
     """The coordinator of one transactional id."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str, *, transaction_timeout_ms: int) -> None:
-        """``transaction_timeout_ms``: after which it aborts a transaction that is still open."""
+    def __init__(self, cluster: Cluster, transactional_id: str, *, transaction_timeout_ms: int | None = None) -> None:
+        """``transaction_timeout_ms``: after which it aborts a transaction that is still open; None: its default."""
         super().__init__(cluster, _TRANSACTIONS, transactional_id)
         self.transactional_id = transactional_id
         self._timeout_ms = transaction_timeout_ms
@@ -71,6 +72,26 @@ class TransactionCoordinator(Coordinator["TransactionServiceAsyncStub"]):
         )
         answered = await self.ask(lambda to: to.EndTxn, request, _judge, deadline_ms=deadline_ms)
         return ProducerIdentity(answered.answer.producer_id, answered.answer.producer_epoch)
+
+    async def describe(self, *, deadline_ms: int) -> tuple[pb.DescribedTransaction, NodeId]:
+        """What it knows of its id, and the node that answered.
+
+        Raises:
+            Refused: as `Coordinator.ask`; TRANSACTIONAL_ID_NOT_FOUND, it knows nothing of it.
+        """
+        request = pb.DescribeTransactionsRequest(
+            cluster_id=self._cluster.cluster_id, transactional_ids=[self.transactional_id]
+        )
+        answered = await self.ask(
+            lambda to: to.DescribeTransactions, request, _judge_described, deadline_ms=deadline_ms
+        )
+        assert self.answered_by is not None
+        return answered.answer.transaction_states[0], self.answered_by
+
+
+def _judge_described(answer: pb.DescribeTransactionsResponse) -> Verdict:
+    (row,) = answer.transaction_states
+    return Verdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
 
 
 def _judge(answer: pb.TransactionServiceInitProducerIdResponse | pb.EndTxnResponse) -> Verdict:

@@ -102,6 +102,9 @@ class PartitionRow:
     chips: tuple[Chip, ...]
     log_start: Offset | None
     hw: Offset | None
+    lso: Offset | None
+    open_producer_id: int | None
+    """Whose transaction has been open for longest."""
     leo: Offset | None
     size_bytes: int | None
     age_ms: int | None
@@ -176,6 +179,8 @@ def _row(topic: str, image: PartitionImage, nodes: Mapping[NodeId, NodeImage], p
         chips=chips,
         log_start=led.log_start if led else None,
         hw=led.hw if led else None,
+        lso=led.lso if led else None,
+        open_producer_id=led.open_producer_id if led else None,
         leo=led.leo if led else None,
         size_bytes=led.size_bytes if led else None,
         age_ms=None if answered is None else max(0, picture.now_ms - answered),

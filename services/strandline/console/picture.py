@@ -45,6 +45,10 @@ class LedPartition(NamedTuple):
     log_start: Offset
     size_bytes: int
     replicas: tuple[RemoteReplica, ...]
+    lso: Offset | None = None
+    """None from a release without transactions."""
+    open_producer_id: int | None = None
+    """Whose transaction has been open for longest; None where none is."""
 
 
 class HeldReplica(NamedTuple):

@@ -29,6 +29,8 @@ def read_led(answer: leader_service_pb2.DescribePartitionsResponse) -> dict[Topi
             log_start=Offset(row.log_start_offset),
             size_bytes=row.log_size_bytes,
             replicas=tuple(_read_remote(remote) for remote in row.replicas),
+            lso=Offset(row.last_stable_offset) if row.HasField("last_stable_offset") else None,
+            open_producer_id=row.oldest_open_producer_id if row.HasField("oldest_open_producer_id") else None,
         )
         for topic in answer.topics
         for row in topic.partitions

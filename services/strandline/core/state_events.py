@@ -381,6 +381,69 @@ class CoordinatorLoad(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+@_in(TRANSITIONS)
+class TransactionChange(NamedTuple):
+    """A transactional id changed at its coordinator, or a transaction of it is still open (cause `REPEATED`); with
+    ``transactional_id`` None ``n_coalesced`` short transactions were committed. The place is the coordinator's
+    partition, but for the cause ``marker_refused``, where it is the partition that refused."""
+
+    transactional_id: str | None
+    producer_id: int | None
+    producer_epoch: Number | None
+    """As before the change, where one ends or forgets something; else as after it."""
+    old_state: str | None
+    new_state: str | None
+    """None once it is forgotten."""
+    cause: str
+    timeout_ms: int | None
+    n_partitions: Number | None
+    """Of the transaction that is open or was ended."""
+    txn_start_us: int | None
+    n_coalesced: int
+    coordinator_epoch: LeaderEpoch
+    leader_epoch: LeaderEpoch | None
+    """The same; None where the place is not the coordinator's partition."""
+
+
+@_in(TRANSITIONS)
+class TransactionOpen(NamedTuple):
+    """A transaction has held the LSO of a led partition back for a second, and still does (X12); ``producer_id`` is
+    None if the transaction had ended before this reign."""
+
+    producer_id: int | None
+    producer_epoch: Number | None
+    first_offset: Offset
+    held_since_ms: Moment
+    """When the HW passed its first offset and no earlier transaction was undecided; in this reign."""
+    txn_start_ms: Moment
+    """When this leader first saw it."""
+    hw: Offset
+    cause: str
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
+@_in(TRANSITIONS)
+class TransactionDecided(NamedTuple):
+    """Markers of a led partition came below the HW: of one transaction that was reported as open, or, with
+    ``producer_id`` None, of ``n_coalesced`` others with the same outcome."""
+
+    producer_id: int | None
+    producer_epoch: Number | None
+    first_offset: Offset | None
+    marker_offset: Offset
+    """Of the last one."""
+    outcome: str
+    """commit or abort."""
+    held_ms: int
+    """How long they held the LSO back in this reign; of two that are open at once only the earlier one holds it."""
+    first_ms: Moment
+    last_ms: Moment
+    n_coalesced: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+
+
 StateEvent = (
     ReplicaSample
     | LocalSample
@@ -405,6 +468,9 @@ StateEvent = (
     | MemberChange
     | GroupOffsets
     | CoordinatorLoad
+    | TransactionChange
+    | TransactionOpen
+    | TransactionDecided
 )
 
 Stamped = ControllerDecision | NodeSession | ClockSample | ConfigChange

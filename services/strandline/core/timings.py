@@ -30,6 +30,8 @@ class NodeTimings:
     purgatory_max_entries: int = 20_000
     purgatory_max_bytes: int = 256 << 20
     """Bytes of acks=all batches that wait for their commit; beyond it new ones are refused."""
+    transaction_max_timeout_ms: int = 900_000
+    """The longest that a transaction may be open; one that is a minute older is reported as hanging."""
     sample_min_ms: int = 0
     """Least time between two samples of a partition that changes; 0: nothing but transitions is reported."""
     sample_max_ms: int = 10_000

@@ -4,7 +4,8 @@ The lines are made from the very events that are exported, in the writer's threa
 hands at once cost the data path nothing. They come up to a second after the event, with its own time in ``at``.
 
 Invariant: a line is logged for every change of a role, of an ISR, of a log's end by a cut, of a session, of a consumer
-group and its members, and of every refusal that concerns a node or an ISR; a sample is never one.
+group and its members, of every transaction that timed out or that nobody seems to end, and of every refusal that
+concerns a node or an ISR; a sample is never one.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ _CARRIED: dict[str, tuple[str, ...]] = {
     "GROUP_CHANGE": ("group_id", "old_state", "new_state", "group_epoch", "target_epoch", "n_members", "cause"),
     "MEMBER_CHANGE": ("group_id", "member_id", "instance_id", "phase", "member_epoch", "assigned", "revoking"),
     "COORDINATOR_LOAD": ("bytes", "n_keys", "load_ms"),
+    "TRANSACTION_CHANGE": ("transactional_id", "producer_id", "producer_epoch", "old_state", "new_state", "timeout_ms"),
+    "TRANSACTION_OPEN": ("producer_id", "producer_epoch", "first_offset", "hw", "held_since_us"),
 }
 """Beside the place, what a line of each type carries; a type that is not here has no line."""
 
@@ -121,6 +124,12 @@ def _words(kind: str, row: Row) -> tuple[str, bool] | None:
             return f"member {row['phase']}", row["phase"] == "fenced"
         case "COORDINATOR_LOAD":
             return "coordinator answers", False
+        case "TRANSACTION_CHANGE" if row["cause"] == "timeout":
+            return "transaction timed out", False
+        case "TRANSACTION_CHANGE" if row["cause"] == "marker_refused":
+            return "partition refuses the marker of a transaction that its coordinator waits for", True
+        case "TRANSACTION_OPEN" if row["cause"] == "hanging":
+            return "transaction hangs", True
     return None
 
 

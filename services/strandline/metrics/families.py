@@ -138,6 +138,25 @@ HW_LAG_SECONDS = _gauge(
     "Age of the oldest record above the HW of any led partition, sampled every 250 ms; 0 without one.",
     unit="s",
 )
+LSO_LAG_RECORDS = _gauge(
+    "lso_lag_records",
+    "Records between LSO and HW, which readers of committed records are not given yet, in the led partition with most.",
+    unit="records",
+)
+LSO_HELD_SECONDS = _gauge(
+    "lso_held_seconds",
+    "How long one transaction has held the LSO of a led partition below its HW, where that is longest, sampled every "
+    "250 ms; a new leader begins at 0; 0 without one.",
+    unit="s",
+    kafka="kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount",
+)
+TRANSACTIONS = _counter(
+    "transactions_total",
+    "Transactions decided in led partitions by a committed marker, by outcome: commit or abort; one of several "
+    "partitions counts in each, late by ten seconds.",
+    labels=("outcome",),
+    unit="transactions",
+)
 TRUNCATIONS = _counter("truncations_total", "Truncations of a followed log.")
 TRUNCATED_RECORDS = _counter("truncated_records_total", "Records truncated from followed logs.", unit="records")
 COMMITTED_CUT = _counter(
@@ -233,6 +252,12 @@ OFFSET_COMMITS = _counter(
     labels=("result",),
     kafka="kafka.server:type=group-coordinator-metrics,name=offset-commit-count",
 )
+TRANSACTIONAL_IDS = _gauge(
+    "transactional_ids",
+    "Transactional ids that this node coordinates, by the state of their transaction: empty, ongoing, prepare_commit, "
+    "prepare_abort (markers are on their way), complete_commit, complete_abort.",
+    labels=("state",),
+)
 COORDINATOR_LOAD = _seconds(
     "coordinator_load_seconds",
     "From the leadership of a partition of groups until requests are served.",
@@ -251,6 +276,14 @@ LOG_END_OFFSET = _gauge(
     labels=_PARTITION,
     unit="offset",
     kafka=_LOG + "LogEndOffset",
+    per_partition=True,
+)
+LAST_STABLE_OFFSET = _gauge(
+    "last_stable_offset",
+    "LSO of a led partition, exclusive: below it every transaction is decided.",
+    labels=_PARTITION,
+    unit="offset",
+    kafka=_LOG + "LastStableOffset",
     per_partition=True,
 )
 HIGH_WATERMARK = _gauge(

@@ -15,7 +15,14 @@ from typing import Any
 from strandline.core import effects as want
 from strandline.core.errors import Refusal
 from strandline.core.events import Event
-from strandline.core.state_events import AlterPartition, CoordinatorLoad, GroupChange, IsrChange, Truncation
+from strandline.core.state_events import (
+    AlterPartition,
+    CoordinatorLoad,
+    GroupChange,
+    IsrChange,
+    TransactionDecided,
+    Truncation,
+)
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
 from strandline.metrics.group_figures import GroupCounts
@@ -58,12 +65,14 @@ class NodeCounts:
         self._records_in = self._bytes_in = self._replicated_bytes_in = 0
         self._truncations = self._truncated = self._committed_cut = self._cuts_at_unknown_hw = 0
         self._offset_commits = Tally(f.OFFSET_COMMITS, "committed")
+        self._transactions = Tally(f.TRANSACTIONS, "commit", "abort")
         self._on_event: dict[type[object], Callable[[Any], None]] = {
             IsrChange: self._isr_changed,
             AlterPartition: self._proposal_ended,
             Truncation: self._log_cut,
             GroupChange: self.groups.changed,
             CoordinatorLoad: self.groups.loaded,
+            TransactionDecided: self._transactions_decided,
         }
 
     def around(self, table: Mapping[type[object], Perform]) -> dict[type[object], Perform]:
@@ -125,6 +134,9 @@ class NodeCounts:
         self._committed_cut += cut.committed_cut or 0
         self._cuts_at_unknown_hw += cut.committed_cut is None
 
+    def _transactions_decided(self, decided: TransactionDecided) -> None:
+        self._transactions.add(decided.outcome, decided.n_coalesced)
+
     def offsets_committed(self, refusals: Iterable[Refusal | None]) -> None:
         """A commit of a group was answered: why each partition was refused, None where it was not."""
         for refusal in refusals:
@@ -145,4 +157,5 @@ class NodeCounts:
         yield Figure(f.TRUNCATED_RECORDS, self._truncated)
         yield Figure(f.COMMITTED_CUT, self._committed_cut)
         yield Figure(f.CUTS_AT_UNKNOWN_HW, self._cuts_at_unknown_hw)
+        yield from self._transactions.figures()
         yield from self._offset_commits.figures()

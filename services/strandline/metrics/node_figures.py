@@ -14,10 +14,11 @@ from strandline.core.node_state import NodeState
 from strandline.core.progress import FollowerProgress
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure
+from strandline.metrics.held_back import HeldBack
 from strandline.metrics.standing import StandingRecords
 
 
-def node_figures(core: NodeCore, standing: StandingRecords, now_ms: int) -> Iterator[Figure]:
+def node_figures(core: NodeCore, standing: StandingRecords, held: HeldBack, now_ms: int) -> Iterator[Figure]:
     """Everything but what is counted as it happens."""
     state = core.state
     leaders = list(state.leaders.values())
@@ -33,6 +34,8 @@ def node_figures(core: NodeCore, standing: StandingRecords, now_ms: int) -> Iter
         yield Figure(f.NODE_EPOCH, state.node_epoch)
     yield Figure(f.HW_LAG_RECORDS, max((one.log.leo - one.log.hw for one in leaders), default=0))
     yield Figure(f.HW_LAG_SECONDS, standing.oldest_s((one.log for one in leaders), now_ms))
+    yield Figure(f.LSO_LAG_RECORDS, max((one.log.hw - one.log.lso for one in leaders), default=0))
+    yield Figure(f.LSO_HELD_SECONDS, held.longest_s((one.log for one in leaders), now_ms))
     yield from _waiting(core)
     yield from _lags(leaders, now_ms)
 
@@ -81,6 +84,7 @@ def partition_figures(state: NodeState) -> Iterator[Figure]:
         yield Figure(f.LOG_START_OFFSET, log.log_start_offset, labels)
     for leader in state.leaders.values():
         labels = (leader.log.topic, str(leader.log.tp.partition))
+        yield Figure(f.LAST_STABLE_OFFSET, leader.log.lso, labels)
         yield Figure(f.PARTITION_HW_LAG, leader.log.leo - leader.log.hw, labels)
         yield Figure(f.PARTITION_ISR, len(leader.isr.committed), labels)
         for follower in leader.progress.values():

@@ -20,6 +20,7 @@ from strandline.core.state_events import EpochStart, HwAdvance, IsrChange
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.observe.fetch_counts import COUNT_MS, FetchCounts
 from strandline.observe.hw_advances import Advance, HwAdvances
+from strandline.observe.lso_holders import LsoHolders
 from strandline.observe.samples import leader_epochs, local_sample, look_of, member, replica_samples
 
 STALL_MS = 1_000
@@ -54,6 +55,7 @@ class Reporting:
         self._max_ms = state.timings.sample_max_ms
         self._samples = self._min_ms > 0
         self._led: dict[TopicPartition, _Led] = {}
+        self._lso = LsoHolders(state.timings.transaction_max_timeout_ms)
         self._local: dict[TopicPartition, tuple[int, Offset, Offset]] = {}
         self._waiting: dict[TopicPartition, None] = {}
         # Which partition is looked at next, and when; every partition of this node is here once.
@@ -67,6 +69,7 @@ class Reporting:
         self._led[leader.log.tp] = _Led(leader, now_ms)
         start = EpochStart(leader.log.leo, leader.log.hw, leader.image.isr, *leader_epochs(leader))
         out.append(Emit(leader.log.tp, start))
+        self._lso.leads(leader, now_ms)
         self._enqueue(leader.log.tp, now_ms)
         self._sample(leader, now_ms, out)
 
@@ -76,12 +79,16 @@ class Reporting:
 
     def leaves(self, leader: LeaderReplica, out: list[Effect]) -> None:
         """A reign ends."""
+        self._lso.leaves(leader, out)
         led = self._led.pop(leader.log.tp, None)
         if led is not None:
             self._tell(leader, led.advances.rest(), out)
 
     def appended(self, leader: LeaderReplica, now_ms: int) -> None:
         """Records were appended up to the log end."""
+        transactions = leader.log.producers.transactions
+        if transactions.open or transactions.ended:
+            self._lso.appended(leader, now_ms)
         led = self._led.get(leader.log.tp) if self._samples else None
         if led is not None and len(led.appends) < _REMEMBERED_APPENDS:
             led.appends.append((leader.log.leo, now_ms))
@@ -90,6 +97,8 @@ class Reporting:
         self, leader: LeaderReplica, old: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int, out: list[Effect]
     ) -> None:
         """The HW rose from ``old``; ``blockers`` had held it back."""
+        if self._lso.watched:
+            self._lso.hw_rose(leader, now_ms, out)
         led = self._led.get(leader.log.tp) if self._samples else None
         if led is None:
             return
@@ -170,6 +179,7 @@ class Reporting:
 
     def ticked(self, now_ms: int, out: list[Effect]) -> None:
         """Report what is due."""
+        self._lso.ticked(now_ms, out)
         if not self._samples:
             return
         for tp in tuple(self._waiting):

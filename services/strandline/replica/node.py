@@ -36,6 +36,7 @@ from strandline.core.node import NodeCore
 from strandline.core.position_proof import newest_in
 from strandline.core.state_events import ConfigChange
 from strandline.core.transaction_ids.machine import TransactionMachine
+from strandline.core.transaction_ids.reporting import TransactionReporting
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Durability, NodeEpoch, NodeId
 from strandline.export.log_lines import LogLines
@@ -306,7 +307,8 @@ class ReplicaNode:
         return GroupMachine(self._patterns, self.settings.groups(), reporting)
 
     def _transactions_of_partition(self, reports: Reports) -> TransactionMachine:
-        return TransactionMachine(reports, self.producer_ids, self.settings.transactions())
+        settings = self.settings.transactions()
+        return TransactionMachine(reports, self.producer_ids, settings, TransactionReporting(reports))
 
     def _feed(self, seen: MetadataImage | None) -> MetadataFeed:
         """What subscribers are sent: until the controller's first word, what an earlier life stored (C65)."""

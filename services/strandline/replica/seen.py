@@ -19,12 +19,14 @@ from strandline.export.sink import EventSink
 from strandline.metrics import families as f
 from strandline.metrics.export_figures import export_figures
 from strandline.metrics.figures import Figure
+from strandline.metrics.held_back import HeldBack
 from strandline.metrics.http import HttpsContext
 from strandline.metrics.node_counts import NodeCounts
 from strandline.metrics.node_figures import node_figures, partition_figures
 from strandline.metrics.port import MetricsPort
 from strandline.metrics.refusal_figures import refusal_figures
 from strandline.metrics.standing import LOOK_EVERY_S, StandingRecords
+from strandline.metrics.transaction_figures import transaction_figures
 from strandline.replica.readiness import Readiness
 from strandline.replica.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
@@ -55,6 +57,7 @@ class Seen:
         self._settings = settings
         self._counts = NodeCounts() if settings.metrics_bind else None
         self._standing = StandingRecords()
+        self._held = HeldBack()
         self._port: MetricsPort | None = None
         self.refusals = Refusals()
 
@@ -115,9 +118,10 @@ class Seen:
         if counts is None:
             return ""
         readers: Sequence[Callable[[], Iterable[Figure]]] = (
-            lambda: node_figures(core, self._standing, monotonic_ms()),
+            lambda: node_figures(core, self._standing, self._held, monotonic_ms()),
             counts.figures,
             lambda: counts.groups.figures(core.coordinators.values()),
+            lambda: transaction_figures(core.coordinators.values()),
             lambda: _process_figures(host, performers, readiness),
             lambda: _metadata_figures(feed),
             lambda: refusal_figures(self.refusals),
@@ -141,7 +145,9 @@ class Seen:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.refusals.tell_forever())
             while self._counts is not None:
-                self._standing.look([leader.log for leader in core.state.leaders.values()], monotonic_ms())
+                led = [leader.log for leader in core.state.leaders.values()]
+                self._standing.look(led, monotonic_ms())
+                self._held.look(led, monotonic_ms())
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def close(self) -> None:

@@ -166,6 +166,7 @@ class ReplicaSettings(ServiceSettings):
         """The durations and bounds of the core."""
         return NodeTimings(
             replica_lag_time_max_ms=self.replica_lag_time_max_ms,
+            transaction_max_timeout_ms=self.transaction_max_timeout_ms,
             replica_fetch_wait_max_ms=self.replica_fetch_wait_max_ms,
             replica_fetch_max_bytes=self.replica_fetch_max_bytes,
             high_watermark_checkpoint_interval_ms=self.high_watermark_checkpoint_interval_ms,

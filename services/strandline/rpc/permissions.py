@@ -88,7 +88,8 @@ TABLE: Mapping[str, Grants] = {
     _LEADER + "OffsetForLeaderEpoch": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA},
     _LEADER + "ListOffsets": {**_clients(AS_CLIENT), _REPLICA: OWN_REPLICA},
     _LEADER + "FetchProducerSnapshot": {_REPLICA: OWN_REPLICA},
-    _LEADER + "WriteTxnMarkers": {_REPLICA: ALWAYS},
+    # An administrator ends a transaction that its coordinator has lost.
+    _LEADER + "WriteTxnMarkers": {_REPLICA: ALWAYS, **_ADMINS},
     _LEADER + "DescribeProducers": _clients(),
     _LEADER + "DeleteRecords": _ADMINS,
     _LEADER + "DescribePartitions": _clients(),

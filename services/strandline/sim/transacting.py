@@ -15,6 +15,7 @@ from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.transaction_ids.machine import TransactionMachine
 from strandline.core.transaction_ids.records import PREPARED, TxnState
+from strandline.core.transaction_ids.reporting import TransactionReporting
 from strandline.core.transaction_ids.settings import TransactionSettings
 from strandline.core.types import TopicPartition
 from strandline.records.batch import Batch
@@ -69,7 +70,11 @@ class Transacting:
         ids = _Ids()
         self.coordinators = Coordinators(
             codec=world.codec,
-            machines={TRANSACTION_STATE: lambda reports: TransactionMachine(reports, ids, self.settings)},
+            machines={
+                TRANSACTION_STATE: lambda reports: TransactionMachine(
+                    reports, ids, self.settings, TransactionReporting(reports)
+                )
+            },
             # Small, so that logs are swept and loads take several steps.
             limits=ShardLimits(
                 read_bytes=2_048, batch_bytes=1_024, sweep_step_bytes=2_048, sweep_above_bytes=8_192, max_waiting=500

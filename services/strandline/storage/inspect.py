@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from strandline.core.types import BatchHeader, EpochEntry, Offset
+from strandline.core.errors import Refused
+from strandline.core.types import CONTROL_BIT, BatchHeader, EpochEntry, Offset
 from strandline.records.batch import crc_matches
+from strandline.records.control import with_marker
 from strandline.storage.checkpoint import CheckpointDamaged
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.directory import lost_journal
@@ -95,12 +97,23 @@ def dump_segment(path: Path) -> Iterator[DumpedBatch]:
         scan = _headers(fd, segment_base(path))
         for batch in scan:
             crc_ok = _crc_ok(fd, batch)
-            fault = None if crc_ok else "the CRC does not match"
-            yield DumpedBatch(path=path, position=batch.position, header=batch.header, crc_ok=crc_ok, fault=fault)
+            header, fault = batch.header, None if crc_ok else "the CRC does not match"
+            if crc_ok and header.attributes & CONTROL_BIT:
+                header, fault = _with_marker(fd, batch)
+            yield DumpedBatch(path=path, position=batch.position, header=header, crc_ok=crc_ok, fault=fault)
         if scan.fault is not None:
             yield DumpedBatch(path=path, position=scan.position, header=None, crc_ok=False, fault=scan.fault)
     finally:
         os.close(fd)
+
+
+def _with_marker(fd: int, batch: StoredBatch) -> tuple[BatchHeader, str | None]:
+    """The header of a control batch with its marker, or why it is none."""
+    content = os.pread(fd, batch.header.size_bytes, batch.position)
+    try:
+        return with_marker(batch.header, content), None
+    except Refused as refused:
+        return batch.header, refused.refusal.message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,8 +156,8 @@ class LeaderServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WriteTxnMarkers(self, request, context):
-        """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
-        coordinator of a transaction decides.
+        """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes, of which the
+        coordinator of a transaction decides, and for administrators, where it has lost one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

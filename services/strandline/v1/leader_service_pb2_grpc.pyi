@@ -58,8 +58,8 @@ class LeaderServiceStub:
     DeleteRecords: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]
     """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
     WriteTxnMarkers: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.WriteTxnMarkersRequest, _leader_service_pb2.WriteTxnMarkersResponse]
-    """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
-    coordinator of a transaction decides.
+    """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes, of which the
+    coordinator of a transaction decides, and for administrators, where it has lost one.
     """
     DescribeProducers: _grpc.UnaryUnaryMultiCallable[_leader_service_pb2.DescribeProducersRequest, _leader_service_pb2.DescribeProducersResponse]
     """Tells which producers the logs that this node leads remember, and which of them have a transaction open there."""
@@ -92,8 +92,8 @@ class LeaderServiceAsyncStub(LeaderServiceStub):
     DeleteRecords: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DeleteRecordsRequest, _leader_service_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
     """Deletes the records below an offset for good, and answers when every in-sync replica has deleted them."""
     WriteTxnMarkers: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.WriteTxnMarkersRequest, _leader_service_pb2.WriteTxnMarkersResponse]  # type: ignore[assignment]
-    """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
-    coordinator of a transaction decides.
+    """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes, of which the
+    coordinator of a transaction decides, and for administrators, where it has lost one.
     """
     DescribeProducers: _aio.UnaryUnaryMultiCallable[_leader_service_pb2.DescribeProducersRequest, _leader_service_pb2.DescribeProducersResponse]  # type: ignore[assignment]
     """Tells which producers the logs that this node leads remember, and which of them have a transaction open there."""
@@ -177,8 +177,8 @@ class LeaderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _leader_service_pb2.WriteTxnMarkersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_leader_service_pb2.WriteTxnMarkersResponse, _abc.Awaitable[_leader_service_pb2.WriteTxnMarkersResponse]]:
-        """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes only: the
-        coordinator of a transaction decides.
+        """Ends transactions in partitions that this node leads; answers when the markers are committed. For nodes, of which the
+        coordinator of a transaction decides, and for administrators, where it has lost one.
         """
 
     @_abc_1.abstractmethod

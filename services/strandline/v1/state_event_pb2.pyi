@@ -77,6 +77,12 @@ class _StateEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateE
     """What a consumer group has committed for one partition."""
     STATE_EVENT_TYPE_COORDINATOR_LOAD: _StateEventType.ValueType  # 23
     """A coordinator has read its partition and answers from now on."""
+    STATE_EVENT_TYPE_TRANSACTION_CHANGE: _StateEventType.ValueType  # 24
+    """A transactional id changed at its coordinator, or repeats that its transaction is open."""
+    STATE_EVENT_TYPE_TRANSACTION_OPEN: _StateEventType.ValueType  # 25
+    """A transaction holds back what readers of committed records see of a partition."""
+    STATE_EVENT_TYPE_TRANSACTION_DECIDED: _StateEventType.ValueType  # 26
+    """Markers of transactions were committed in a partition."""
 
 class StateEventType(_StateEventType, metaclass=_StateEventTypeEnumTypeWrapper):
     """What happened."""
@@ -129,6 +135,12 @@ STATE_EVENT_TYPE_GROUP_OFFSETS: StateEventType.ValueType  # 22
 """What a consumer group has committed for one partition."""
 STATE_EVENT_TYPE_COORDINATOR_LOAD: StateEventType.ValueType  # 23
 """A coordinator has read its partition and answers from now on."""
+STATE_EVENT_TYPE_TRANSACTION_CHANGE: StateEventType.ValueType  # 24
+"""A transactional id changed at its coordinator, or repeats that its transaction is open."""
+STATE_EVENT_TYPE_TRANSACTION_OPEN: StateEventType.ValueType  # 25
+"""A transaction holds back what readers of committed records see of a partition."""
+STATE_EVENT_TYPE_TRANSACTION_DECIDED: StateEventType.ValueType  # 26
+"""Markers of transactions were committed in a partition."""
 Global___StateEventType: _TypeAlias = StateEventType  # noqa: Y015
 
 @_typing.final
@@ -351,6 +363,16 @@ class StateEvent(_message.Message):
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     N_KEYS_FIELD_NUMBER: _builtins.int
     LOAD_MS_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    N_PARTITIONS_FIELD_NUMBER: _builtins.int
+    TXN_START_US_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    HELD_SINCE_US_FIELD_NUMBER: _builtins.int
+    MARKER_OFFSET_FIELD_NUMBER: _builtins.int
+    HELD_MS_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     """Version of this schema, from 1."""
     cluster_id: _builtins.str
@@ -394,7 +416,7 @@ class StateEvent(_message.Message):
     leader_leo: _builtins.int
     """REPLICA_SAMPLE, ISR_CHANGE: the leader's LEO."""
     hw: _builtins.int
-    """Samples, ISR_CHANGE, EPOCH_START, PARTITION_FAILED, STATE_SNAPSHOT: the HW."""
+    """Samples, ISR_CHANGE, EPOCH_START, PARTITION_FAILED, STATE_SNAPSHOT, TRANSACTION_OPEN: the HW."""
     acked_offset: _builtins.int
     """REPLICA_SAMPLE: first offset not acknowledged to any client."""
     log_start: _builtins.int
@@ -424,13 +446,17 @@ class StateEvent(_message.Message):
     cause: _builtins.str
     """HW_ADVANCE, ISR_CHANGE, NODE_SESSION, CONTROLLER_REIGN, STORE, GROUP_CHANGE: why; MEMBER_CHANGE: repeated, or
     absent. A GROUP_CHANGE or MEMBER_CHANGE that is repeated says once an hour what has been so before.
+    TRANSACTION_CHANGE: init, begun, committed, aborted, timeout, fenced, completed, expired, repeated (once a minute
+    while a transaction is open), marker_refused (by a partition, which calls the transaction over).
+    TRANSACTION_OPEN: open, inherited (from an earlier leader), hanging (longer than any producer may ask for), or
+    repeated, once a minute.
     """
     first_us: _builtins.int
-    """HW_ADVANCE: time of the first advance that this event joins."""
+    """HW_ADVANCE, TRANSACTION_DECIDED: time of the first of what this event joins."""
     last_us: _builtins.int
-    """HW_ADVANCE: time of the last advance that this event joins."""
+    """HW_ADVANCE, TRANSACTION_DECIDED: time of the last of what this event joins."""
     n_coalesced: _builtins.int
-    """HW_ADVANCE: number of advances that this event joins."""
+    """HW_ADVANCE, TRANSACTION_DECIDED, TRANSACTION_CHANGE: number of advances or transactions that this event joins."""
     initiator: _builtins.str
     """ISR_CHANGE: leader or controller."""
     request_id: _builtins.int
@@ -476,7 +502,7 @@ class StateEvent(_message.Message):
     decision: _builtins.str
     """CONTROLLER_DECISION: what was to be decided."""
     outcome: _builtins.str
-    """CONTROLLER_DECISION: what was decided."""
+    """CONTROLLER_DECISION: what was decided; TRANSACTION_DECIDED: commit or abort."""
     subject_node_id: _builtins.int
     """NODE_SESSION, CLOCK_SAMPLE: the node it is about."""
     last_heartbeat_us: _builtins.int
@@ -512,9 +538,11 @@ class StateEvent(_message.Message):
     group_id: _builtins.str
     """GROUP_CHANGE, MEMBER_CHANGE, GROUP_OFFSETS: the consumer group."""
     old_state: _builtins.str
-    """GROUP_CHANGE: Empty, Assigning, Reconciling, Stable or Dead: the state before."""
+    """GROUP_CHANGE: Empty, Assigning, Reconciling, Stable or Dead: the state before. TRANSACTION_CHANGE: Empty, Ongoing,
+    PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort; absent if the id is new.
+    """
     new_state: _builtins.str
-    """GROUP_CHANGE: the state after."""
+    """GROUP_CHANGE, TRANSACTION_CHANGE: the state after; absent once the id is forgotten."""
     group_epoch: _builtins.int
     """GROUP_CHANGE: rises whenever a new target is needed."""
     target_epoch: _builtins.int
@@ -534,13 +562,37 @@ class StateEvent(_message.Message):
     n_commits: _builtins.int
     """GROUP_OFFSETS: commits of this partition that were taken since the row before."""
     coordinator_epoch: _builtins.int
-    """GROUP_OFFSETS: the leader epoch of the coordinator, which a deposed one has lower; `leader_epoch` is absent, for the
-    partition is not the coordinator's.
+    """GROUP_OFFSETS, TRANSACTION_CHANGE: the leader epoch of the coordinator, which a deposed one has lower; where the
+    partition is not the coordinator's, `leader_epoch` is absent.
     """
     n_keys: _builtins.int
     """COORDINATOR_LOAD: keys that the partition has."""
     load_ms: _builtins.int
     """COORDINATOR_LOAD: from the beginning of the leader epoch to the first request that is decided, in milliseconds."""
+    transactional_id: _builtins.str
+    """TRANSACTION_CHANGE: the id; absent where n_coalesced short transactions were committed."""
+    producer_id: _builtins.int
+    """TRANSACTION_CHANGE, TRANSACTION_OPEN, TRANSACTION_DECIDED: the producer; absent where an event is of several
+    transactions, and of a transaction that had ended before this leader's reign.
+    """
+    producer_epoch: _builtins.int
+    """TRANSACTION_OPEN, TRANSACTION_DECIDED: the epoch of the producer's batches; absent where it is not known.
+    TRANSACTION_CHANGE: the producer's epoch, before a change that ends or forgets something, else after it.
+    """
+    timeout_ms: _builtins.int
+    """TRANSACTION_CHANGE: how long a transaction of the id may take, in milliseconds."""
+    n_partitions: _builtins.int
+    """TRANSACTION_CHANGE: partitions of the transaction that is open or was ended."""
+    txn_start_us: _builtins.int
+    """TRANSACTION_CHANGE: when the transaction began; TRANSACTION_OPEN: when this leader first saw it."""
+    first_offset: _builtins.int
+    """TRANSACTION_OPEN, TRANSACTION_DECIDED: first offset of the transaction; absent for several."""
+    held_since_us: _builtins.int
+    """TRANSACTION_OPEN: since when it holds the LSO back, in this leader's reign."""
+    marker_offset: _builtins.int
+    """TRANSACTION_DECIDED: offset of the marker, of the last one of several."""
+    held_ms: _builtins.int
+    """TRANSACTION_DECIDED: how long the LSO was held back in this leader's reign, in milliseconds, of several the sum."""
     @_builtins.property
     def ext(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Additions that have no column yet."""
@@ -717,10 +769,20 @@ class StateEvent(_message.Message):
         coordinator_epoch: _builtins.int | None = ...,
         n_keys: _builtins.int | None = ...,
         load_ms: _builtins.int | None = ...,
+        transactional_id: _builtins.str | None = ...,
+        producer_id: _builtins.int | None = ...,
+        producer_epoch: _builtins.int | None = ...,
+        timeout_ms: _builtins.int | None = ...,
+        n_partitions: _builtins.int | None = ...,
+        txn_start_us: _builtins.int | None = ...,
+        first_offset: _builtins.int | None = ...,
+        held_since_us: _builtins.int | None = ...,
+        marker_offset: _builtins.int | None = ...,
+        held_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "load_ms", b"load_ms", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "replica_id", b"replica_id", "request_id", b"request_id", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_offset", b"_first_offset", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_held_ms", b"_held_ms", "_held_since_us", b"_held_since_us", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_marker_offset", b"_marker_offset", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_n_partitions", b"_n_partitions", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_timeout_ms", b"_timeout_ms", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "_transactional_id", b"_transactional_id", "_txn_start_us", b"_txn_start_us", "acked_offset", b"acked_offset", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "err_us", b"err_us", "error_code", b"error_code", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "fetch_leader_id", b"fetch_leader_id", "first_offset", b"first_offset", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "held_ms", b"held_ms", "held_since_us", b"held_since_us", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "load_ms", b"load_ms", "log_start", b"log_start", "marker_offset", b"marker_offset", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "n_partitions", b"n_partitions", "new_hw", b"new_hw", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "replica_id", b"replica_id", "request_id", b"request_id", "sample_id", b"sample_id", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "timeout_ms", b"timeout_ms", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "transactional_id", b"transactional_id", "txn_start_us", b"txn_start_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "acked_offset", b"acked_offset", "added", b"added", "assigned", b"assigned", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "cluster_id", b"cluster_id", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "load_ms", b"load_ms", "log_start", b"log_start", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_error", b"n_error", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "removed", b"removed", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "revoking", b"revoking", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset", "_bytes", b"_bytes", "_cause", b"_cause", "_closed_ms", b"_closed_ms", "_commit_us", b"_commit_us", "_committed", b"_committed", "_committed_cut", b"_committed_cut", "_controller_epoch", b"_controller_epoch", "_controller_id", b"_controller_id", "_coordinator_epoch", b"_coordinator_epoch", "_decision", b"_decision", "_dropped_first_seq", b"_dropped_first_seq", "_dropped_last_seq", b"_dropped_last_seq", "_durable_leo", b"_durable_leo", "_election_type", b"_election_type", "_err_us", b"_err_us", "_error_code", b"_error_code", "_expected_partition_epoch", b"_expected_partition_epoch", "_expected_state", b"_expected_state", "_fetch_leader_id", b"_fetch_leader_id", "_first_offset", b"_first_offset", "_first_us", b"_first_us", "_from_leo", b"_from_leo", "_group_epoch", b"_group_epoch", "_group_id", b"_group_id", "_held_ms", b"_held_ms", "_held_since_us", b"_held_since_us", "_hw", b"_hw", "_hw_before", b"_hw_before", "_hw_bytes", b"_hw_bytes", "_hw_next_append_us", b"_hw_next_append_us", "_in_isr", b"_in_isr", "_in_maximal_isr", b"_in_maximal_isr", "_initiator", b"_initiator", "_instance_id", b"_instance_id", "_interval_ms", b"_interval_ms", "_lag_time_max_ms", b"_lag_time_max_ms", "_last_caught_up_us", b"_last_caught_up_us", "_last_fetch_us", b"_last_fetch_us", "_last_heartbeat_us", b"_last_heartbeat_us", "_last_seq", b"_last_seq", "_last_us", b"_last_us", "_latency_us", b"_latency_us", "_leader_epoch", b"_leader_epoch", "_leader_leo", b"_leader_leo", "_leo", b"_leo", "_leo_bytes", b"_leo_bytes", "_load_ms", b"_load_ms", "_log_start", b"_log_start", "_marker_offset", b"_marker_offset", "_max_gap_us", b"_max_gap_us", "_member_epoch", b"_member_epoch", "_member_id", b"_member_id", "_meta_offset", b"_meta_offset", "_min_isr", b"_min_isr", "_n_coalesced", b"_n_coalesced", "_n_commits", b"_n_commits", "_n_fetch", b"_n_fetch", "_n_keys", b"_n_keys", "_n_members", b"_n_members", "_n_partitions", b"_n_partitions", "_new_hw", b"_new_hw", "_new_leader", b"_new_leader", "_new_leader_epoch", b"_new_leader_epoch", "_new_state", b"_new_state", "_offset_us", b"_offset_us", "_old_hw", b"_old_hw", "_old_leader", b"_old_leader", "_old_leader_epoch", b"_old_leader_epoch", "_old_state", b"_old_state", "_outcome", b"_outcome", "_partition", b"_partition", "_partition_epoch", b"_partition_epoch", "_phase", b"_phase", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_rack", b"_rack", "_reason", b"_reason", "_refused_to_leo", b"_refused_to_leo", "_reign_id", b"_reign_id", "_replica_id", b"_replica_id", "_request_id", b"_request_id", "_sample_id", b"_sample_id", "_start_offset", b"_start_offset", "_subject_node_id", b"_subject_node_id", "_target_epoch", b"_target_epoch", "_timeout_ms", b"_timeout_ms", "_to_leo", b"_to_leo", "_token", b"_token", "_topic", b"_topic", "_topic_created", b"_topic_created", "_topic_deleted", b"_topic_deleted", "_topic_id", b"_topic_id", "_transactional_id", b"_transactional_id", "_txn_start_us", b"_txn_start_us", "acked_offset", b"acked_offset", "added", b"added", "assigned", b"assigned", "blocking_replicas", b"blocking_replicas", "bytes", b"bytes", "cause", b"cause", "closed_ms", b"closed_ms", "cluster_id", b"cluster_id", "commit_us", b"commit_us", "committed", b"committed", "committed_cut", b"committed_cut", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "coordinator_epoch", b"coordinator_epoch", "decision", b"decision", "dropped_by_type", b"dropped_by_type", "dropped_first_seq", b"dropped_first_seq", "dropped_last_seq", b"dropped_last_seq", "durable_leo", b"durable_leo", "election_type", b"election_type", "eligible_set", b"eligible_set", "elr", b"elr", "err_us", b"err_us", "error_code", b"error_code", "event_type", b"event_type", "expected_partition_epoch", b"expected_partition_epoch", "expected_state", b"expected_state", "ext", b"ext", "fenced_set", b"fenced_set", "fetch_leader_id", b"fetch_leader_id", "first_offset", b"first_offset", "first_us", b"first_us", "from_leo", b"from_leo", "group_epoch", b"group_epoch", "group_id", b"group_id", "held_ms", b"held_ms", "held_since_us", b"held_since_us", "hw", b"hw", "hw_before", b"hw_before", "hw_bytes", b"hw_bytes", "hw_next_append_us", b"hw_next_append_us", "in_isr", b"in_isr", "in_maximal_isr", b"in_maximal_isr", "incarnation", b"incarnation", "initiator", b"initiator", "instance_id", b"instance_id", "interval_ms", b"interval_ms", "lag_time_max_ms", b"lag_time_max_ms", "last_caught_up_us", b"last_caught_up_us", "last_fetch_us", b"last_fetch_us", "last_heartbeat_us", b"last_heartbeat_us", "last_seq", b"last_seq", "last_us", b"last_us", "latency_us", b"latency_us", "leader_epoch", b"leader_epoch", "leader_leo", b"leader_leo", "leo", b"leo", "leo_bytes", b"leo_bytes", "live_set", b"live_set", "load_ms", b"load_ms", "log_start", b"log_start", "marker_offset", b"marker_offset", "max_gap_us", b"max_gap_us", "member_epoch", b"member_epoch", "member_id", b"member_id", "meta_offset", b"meta_offset", "min_isr", b"min_isr", "n_coalesced", b"n_coalesced", "n_commits", b"n_commits", "n_error", b"n_error", "n_fetch", b"n_fetch", "n_keys", b"n_keys", "n_members", b"n_members", "n_partitions", b"n_partitions", "new_hw", b"new_hw", "new_isr", b"new_isr", "new_leader", b"new_leader", "new_leader_epoch", b"new_leader_epoch", "new_state", b"new_state", "node_id", b"node_id", "offset_us", b"offset_us", "old_hw", b"old_hw", "old_isr", b"old_isr", "old_leader", b"old_leader", "old_leader_epoch", b"old_leader_epoch", "old_state", b"old_state", "outcome", b"outcome", "partition", b"partition", "partition_epoch", b"partition_epoch", "phase", b"phase", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "proposed_isr", b"proposed_isr", "rack", b"rack", "reason", b"reason", "refused_to_leo", b"refused_to_leo", "reign_id", b"reign_id", "removed", b"removed", "replica_id", b"replica_id", "replicas", b"replicas", "request_id", b"request_id", "revoking", b"revoking", "sample_id", b"sample_id", "schema_version", b"schema_version", "seq", b"seq", "start_offset", b"start_offset", "subject_node_id", b"subject_node_id", "target_epoch", b"target_epoch", "timeout_ms", b"timeout_ms", "to_leo", b"to_leo", "token", b"token", "topic", b"topic", "topic_created", b"topic_created", "topic_deleted", b"topic_deleted", "topic_id", b"topic_id", "transactional_id", b"transactional_id", "ts_mono_us", b"ts_mono_us", "ts_wall_us", b"ts_wall_us", "txn_start_us", b"txn_start_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__acked_offset: _TypeAlias = _typing.Literal["acked_offset"]  # noqa: Y015
     _WhichOneofArgType__acked_offset: _TypeAlias = _typing.Literal["_acked_offset", b"_acked_offset"]  # noqa: Y015
@@ -762,6 +824,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__expected_state: _TypeAlias = _typing.Literal["_expected_state", b"_expected_state"]  # noqa: Y015
     _WhichOneofReturnType__fetch_leader_id: _TypeAlias = _typing.Literal["fetch_leader_id"]  # noqa: Y015
     _WhichOneofArgType__fetch_leader_id: _TypeAlias = _typing.Literal["_fetch_leader_id", b"_fetch_leader_id"]  # noqa: Y015
+    _WhichOneofReturnType__first_offset: _TypeAlias = _typing.Literal["first_offset"]  # noqa: Y015
+    _WhichOneofArgType__first_offset: _TypeAlias = _typing.Literal["_first_offset", b"_first_offset"]  # noqa: Y015
     _WhichOneofReturnType__first_us: _TypeAlias = _typing.Literal["first_us"]  # noqa: Y015
     _WhichOneofArgType__first_us: _TypeAlias = _typing.Literal["_first_us", b"_first_us"]  # noqa: Y015
     _WhichOneofReturnType__from_leo: _TypeAlias = _typing.Literal["from_leo"]  # noqa: Y015
@@ -770,6 +834,10 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__group_epoch: _TypeAlias = _typing.Literal["_group_epoch", b"_group_epoch"]  # noqa: Y015
     _WhichOneofReturnType__group_id: _TypeAlias = _typing.Literal["group_id"]  # noqa: Y015
     _WhichOneofArgType__group_id: _TypeAlias = _typing.Literal["_group_id", b"_group_id"]  # noqa: Y015
+    _WhichOneofReturnType__held_ms: _TypeAlias = _typing.Literal["held_ms"]  # noqa: Y015
+    _WhichOneofArgType__held_ms: _TypeAlias = _typing.Literal["_held_ms", b"_held_ms"]  # noqa: Y015
+    _WhichOneofReturnType__held_since_us: _TypeAlias = _typing.Literal["held_since_us"]  # noqa: Y015
+    _WhichOneofArgType__held_since_us: _TypeAlias = _typing.Literal["_held_since_us", b"_held_since_us"]  # noqa: Y015
     _WhichOneofReturnType__hw: _TypeAlias = _typing.Literal["hw"]  # noqa: Y015
     _WhichOneofArgType__hw: _TypeAlias = _typing.Literal["_hw", b"_hw"]  # noqa: Y015
     _WhichOneofReturnType__hw_before: _TypeAlias = _typing.Literal["hw_before"]  # noqa: Y015
@@ -814,6 +882,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__load_ms: _TypeAlias = _typing.Literal["_load_ms", b"_load_ms"]  # noqa: Y015
     _WhichOneofReturnType__log_start: _TypeAlias = _typing.Literal["log_start"]  # noqa: Y015
     _WhichOneofArgType__log_start: _TypeAlias = _typing.Literal["_log_start", b"_log_start"]  # noqa: Y015
+    _WhichOneofReturnType__marker_offset: _TypeAlias = _typing.Literal["marker_offset"]  # noqa: Y015
+    _WhichOneofArgType__marker_offset: _TypeAlias = _typing.Literal["_marker_offset", b"_marker_offset"]  # noqa: Y015
     _WhichOneofReturnType__max_gap_us: _TypeAlias = _typing.Literal["max_gap_us"]  # noqa: Y015
     _WhichOneofArgType__max_gap_us: _TypeAlias = _typing.Literal["_max_gap_us", b"_max_gap_us"]  # noqa: Y015
     _WhichOneofReturnType__member_epoch: _TypeAlias = _typing.Literal["member_epoch"]  # noqa: Y015
@@ -834,6 +904,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__n_keys: _TypeAlias = _typing.Literal["_n_keys", b"_n_keys"]  # noqa: Y015
     _WhichOneofReturnType__n_members: _TypeAlias = _typing.Literal["n_members"]  # noqa: Y015
     _WhichOneofArgType__n_members: _TypeAlias = _typing.Literal["_n_members", b"_n_members"]  # noqa: Y015
+    _WhichOneofReturnType__n_partitions: _TypeAlias = _typing.Literal["n_partitions"]  # noqa: Y015
+    _WhichOneofArgType__n_partitions: _TypeAlias = _typing.Literal["_n_partitions", b"_n_partitions"]  # noqa: Y015
     _WhichOneofReturnType__new_hw: _TypeAlias = _typing.Literal["new_hw"]  # noqa: Y015
     _WhichOneofArgType__new_hw: _TypeAlias = _typing.Literal["_new_hw", b"_new_hw"]  # noqa: Y015
     _WhichOneofReturnType__new_leader: _TypeAlias = _typing.Literal["new_leader"]  # noqa: Y015
@@ -860,6 +932,10 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__partition_epoch: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch"]  # noqa: Y015
     _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
     _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
+    _WhichOneofReturnType__producer_epoch: _TypeAlias = _typing.Literal["producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__producer_epoch: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
+    _WhichOneofArgType__producer_id: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
     _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
@@ -880,6 +956,8 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__subject_node_id: _TypeAlias = _typing.Literal["_subject_node_id", b"_subject_node_id"]  # noqa: Y015
     _WhichOneofReturnType__target_epoch: _TypeAlias = _typing.Literal["target_epoch"]  # noqa: Y015
     _WhichOneofArgType__target_epoch: _TypeAlias = _typing.Literal["_target_epoch", b"_target_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__timeout_ms: _TypeAlias = _typing.Literal["timeout_ms"]  # noqa: Y015
+    _WhichOneofArgType__timeout_ms: _TypeAlias = _typing.Literal["_timeout_ms", b"_timeout_ms"]  # noqa: Y015
     _WhichOneofReturnType__to_leo: _TypeAlias = _typing.Literal["to_leo"]  # noqa: Y015
     _WhichOneofArgType__to_leo: _TypeAlias = _typing.Literal["_to_leo", b"_to_leo"]  # noqa: Y015
     _WhichOneofReturnType__token: _TypeAlias = _typing.Literal["token"]  # noqa: Y015
@@ -892,6 +970,10 @@ class StateEvent(_message.Message):
     _WhichOneofArgType__topic_deleted: _TypeAlias = _typing.Literal["_topic_deleted", b"_topic_deleted"]  # noqa: Y015
     _WhichOneofReturnType__topic_id: _TypeAlias = _typing.Literal["topic_id"]  # noqa: Y015
     _WhichOneofArgType__topic_id: _TypeAlias = _typing.Literal["_topic_id", b"_topic_id"]  # noqa: Y015
+    _WhichOneofReturnType__transactional_id: _TypeAlias = _typing.Literal["transactional_id"]  # noqa: Y015
+    _WhichOneofArgType__transactional_id: _TypeAlias = _typing.Literal["_transactional_id", b"_transactional_id"]  # noqa: Y015
+    _WhichOneofReturnType__txn_start_us: _TypeAlias = _typing.Literal["txn_start_us"]  # noqa: Y015
+    _WhichOneofArgType__txn_start_us: _TypeAlias = _typing.Literal["_txn_start_us", b"_txn_start_us"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__acked_offset) -> _WhichOneofReturnType__acked_offset | None: ...
     @_typing.overload
@@ -933,6 +1015,8 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fetch_leader_id) -> _WhichOneofReturnType__fetch_leader_id | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_offset) -> _WhichOneofReturnType__first_offset | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__first_us) -> _WhichOneofReturnType__first_us | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__from_leo) -> _WhichOneofReturnType__from_leo | None: ...
@@ -940,6 +1024,10 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__group_epoch) -> _WhichOneofReturnType__group_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__group_id) -> _WhichOneofReturnType__group_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__held_ms) -> _WhichOneofReturnType__held_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__held_since_us) -> _WhichOneofReturnType__held_since_us | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hw) -> _WhichOneofReturnType__hw | None: ...
     @_typing.overload
@@ -985,6 +1073,8 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__log_start) -> _WhichOneofReturnType__log_start | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__marker_offset) -> _WhichOneofReturnType__marker_offset | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_gap_us) -> _WhichOneofReturnType__max_gap_us | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__member_epoch) -> _WhichOneofReturnType__member_epoch | None: ...
@@ -1004,6 +1094,8 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__n_keys) -> _WhichOneofReturnType__n_keys | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__n_members) -> _WhichOneofReturnType__n_members | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n_partitions) -> _WhichOneofReturnType__n_partitions | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__new_hw) -> _WhichOneofReturnType__new_hw | None: ...
     @_typing.overload
@@ -1031,6 +1123,10 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_epoch) -> _WhichOneofReturnType__producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_id) -> _WhichOneofReturnType__producer_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
@@ -1051,6 +1147,8 @@ class StateEvent(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__target_epoch) -> _WhichOneofReturnType__target_epoch | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_ms) -> _WhichOneofReturnType__timeout_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__to_leo) -> _WhichOneofReturnType__to_leo | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__token) -> _WhichOneofReturnType__token | None: ...
@@ -1062,5 +1160,9 @@ class StateEvent(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__topic_deleted) -> _WhichOneofReturnType__topic_deleted | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__topic_id) -> _WhichOneofReturnType__topic_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transactional_id) -> _WhichOneofReturnType__transactional_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__txn_start_us) -> _WhichOneofReturnType__txn_start_us | None: ...
 
 Global___StateEvent: _TypeAlias = StateEvent  # noqa: Y015

@@ -11,6 +11,7 @@ from day.written import write_day
 from oracle import Oracle, differences
 from pyspark.sql import SparkSession
 from random_groups import random_groups
+from random_transactions import random_transactions
 from scanned import datasets
 from written_export import write_export
 
@@ -32,6 +33,7 @@ SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
 SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
 SEED = 7
 GROUP_SEEDS = range(4)
+TRANSACTION_SEEDS = range(3)
 _BLANK = dict.fromkeys(column.name for column in COLUMNS)
 
 # The first query waits for the JVM to start and to warm up, which takes minutes on a loaded two-core machine.
@@ -40,7 +42,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A generated day, with its flaws, a simulated run of real cores, and clusters with groups, in one folder."""
+    """A generated day, with its flaws, a simulated run of real cores, clusters with groups and with transactions."""
     folder = tmp_path_factory.mktemp("exports")
     write_day(SHAPE, folder, compacted=False)
     trace = ExportingTrace(folder, ExportFormat.PARQUET)
@@ -50,6 +52,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace.close()
     for seed in GROUP_SEEDS:
         for rows in random_groups(seed, f"groups-{seed}"):
+            write_export(folder, [_BLANK | row for row in rows])
+    for seed in TRANSACTION_SEEDS:
+        for rows in random_transactions(seed, f"transactions-{seed}"):
             write_export(folder, [_BLANK | row for row in rows])
     return folder
 
@@ -84,7 +89,7 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
     """The results contain every cluster, so that an input that is not read is detected."""
     clusters = {row["cluster_id"] for row in oracle.rows(ALL["s08"])}
 
-    assert len(clusters) == 2 + len(GROUP_SEEDS)
+    assert len(clusters) == 2 + len(GROUP_SEEDS) + len(TRANSACTION_SEEDS)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +99,16 @@ def test_the_simulated_cluster_is_among_them(oracle: Oracle) -> None:
 )  # fmt: skip
 def test_everything_about_groups_occurs(name: str, column: str, oracle: Oracle) -> None:
     """What the random histories are for is in them, or two engines would agree about nothing."""
+    assert any(row[column] for row in oracle.rows(ALL[name]))
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("s26", "committed"), ("s26", "aborted"), ("s26", "undecided"), ("s26", "longest_us"), ("s27", "committed"),
+     ("s27", "aborted_by_producer"), ("s27", "timed_out"), ("s27", "fenced"), ("s27", "refused_markers")],
+)  # fmt: skip
+def test_everything_about_transactions_occurs(name: str, column: str, oracle: Oracle) -> None:
+    """As for groups."""
     assert any(row[column] for row in oracle.rows(ALL[name]))
 
 

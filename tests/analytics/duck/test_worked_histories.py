@@ -25,16 +25,18 @@ REPORTED = (
     "avoidable",
     "group_lag",
     "lag",
+    "lso_held",
     "newer_types",
     "planned",
     "rebalances",
     "stuck",
+    "txn_ends",
     "unclean",
     "unknown_losses",
     "zombies",
 )
 """Histories in which something is not known, and how each engine says so; one of planned and other causes;
-and those of consumer groups."""
+and those of consumer groups and of transactions."""
 SCOPE = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)
 
 pytestmark = pytest.mark.timeout(600)

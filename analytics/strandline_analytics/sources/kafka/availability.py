@@ -20,6 +20,7 @@ from strandline_analytics.sources.kafka.levels import LOOKING, Level, Levels, Lo
 EVERYTHING = "*"
 _NOT_THOUGHT_OF = {EVERYTHING: "this statistic is not answered from Kafka's metadata log"}
 _NO_POSITIONS = {EVERYTHING: "Kafka's metadata log has no positions of replicas and no high watermark"}
+_NO_TRANSACTIONS = {EVERYTHING: "transactions are in the logs of partitions, and not in Kafka's metadata log"}
 _NO_STARTS = "no record says when a leader took up its epoch"
 
 UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
@@ -51,6 +52,8 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "s20": _NO_POSITIONS,
+    "s26": _NO_TRANSACTIONS,
+    "s27": _NO_TRANSACTIONS,
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures of a statistic."""
 

@@ -12,6 +12,7 @@ from typing import Any
 EVERYTHING = "*"
 _NO_CHANGES = {EVERYTHING: "a collector sees states and not the changes between them; import the metadata log"}
 _NO_GROUPS = {EVERYTHING: "a collector asks nothing about consumer groups"}
+_NO_TRANSACTIONS = {EVERYTHING: "a collector asks nothing about transactions"}
 
 UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s01": {},
@@ -39,6 +40,8 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s23": _NO_GROUPS,
     "s24": _NO_GROUPS,
     "s25": _NO_GROUPS,
+    "s26": _NO_TRANSACTIONS,
+    "s27": _NO_TRANSACTIONS,
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures. One that is missing here has none."""
 

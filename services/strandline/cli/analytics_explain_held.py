@@ -1,0 +1,72 @@
+"""`strandline analytics explain -t T -p N --lso --at TIME`: why readers of committed records stood still there.
+
+Invariant: several clusters with such a partition are listed and none is chosen; what no event reports is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from strandline.cli.analytics_explain_group import LINKS
+from strandline.cli.analytics_options import existing, moment_us, time_text
+from strandline.cli.analytics_session import check_installed, spark_session
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
+from strandline.cli.output import Format, print_document, show
+
+if TYPE_CHECKING:
+    from strandline_analytics.explain.held_back import HeldBack
+
+
+def explain_held(
+    topic: str, partition: int, at: str | None, inputs: list[str], cluster: str | None, memory: str, form: Format
+) -> None:
+    """Ask and show.
+
+    Raises:
+        typer.BadParameter: no moment was named.
+        typer.Exit: not exactly one cluster has such a partition.
+    """
+    at_us = moment_us(at, "--at")
+    if at_us is None:
+        raise typer.BadParameter("--lso: name the moment with --at, for instance --at 2026-11-21T10:00:00Z")
+    found = _computed(inputs, topic, partition, at_us, cluster, memory)
+    if isinstance(found, list):
+        raise fail(CommandFailed(_not_one(f"{topic}-{partition}", found), EXIT_REFUSED))
+    _show(found, form)
+
+
+def _computed(
+    inputs: list[str], topic: str, partition: int, at_us: int, cluster: str | None, memory: str
+) -> HeldBack | list[str]:
+    check_installed()
+    from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
+
+    with spark_session(memory, inputs=inputs) as spark:
+        from strandline_analytics.sources.exports import open_exports
+
+        silver = open_exports(spark, existing(inputs), cluster_id=cluster)
+        return held_back(silver, AskedPartition(topic=topic, partition=partition, at_us=at_us, cluster_id=cluster))
+
+
+def _not_one(name: str, clusters: list[str]) -> str:
+    if clusters:
+        return f"partition {name} is there in several clusters; name one with --cluster: {', '.join(clusters)}"
+    return f"no event of a partition {name} was read; see: strandline analytics stats s26"
+
+
+def _show(found: HeldBack, form: Format) -> None:
+    links = [asdict(link) | {"time": time_text(link.t_us)} for link in found.links]
+    if form is not Format.TABLE:
+        lists = {"reasons": list(found.reasons), "links": links, "missing": list(found.missing)}
+        print_document(asdict(found) | {"at": time_text(found.at_us)} | lists, form)
+        return
+    typer.echo(f"readers of committed records of {found.partition} at {time_text(found.at_us)}:")
+    for reason in found.reasons:
+        typer.echo(f"- {reason}")
+    if links:
+        show(links, LINKS, Format.TABLE)
+    for missing in found.missing:
+        typer.echo(f"not known: {missing}")
