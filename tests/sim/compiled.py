@@ -30,8 +30,8 @@ CORE = (
     "truncation",
 )  # fmt: skip
 SIM = (
-    "checks", "clients", "clock", "committed", "committed_readers", "committers", "consumers", "coverage", "disk",
-    "draws", "group_history",
+    "checks", "clients", "clock", "committed", "committed_readers", "committers", "consumers", "copiers", "coverage",
+    "disk", "draws", "group_history",
     "group_members", "historic_rules", "history",
     "machine",
     "memory_logs", "metadata_checks", "names", "network", "timeline", "transactors", "virtual_loop", "world",

@@ -34,6 +34,7 @@ from mutants import (
     m75_load_gives_no_time,
     m76_reads_after_the_lease,
     m77_commits_what_is_in_hand,
+    m81_abort_without_rewind,
     m101_unproven_is_elected,
     m102_compared_as_in_raft,
     m103_one_report_too_few,
@@ -130,6 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *m75_load_gives_no_time.MUTANTS,
     *m76_reads_after_the_lease.MUTANTS,
     *m77_commits_what_is_in_hand.MUTANTS,
+    *m81_abort_without_rewind.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
     *m102_compared_as_in_raft.MUTANTS,
     *m103_one_report_too_few.MUTANTS,
@@ -150,7 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 """``R1`` to ``R12``, then 13 to 26 and 47; 27 to 38, 48 and 50 of several controllers and of stores that forget, and 43
 to 45 of what is given twice, or believed; R51 to R53, R85 and 73 to 75 of consumer groups; R59 to R64, R86 and 78 to
-80 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on those that others
+81 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on those that others
 invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""

@@ -1,0 +1,30 @@
+"""81: a process that consumes, transforms and produces reads on behind the inputs of a transaction that was aborted."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, Real, Swap
+from mutants.verdict import Layer
+
+from strandline.sim.copiers import Copier
+from strandline.sim.transactors import Transactor
+
+
+def _reads_on(real: Real, self: Copier) -> None:
+    if self._open is not None and self._open.offsets:
+        real.differs()
+        self._position = self._open.offsets[0].offset
+    Transactor._forget(self)
+
+
+MUTANTS = (
+    Mutant(
+        number="81",
+        name="an abort without a rewind",
+        broken="The inputs of an aborted transaction have no output, and the offset passes them all the same.",
+        source="X16; KIP-447, whose example resets the consumer after an abort",
+        tests=("tests/sim/test_sim_transactions.py::test_a_seed_of_copiers_breaks_nothing",),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("transactions",),
+        swaps=(Swap(Copier, "_forget", _reads_on, pure=False),),
+    ),
+)
