@@ -181,6 +181,55 @@ async def test_a_time_out_frees_the_readers(tmp_path: Path) -> None:
     assert ended == [ErrorCode.INVALID_TXN_STATE, (silent[0], 1)]
 
 
+async def test_batches_that_are_of_no_transaction_are_refused(tmp_path: Path) -> None:
+    """Weak acks, no transactional id, an id that nobody has, a plain batch of a producer whose transaction is open, an
+    old epoch: each by its own number, and none of it is ever read."""
+    async with (
+        running_nodes(_controller(), tmp_path, (1, 2)) as nodes,
+        _transactions(nodes[0]) as stub,
+        leader_stub(nodes[0]) as leads,
+    ):
+        first = await _init(stub)
+        second = await _end(stub, first)
+        assert isinstance(second, tuple)
+
+        async def code(records: bytes, **fields: Any) -> int:
+            answer = await leads.Produce(produce(records, **fields), timeout=5)
+            return int(answer.responses[0].partition_responses[0].error_code)
+
+        before = [
+            await code(_batch("w", second), transactional_id=ID, acks=1),
+            await code(_batch("n", second), acks=-1),
+            await code(_batch("s", second), transactional_id="stranger", acks=-1),
+            await code(_batch("o", first), transactional_id=ID, acks=-1),
+        ]
+        opened = await _send(leads, "kept", second)
+        record = NewRecord(None, b"plain", wall_ms())
+        plain = encode_batch([record], producer_id=second[0], producer_epoch=second[1], base_sequence=1)
+        within = [
+            await code(plain, transactional_id=ID, acks=-1),
+            await code(_batch("o", first, 1), transactional_id=ID, acks=-1),
+            await code(_batch("g", second, 5), transactional_id=ID, acks=-1),
+        ]
+        await _end(stub, second)
+        await _until(stub, "CompleteCommit")
+        found = await _read(leads)
+
+    assert before == [
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ]
+    assert opened == 0
+    assert within == [
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ]
+    assert found == ["kept"]
+
+
 async def test_another_node_names_the_coordinator(tmp_path: Path) -> None:
     """NOT_COORDINATOR with its address in each answer, and FindCoordinator of key type 1 says the same."""
     async with running_nodes(_controller(coordinator=2), tmp_path, (1, 2)) as nodes, _transactions(nodes[0]) as stub:
@@ -229,8 +278,6 @@ INIT = pb.TransactionServiceInitProducerIdRequest
         ("EndTxn", pb.EndTxnRequest(transactional_id=ID, producer_epoch=-1), "must be 0 to 32767"),
         ("AddPartitionsToTxn", pb.AddPartitionsToTxnRequest(), "cluster_id is absent"),
         ("AddPartitionsToTxn", pb.AddPartitionsToTxnRequest(cluster_id=CLUSTER_ID), "at least one transactional id"),
-        ("AddPartitionsToTxn", _adding(topics=[]), "names no partition"),
-        ("AddPartitionsToTxn", _adding(topics=[{"topic": TOPIC, "partitions": [0, 0]}]), "named twice"),
         ("DescribeTransactions", pb.DescribeTransactionsRequest(), "name at least one"),
         ("DescribeTransactions", pb.DescribeTransactionsRequest(transactional_ids=[ID, ID]), "each once"),
         ("ListTransactions", pb.ListTransactionsRequest(duration_filter=-1), "must not be negative"),
@@ -244,6 +291,24 @@ async def test_what_no_producer_can_mean_is_refused(one_node: Any, method: str, 
     refusal = refusal_of(error.value)
     assert refusal.code is ErrorCode.INVALID_REQUEST
     assert words in refusal.message
+
+
+async def test_what_is_wrong_with_one_transaction_is_its_own_answer(one_node: Any) -> None:
+    """A leader asks for many producers at once, so a request that no producer can mean spoils no other's answer."""
+    request = _adding()
+    for fields in (
+        {"transactional_id": "x" * 256},
+        {"transactional_id": "b", "topics": []},
+        {"transactional_id": "c", "topics": [{"topic": TOPIC, "partitions": [0, 0]}]},
+        {"transactional_id": "d", "producer_epoch": -5},
+        {"transactional_id": "e", "producer_id": -1},
+    ):
+        request.transactions.extend(_adding(**fields).transactions)
+    answer = await one_node.AddPartitionsToTxn(request, timeout=5)
+
+    first, *others = [row.error_code for row in answer.results_by_transaction]
+    assert first == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert others == [ErrorCode.INVALID_REQUEST] * 5
 
 
 async def test_refusals_of_a_coordinator_are_in_the_answers(one_node: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 _VOLATILE = (
     "port|base_offset|node_epoch|epoch_start_offset|log_size_bytes|current_metadata_offset|metadata_offset|producer_id"
     r"|\w+_offset|\w+_age_ms|timestamp_ms|controller_wall_us|high_watermark|records|events|run_id|topic_id|cluster_id"
-    r"|commit_timestamp_ms|directory_id|input_manifest_hash|start|end|hour|time|submitted|started|ended|state|as_of"
+    r"|commit_timestamp_ms|transaction_start_time_ms|directory_id|input_manifest_hash|start|end|hour|time|submitted|started|ended|state|as_of"
     r"|clock_err_us|\w+_us"
     "|ingest_seq|incarnation_id|int64_value|double_value|coverage|emitters|ordinal|total_rows|sentence|event_seq"
     "|emitter_seq|seq|hw|leo|meta_offset|next_page_token|incarnation|reign_id|mac"

@@ -158,3 +158,18 @@ async def test_a_producer_of_another_cluster_gets_no_id() -> None:
             await ids.give(InitProducerId(cluster_id="another"))
 
     assert refused.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+async def test_coordinators_take_from_the_same_blocks() -> None:
+    """A coordinator looks at the next id before it takes it; nobody else gets that one, and the next block is asked
+    for in time (X4)."""
+    blocks = Blocks()
+    async with node(blocks) as ids:
+        first = (await given(ids, 1))[0]
+        assert first is not None
+        assert (ids.next_id(), ids.next_id()) == (first + 1, first + 1)
+        ids.take(first + 1)
+        assert await given(ids, 1) == [first + 2]
+        for number in range(first + 3, first + LENGTH // 2):
+            ids.take(number)
+        await blocks.until_asked(2)

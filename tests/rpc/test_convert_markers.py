@@ -9,10 +9,11 @@ from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import ProduceResult
-from strandline.core.types import Acks, ActiveProducer, Marker, Offset, ProducerStamp, TopicPartition
+from strandline.core.transaction_messages import MarkerQuestion, ProducerIdentity, TxnMarker
+from strandline.core.types import Acks, ActiveProducer, LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 from strandline.records.control import marker_of
 from strandline.rpc.convert_active_producers import producers_response, read_described
-from strandline.rpc.convert_markers import markers_response, read_markers
+from strandline.rpc.convert_markers import markers_request, markers_response, read_marker_results, read_markers
 from strandline.v1 import leader_service_pb2 as pb
 
 TOPICS = FixedTopics()
@@ -29,9 +30,9 @@ def request(**fields: Any) -> pb.WriteTxnMarkersRequest:
 
 def test_markers_become_control_batches() -> None:
     """X11: one batch per marker for all its partitions, appended by the rules of acks=all."""
-    event = read_markers(request(), TOPICS, NOW_MS).arrives(5, 6)
+    event = read_markers(request(), TOPICS, NOW_MS).arrives(5, 6, within_ms=7)
 
-    assert event.acks is Acks.ALL
+    assert (event.acks, event.timeout_ms) == (Acks.ALL, 7)
     assert [part.tp for part in event.partitions] == [TopicPartition(ID, index) for index in (0, 1, 1)]
     assert [part.header.marker for part in event.partitions] == [Marker(False, 9), Marker(False, 9), Marker(True, 0)]
     assert [part.header.producer for part in event.partitions[1:]] == [ProducerStamp(7, 4, -1), ProducerStamp(8, 0, -1)]
@@ -116,3 +117,38 @@ def test_what_a_producer_does_not_have_is_absent() -> None:
     ]
     assert [[p.HasField(name) for name in optional] for p in first.active_producers] == [[True] * 3, [False] * 3]
     assert second.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def questions() -> list[MarkerQuestion]:
+    """A commit in two partitions by one coordinator, and an abort in one of them by another."""
+    first, second = ProducerIdentity(7, 4), ProducerIdentity(8, 1)
+    zero, one = TopicPartition(ID, 0), TopicPartition(ID, 1)
+    return [
+        MarkerQuestion(TopicPartition("state", 1), LeaderEpoch(9), TxnMarker("a", first, True, zero)),
+        MarkerQuestion(TopicPartition("state", 1), LeaderEpoch(9), TxnMarker("a", first, True, one)),
+        MarkerQuestion(TopicPartition("state", 2), LeaderEpoch(3), TxnMarker("b", second, False, one)),
+    ]
+
+
+def test_a_leader_takes_what_coordinators_send() -> None:
+    """X8: each marker comes to its partition with result, identity and coordinator epoch, and each answer back to its
+    question, in order."""
+    sent = markers_request(questions(), TOPICS, CLUSTER)
+    asked = read_markers(sent, TOPICS, NOW_MS)
+    fenced = Refusal(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "older")
+    results = [ProduceResult(part.tp, refusal=fenced if index == 1 else None) for index, part in enumerate(asked.parts)]
+    answers = read_marker_results(markers_response(sent, asked, results, TOPICS), 3)
+
+    assert [(part.tp.partition, part.header.marker, part.header.producer) for part in asked.parts] == [
+        (0, Marker(True, 9), ProducerStamp(7, 4, -1)),
+        (1, Marker(True, 9), ProducerStamp(7, 4, -1)),
+        (1, Marker(False, 3), ProducerStamp(8, 1, -1)),
+    ]
+    assert [answer and answer.code for answer in answers] == [None, fenced.code, None]
+
+
+def test_an_answer_that_does_not_fit_is_no_success() -> None:
+    """A leader that leaves a marker out says nothing of any of them."""
+    answers = read_marker_results(pb.WriteTxnMarkersResponse(markers=[{"producer_id": 7}]), 2)
+
+    assert [answer and answer.code for answer in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2

@@ -198,6 +198,9 @@ async def test_nothing_is_heard_after_the_end() -> None:
     await _turn()
     await links.close()
     world.answers.put_nowait([None])
+    assert links.send_add_partitions(_add(2)) is None
+    assert links.send_txn_markers(_send(_marker(1))) is None
     await _turn()
 
     assert not steps.events and not steps.failed
+    assert len(world.asked) == 1

@@ -37,8 +37,9 @@ class ControllerTimings:
     internal_replication_factor: int = 3
     """Replicas of the topics that hold coordinators' state (G1)."""
     group_state_partitions: int = 12
-    transaction_state_partitions: int = 12
     """Partitions of `__group_state`; looked at once, when it is created."""
+    transaction_state_partitions: int = 12
+    """Partitions of `__transaction_state`, likewise."""
     unclean_recovery_timeout_ms: int | None = None
     """How long a partition without a proven member waits for reports before an unclean election; None: for ever."""
 

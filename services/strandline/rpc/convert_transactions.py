@@ -96,32 +96,40 @@ def read_added(message: pb.AddPartitionsToTxnRequest, topics: Topics) -> tuple[A
     """What the leaders of another node ask.
 
     Raises:
-        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no cluster, no transaction, one named twice, one without a
-            partition or with one twice, or numbers that are none of a producer.
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no cluster, no transaction, or one named twice. What is wrong
+            with one transaction is its own answer, for others of the request belong to other producers.
     """
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=True)
     names = [transaction.transactional_id for transaction in message.transactions]
     if not names or len(set(names)) < len(names):
         raise invalid(f"transactions names {names}; name at least one transactional id, and each once")
-    return tuple(_read_adding(transaction, topics) for transaction in message.transactions)
+    return tuple(
+        Adding(transaction.transactional_id, _read_adding(transaction, topics)) for transaction in message.transactions
+    )
 
 
-def _read_adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> Adding:
+def _read_adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPartitions | Refusal:
+    try:
+        return _adding(message, topics)
+    except Refused as error:
+        return error.refusal
+
+
+def _adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPartitions | Refusal:
     transactional_id = _must_be_id(message.transactional_id)
     asked = gather(
         [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics], topics, int, lambda tp, _: tp
     )
     if asked.unresolved:
-        return Adding(transactional_id, asked.unresolved[0].refusal)
+        return asked.unresolved[0].refusal
     if not asked.parts:
         raise invalid(f"the transaction of {transactional_id!r} names no partition; give at least one")
-    request = AddPartitions(
+    return AddPartitions(
         transactional_id=transactional_id,
         identity=_identity(message.producer_id, message.producer_epoch),
         partitions=asked.parts,
         verify_only=message.verify_only,
     )
-    return Adding(transactional_id, request)
 
 
 def add_partitions_request(
@@ -184,4 +192,4 @@ def write_described(row: pb.DescribedTransaction, found: TransactionDescribed, t
     row.producer_id, row.producer_epoch = found.identity
     if found.start_ms is not None:
         row.transaction_start_time_ms = found.start_ms
-    row.topics.extend(named(found.partitions, topics))
+    row.topics.extend(named(sorted(found.partitions, key=lambda tp: (topics.name_of(tp.topic_id), tp)), topics))

@@ -70,7 +70,7 @@ class TransactionLinks:
         self._closed = False
 
     async def close(self) -> None:
-        """Ask nothing more; no event comes of what is under way."""
+        """Ask nothing more; no event comes of what is under way, or of what the last steps still want."""
         self._closed = True
         tasks = [line.task for line in self._adding.values()] + [line.task for line in self._marking.values()]
         under_way = [task for task in tasks if task is not None]
@@ -81,6 +81,8 @@ class TransactionLinks:
 
     def send_add_partitions(self, effect: SendAddPartitions) -> AddPartitionsAnswered | None:
         """Ask the coordinator of a transaction."""
+        if self._closed:
+            return None
         node = self._places.coordinator_of(effect.transactional_id)
         if isinstance(node, Refusal):
             return self._added(effect, node)
@@ -91,6 +93,8 @@ class TransactionLinks:
 
     def send_txn_markers(self, effect: SendTxnMarkers) -> TxnMarkersAnswered | None:
         """Have markers written by leaders; those that cannot be sent are refused within the step."""
+        if self._closed:
+            return None
         refused: list[TxnMarkerAnswer] = []
         for marker in effect.markers:
             node = self._places.leader_of(marker.tp)

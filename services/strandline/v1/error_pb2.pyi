@@ -163,9 +163,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_RECORD: _ErrorCode.ValueType  # 87
     """A record or a header field of the batch is not acceptable; error_message says which."""
     ERROR_CODE_UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 88
-    """An open transaction may commit another offset.
-    Reserved: Kafka's number, which nothing in this version answers.
-    """
+    """An open transaction may commit another offset."""
     ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 89
     """The node is at one of its bounds; try again later."""
     ERROR_CODE_PRODUCER_FENCED: _ErrorCode.ValueType  # 90
@@ -343,9 +341,7 @@ ERROR_CODE_GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 86
 ERROR_CODE_INVALID_RECORD: ErrorCode.ValueType  # 87
 """A record or a header field of the batch is not acceptable; error_message says which."""
 ERROR_CODE_UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 88
-"""An open transaction may commit another offset.
-Reserved: Kafka's number, which nothing in this version answers.
-"""
+"""An open transaction may commit another offset."""
 ERROR_CODE_THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 89
 """The node is at one of its bounds; try again later."""
 ERROR_CODE_PRODUCER_FENCED: ErrorCode.ValueType  # 90

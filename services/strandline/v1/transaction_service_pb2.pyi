@@ -441,9 +441,9 @@ class DescribedTransaction(_message.Message):
     transaction_start_time_ms: _builtins.int
     """When the transaction began, in ms since the Unix epoch; absence (Kafka's -1) means that none is open."""
     producer_id: _builtins.int
-    """Id of its producer."""
+    """Id of its producer; absent with an error."""
     producer_epoch: _builtins.int
-    """The producer's epoch."""
+    """The producer's epoch; absent with an error."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_partition_pb2.TopicPartitions]:
         """The partitions of the transaction that have no marker yet, by topic."""
@@ -461,17 +461,26 @@ class DescribedTransaction(_message.Message):
         transaction_state: _builtins.str = ...,
         transaction_timeout_ms: _builtins.int = ...,
         transaction_start_time_ms: _builtins.int | None = ...,
-        producer_id: _builtins.int = ...,
-        producer_epoch: _builtins.int = ...,
+        producer_id: _builtins.int | None = ...,
+        producer_epoch: _builtins.int | None = ...,
         topics: _abc.Iterable[_partition_pb2.TopicPartitions] | None = ...,
         current_coordinator: _partition_pb2.CurrentLeader | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_transaction_start_time_ms", b"_transaction_start_time_ms", "current_coordinator", b"current_coordinator", "transaction_start_time_ms", b"transaction_start_time_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_transaction_start_time_ms", b"_transaction_start_time_ms", "current_coordinator", b"current_coordinator", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transaction_start_time_ms", b"transaction_start_time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction_start_time_ms", b"_transaction_start_time_ms", "current_coordinator", b"current_coordinator", "error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transaction_start_time_ms", b"transaction_start_time_ms", "transaction_state", b"transaction_state", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_transaction_start_time_ms", b"_transaction_start_time_ms", "current_coordinator", b"current_coordinator", "error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transaction_start_time_ms", b"transaction_start_time_ms", "transaction_state", b"transaction_state", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__producer_epoch: _TypeAlias = _typing.Literal["producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__producer_epoch: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
+    _WhichOneofArgType__producer_id: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id"]  # noqa: Y015
     _WhichOneofReturnType__transaction_start_time_ms: _TypeAlias = _typing.Literal["transaction_start_time_ms"]  # noqa: Y015
     _WhichOneofArgType__transaction_start_time_ms: _TypeAlias = _typing.Literal["_transaction_start_time_ms", b"_transaction_start_time_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_epoch) -> _WhichOneofReturnType__producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_id) -> _WhichOneofReturnType__producer_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction_start_time_ms) -> _WhichOneofReturnType__transaction_start_time_ms | None: ...
 
 Global___DescribedTransaction: _TypeAlias = DescribedTransaction  # noqa: Y015
@@ -585,16 +594,21 @@ class ListedTransaction(_message.Message):
         self,
         *,
         transactional_id: _builtins.str = ...,
-        producer_id: _builtins.int = ...,
+        producer_id: _builtins.int | None = ...,
         transaction_state: _builtins.str = ...,
         transaction_start_time_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_transaction_start_time_ms", b"_transaction_start_time_ms", "transaction_start_time_ms", b"transaction_start_time_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id", "_transaction_start_time_ms", b"_transaction_start_time_ms", "producer_id", b"producer_id", "transaction_start_time_ms", b"transaction_start_time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction_start_time_ms", b"_transaction_start_time_ms", "producer_id", b"producer_id", "transaction_start_time_ms", b"transaction_start_time_ms", "transaction_state", b"transaction_state", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id", "_transaction_start_time_ms", b"_transaction_start_time_ms", "producer_id", b"producer_id", "transaction_start_time_ms", b"transaction_start_time_ms", "transaction_state", b"transaction_state", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
+    _WhichOneofArgType__producer_id: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id"]  # noqa: Y015
     _WhichOneofReturnType__transaction_start_time_ms: _TypeAlias = _typing.Literal["transaction_start_time_ms"]  # noqa: Y015
     _WhichOneofArgType__transaction_start_time_ms: _TypeAlias = _typing.Literal["_transaction_start_time_ms", b"_transaction_start_time_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_id) -> _WhichOneofReturnType__producer_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction_start_time_ms) -> _WhichOneofReturnType__transaction_start_time_ms | None: ...
 
 Global___ListedTransaction: _TypeAlias = ListedTransaction  # noqa: Y015

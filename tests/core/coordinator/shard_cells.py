@@ -38,12 +38,12 @@ class Cell:
 @dataclass(frozen=True)
 class Put:
     """Sets cells of a scope in one batch; None deletes one. ``fenced``: the answer needs a read barrier;
-    ``told``: others hear of it when it is committed."""
+    ``shown``: others hear of it when it is committed."""
 
     scope: str
     values: tuple[tuple[str, int | None], ...]
     fenced: bool = False
-    told: bool = False
+    shown: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Cells:
             barrier=request.fenced,
             taken=request,
             answered=request,
-            committed=request if request.told else None,
+            committed=request if request.shown else None,
         )
 
     def of(self, scope: str | None) -> dict[str, int]:
@@ -123,9 +123,9 @@ def batch_of(scope: str, *values: tuple[str, int | None]) -> Batch:
     return tuple(Record(Cell(scope, name), value) for name, value in values)
 
 
-def put(scope: str = "g", *, fenced: bool = False, told: bool = False, **values: int | None) -> Put:
+def put(scope: str = "g", *, fenced: bool = False, shown: bool = False, **values: int | None) -> Put:
     """A request to set cells."""
-    return Put(scope, tuple(values.items()), fenced, told)
+    return Put(scope, tuple(values.items()), fenced, shown)
 
 
 def coordinators(**limits: int) -> Coordinators:

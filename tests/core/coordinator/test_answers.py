@@ -263,7 +263,7 @@ def test_the_result_for_an_earlier_reign_is_dropped() -> None:
 def test_others_hear_of_a_decision_when_it_is_committed() -> None:
     """What a decision leads to at others leaves when the HW has passed its records, once, not at the append (X8)."""
     cluster = _cluster()
-    cluster.ask_coordinator(put(a=1, told=True))
+    cluster.ask_coordinator(put(a=1, shown=True))
 
     assert not cluster.wished(L, SendTxnMarkers)
     cluster.settle()

@@ -198,7 +198,7 @@ def test_an_id_that_is_idle_for_seven_days_is_forgotten() -> None:
     assert alone.init(name="idle") == (102, 0)
 
 
-def test_a_decision_is_told_to_nobody_before_it_is_committed() -> None:
+def test_nobody_hears_of_a_decision_before_it_is_committed() -> None:
     """Markers go out when the HW covers the decision, for another coordinator could still decide otherwise (X8)."""
     alone = IdsAlone(holds_commits=True)
     alone.end(alone.begun())

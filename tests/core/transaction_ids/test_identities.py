@@ -101,6 +101,19 @@ def test_a_copy_that_arrives_in_the_next_transaction_aborts_nothing() -> None:
     assert alone.state == "Ongoing"
 
 
+def test_a_producer_that_asks_within_its_own_transaction_goes_on_behind_the_abort() -> None:
+    """Named identity, transaction open: it is aborted, and the same request is answered with the epoch of the abort's
+    marker, which is the next transaction's, once that is complete."""
+    alone = IdsAlone()
+    identity = alone.begun()
+
+    assert code(alone.init(identity)) == "CONCURRENT_TRANSACTIONS"
+    assert code(alone.init(identity)) == "CONCURRENT_TRANSACTIONS"
+    alone.answer()
+    assert (alone.init(identity), alone.init(identity)) == ((100, 1), (100, 1))
+    assert code(alone.add(P0, by=(100, 1))) == "PartitionsAdded()"
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_time_out_outside_of_the_bounds_is_refused(timeout_ms: int) -> None:
     """INVALID_TRANSACTION_TIMEOUT for nothing, less, or more than the maximum; nothing is written."""

@@ -24,7 +24,7 @@ def is_internal(name: str) -> bool:
 
 def not_for_clients(name: str, outcome: Outcome | None = None) -> Refusal:
     """Why nobody but its coordinators may change what an internal topic holds, or how."""
-    message = f"topic '{name}' is internal: only its coordinators write to it and delete from it; use the group's calls"
+    message = f"topic '{name}' is internal: only its coordinators write to it and delete from it; use their calls"
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message, outcome)
 
 
