@@ -30,10 +30,11 @@ CORE = (
     "truncation",
 )  # fmt: skip
 SIM = (
-    "checks", "clients", "clock", "committed", "committers", "consumers", "coverage", "disk", "draws", "group_history",
+    "checks", "clients", "clock", "committed", "committed_readers", "committers", "consumers", "copiers", "coverage",
+    "disk", "draws", "group_history",
     "group_members", "historic_rules", "history",
     "machine",
-    "memory_logs", "metadata_checks", "names", "network", "timeline", "virtual_loop", "world",
+    "memory_logs", "metadata_checks", "names", "network", "timeline", "transactors", "virtual_loop", "world",
 )  # fmt: skip
 OBSERVE = ("fetch_counts", "hw_advances", "reporting", "samples")
 RUNTIME = ("calls",)

@@ -80,7 +80,7 @@ def test_the_phrases_can_be_played(row: str) -> None:
 def test_every_scenario_file_is_on_the_page() -> None:
     """The table lists the existing files, each once, and no other."""
     table = PAGE.partition("## Scenarios to read")[2].partition("\n## ")[0]
-    listed = re.findall(r"`((?:table|tr\d|e_[mt]\d)\w+)`", table)
+    listed = re.findall(r"`((?:table|tr\d|x\d|e_[mt]\d)\w+)`", table)
     there = [path.stem for path in shipped()]
 
     assert sorted(listed) == sorted(there)

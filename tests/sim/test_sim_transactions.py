@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from strandline.core.replica_log import ReplicaLog
-from strandline.core.transactions import MarkerVerdict, TransactionLedger
-from strandline.core.types import LastMarker, Marker
+from strandline.sim.copiers import Copier
 from strandline.sim.run import run_seed
+from strandline.sim.transactors import Transactor
 
 
 @pytest.mark.timeout(120)
@@ -28,6 +28,32 @@ def test_seeds_of_transactions_break_nothing() -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_seed_of_copiers_breaks_nothing() -> None:
+    """I39 holds where processes that consume, transform and produce are fenced and aborted."""
+    outcome = run_seed(5, "transactions")
+
+    assert outcome.violation is None
+    assert outcome.counts["transactions: offset staged"] > 1
+    assert outcome.counts["transactions: read on at a committed offset"] > 5
+
+
+@pytest.mark.timeout(60)
+def test_an_abort_without_a_rewind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 81: I39 breaks, for a process that was fenced writes what another has written."""
+
+    def reads_on(self: Copier) -> None:
+        if self._open is not None and self._open.offsets:
+            self._position = self._open.offsets[0].offset
+        Transactor._forget(self)
+
+    monkeypatch.setattr(Copier, "_forget", reads_on)
+    broken = run_seed(5, "transactions").violation
+
+    assert broken is not None
+    assert broken.name in ("duplicate", "lost-offset")
+
+
+@pytest.mark.timeout(60)
 def test_readers_up_to_the_high_watermark_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """R62: G1a at the end, for records were read before they were aborted."""
     monkeypatch.setattr(ReplicaLog, "lso", property(lambda self: self.hw))
@@ -35,21 +61,3 @@ def test_readers_up_to_the_high_watermark_are_found(monkeypatch: pytest.MonkeyPa
 
     assert broken is not None
     assert broken.name in ("G1a", "L13")
-
-
-@pytest.mark.timeout(60)
-def test_a_late_marker_that_ends_a_later_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R59: what its producer commits is aborted by a copy of the marker before."""
-    honest = TransactionLedger.judge
-
-    def takes_copies(
-        self: TransactionLedger, producer_id: int, producer_epoch: int, marker: Marker, newest_epoch: int | None
-    ) -> tuple[MarkerVerdict, LastMarker | None]:
-        verdict, last = honest(self, producer_id, producer_epoch, marker, newest_epoch)
-        return (MarkerVerdict.APPEND if verdict is MarkerVerdict.LATE_COPY else verdict), last
-
-    monkeypatch.setattr(TransactionLedger, "judge", takes_copies)
-    broken = run_seed(12, "transactions").violation
-
-    assert broken is not None
-    assert broken.name in ("lost", "torn", "G1a")

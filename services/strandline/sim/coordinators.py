@@ -13,6 +13,7 @@ from strandline.core.coordinator.reports import Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits, ShardState
 from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.records import ProducerFenceKey
 from strandline.core.groups.reporting import GroupReporting
 from strandline.core.transaction_ids.machine import TransactionMachine
 from strandline.core.transaction_ids.records import TransactionalIdKey
@@ -105,4 +106,6 @@ def _machine_rows(shard: Shard) -> dict[Any, object]:
     if isinstance(machine, TransactionMachine):
         return {TransactionalIdKey(name): value for name, value in machine.ids.items()}
     assert isinstance(machine, GroupMachine)
-    return {key: value for group in machine.groups.values() for key, value in group.rows()}
+    rows: dict[Any, object] = {key: value for group in machine.groups.values() for key, value in group.rows()}
+    fences = machine.producers.fences.items()
+    return rows | {ProducerFenceKey(producer_id): fence for producer_id, fence in fences}

@@ -75,6 +75,8 @@ PROMISED_TRANSACTIONS = (
     "transactions: end asked twice", "transactions: question twice", "transactions: question late",
     "transactions: marker twice", "transactions: marker late", "transactions: commit marker",
     "transactions: abort marker", "transactions: aborted records passed over", "transactions: writes among each other",
+    "transactions: offset staged", "transactions: offset not staged", "transactions: read on at a committed offset",
+    "transactions: offset refused: UNSTABLE_OFFSET_COMMIT", "transactions: end refused: INVALID_TXN_STATE",
 )  # fmt: skip
 
 PROMISED_GROUPS = (

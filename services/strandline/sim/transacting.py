@@ -1,7 +1,7 @@
 """Transactions in a simulated cluster: their coordinators, the processes that have them, and what must hold of them.
 
 Invariants: I31 as in any run with coordinators, I36 after every step, I38 at every marker, L13 after healing. Of what
-clients did and saw, I37 and I38 at the end (`transaction_history`).
+clients did and saw, I37 to I39 at the end (`transaction_history`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from strandline.core.controller_messages import CreateTopics, NewTopic
-from strandline.core.coordinator.internal_topics import TRANSACTION_STATE, partition_of
+from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE, partition_of
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
+from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.reporting import GroupReporting
+from strandline.core.groups.settings import GroupSettings
 from strandline.core.transaction_ids.machine import TransactionMachine
 from strandline.core.transaction_ids.records import PREPARED, TxnState
 from strandline.core.transaction_ids.reporting import TransactionReporting
@@ -21,11 +24,13 @@ from strandline.core.types import TopicPartition
 from strandline.records.batch import Batch
 from strandline.records.committed import committed
 from strandline.sim.committed import Broken
+from strandline.sim.copiers import GROUP, Copier
 from strandline.sim.disk import LogFile
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.history import Operation, Place, Read, Seek, anomalies
-from strandline.sim.transaction_history import ReadUpTo, Txn, TxnOperation, sends_of, transaction_anomalies
+from strandline.sim.transaction_history import GroupAt, ReadUpTo, Txn, TxnOperation, sends_of, transaction_anomalies
 from strandline.sim.transactors import Transactor
+from strandline.sim.watched_groups import WatchedGroups
 
 if TYPE_CHECKING:
     from strandline.sim.process import Process
@@ -39,8 +44,16 @@ PARTITIONS = 3
 FIRST_TRANSACTOR = 30
 """Number of the first process; plain producers have smaller ones."""
 
+FIRST_COPIER = 40
+
 _STATE_ID = "00000000-0000-0000-0000-0000000000e0"
+_GROUPS_ID = "00000000-0000-0000-0000-0000000000e1"
+_GROUP_TP = TopicPartition(_GROUPS_ID, partition_of(GROUP, STATE_PARTITIONS))
 _NO_BYTES = memoryview(b"")
+
+
+def _coordinator_of(transactional_id: str) -> TopicPartition:
+    return TopicPartition(_STATE_ID, partition_of(transactional_id, STATE_PARTITIONS))
 
 
 class _Ids:
@@ -73,7 +86,8 @@ class Transacting:
             machines={
                 TRANSACTION_STATE: lambda reports: TransactionMachine(
                     reports, ids, self.settings, TransactionReporting(reports)
-                )
+                ),
+                GROUP_STATE: lambda reports: WatchedGroups(GroupSettings(), GroupReporting(reports)),
             },
             # Small, so that logs are swept and loads take several steps.
             limits=ShardLimits(
@@ -96,25 +110,33 @@ class Transacting:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the topic of coordinators is there."""
-        return _STATE_ID in {tp.topic_id for tp in self.world.checks.metadata.partitions}
+        """Whether the topics of coordinators are there."""
+        return not self._missing_topics()
+
+    def _missing_topics(self) -> list[NewTopic]:
+        known = {tp.topic_id for tp in self.world.checks.metadata.partitions}
+        wanted = (NewTopic(TRANSACTION_STATE, _STATE_ID), NewTopic(GROUP_STATE, _GROUPS_ID))
+        return [topic for topic in wanted if topic.topic_id not in known]
 
     def order_topics(self) -> None:
-        """Ask the controller for it."""
-        if not self.is_ready:
-            self.world.controller.order(CreateTopics(topics=(NewTopic(TRANSACTION_STATE, _STATE_ID),)))
+        """Ask the controller for those that are missing."""
+        for topic in self._missing_topics():
+            self.world.controller.order(CreateTopics(topics=(topic,)))
 
     def start(self) -> None:
         """Start the processes."""
-        world, draw = self.world, self.draw
+        draw = self.draw
         n_ids = draw.between(1, 4)
         for number in range(draw.between(n_ids, n_ids + 2)):
             transactional_id = f"t{number % n_ids}"
-            tp = TopicPartition(_STATE_ID, partition_of(transactional_id, STATE_PARTITIONS))
-            transactor = Transactor(self, FIRST_TRANSACTOR + number, tp, transactional_id)
-            self.transactors.append(transactor)
-            if transactor.number not in world.shape.without:
-                world.timeline.after(draw.between(50_000, 1_500_000), transactor.start)
+            self._add(Transactor(self, FIRST_TRANSACTOR + number, _coordinator_of(transactional_id), transactional_id))
+        for number in range(draw.choose((1, 1, 2))):
+            self._add(Copier(self, FIRST_COPIER + number, _coordinator_of("copier"), "copier", _GROUP_TP))
+
+    def _add(self, transactor: Transactor) -> None:
+        self.transactors.append(transactor)
+        if transactor.number not in self.world.shape.without:
+            self.world.timeline.after(self.draw.between(50_000, 1_500_000), transactor.start)
 
     def close(self) -> None:
         """The processes stop where they are."""
@@ -164,6 +186,8 @@ class Transacting:
             for name, value in shard.machine.ids.items():
                 if value.state is TxnState.ONGOING or value.state in PREPARED:
                     return ("L13", f"{name} is {value.state}")
+        if self._shard(_GROUP_TP) is None:
+            return ("L12", f"the coordinator of {GROUP} does not serve")
         for tp in self.world.tps:
             leader = self.world.leader_of(tp)
             process = self.world.machines[leader].running if leader is not None else None
@@ -179,19 +203,25 @@ class Transacting:
         return shard if shard is not None and shard.is_serving else None
 
     def check_end(self) -> None:
-        """I37, I38: what clients did and saw, once one more reader has read everything."""
+        """I37 to I39: what clients did and saw, once one more reader has read everything."""
         ends = self._read_everything()
         history: list[Operation] = [*self.world.history, *sends_of(self.txns)]
         for producer in self.world.producers:
             history.extend(producer.sends())
         offline = {tp.partition for tp in self.world.tps if self.world.leader_of(tp) is None}
         reads = [each for each in self.world.history if isinstance(each, Read)]
-        operations: list[TxnOperation] = [*self.txns, *reads, *ends]
+        operations: list[TxnOperation] = [*self.txns, *reads, *ends, *self._group_offsets()]
         verdict = transaction_anomalies(operations)
         found = verdict.anomalies or anomalies(history, unreadable=offline)
         if found:
             raise Broken(found[0].name, found[0].sentence)
         self.world.coverage.saw("transactions: writes among each other", verdict.write_cycles)
+
+    def _group_offsets(self) -> list[GroupAt]:
+        shard = self._shard(_GROUP_TP)
+        assert shard is not None and isinstance(shard.machine, GroupMachine), "looked at once nothing is missing"
+        rows = shard.machine.group(GROUP).offset_rows()
+        return [GroupAt(GROUP, tp.partition, value.offset) for tp, value in rows]
 
     def _read_everything(self) -> list[ReadUpTo]:
         now_s, names = self.world.timeline.now_us / 1e6, self.world.names

@@ -28,7 +28,7 @@ from strandline.sim.committed import Broken
 from strandline.sim.history import Send, SendOutcome
 from strandline.sim.names import VALUE_BITS
 from strandline.sim.network import Call
-from strandline.sim.transaction_history import Txn, TxnOutcome
+from strandline.sim.transaction_history import Moved, Polled, Txn, TxnOutcome
 
 if TYPE_CHECKING:
     from strandline.sim.transacting import Transacting
@@ -78,6 +78,8 @@ class Open:
     """What is to be sent: partition and number of records."""
     batches: list[Batch] = field(default_factory=list)
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    polls: tuple[Polled, ...] = ()
+    offsets: tuple[Moved, ...] = ()
     outcome: TxnOutcome = TxnOutcome.ABORTED
     """As far as it is known; a commit that was asked for is UNKNOWN until there is an answer."""
 
@@ -129,7 +131,14 @@ class Transactor(Client):
     def _note(self, txn: Open) -> None:
         sends = tuple(send for batch in txn.batches for send in self._sends(batch))
         self._transacting.txns.append(
-            Txn(name=txn.name, transactional_id=self.transactional_id, sends=sends, outcome=txn.outcome)
+            Txn(
+                name=txn.name,
+                transactional_id=self.transactional_id,
+                sends=sends,
+                polls=txn.polls,
+                offsets=txn.offsets,
+                outcome=txn.outcome,
+            )
         )
         self._saw(f"ended {txn.outcome}")
 
@@ -204,7 +213,7 @@ class Transactor(Client):
         if self.draw.chance(12):
             self._die()
         elif not txn.left:
-            self._choose_end(life)
+            self._all_is_sent(life)
         else:
             tp, count = txn.left.pop(0)
             sequence = txn.sequences.get(tp, 0)
@@ -228,13 +237,18 @@ class Transactor(Client):
         self._identity = None
         self._later(self.start, us=(50_000, 1_200_000))
 
+    def _leader_of(self, tp: TopicPartition) -> NodeId | None:
+        """Who leads a partition, as far as this process knows."""
+        leader = self._leaders.get(tp)
+        if leader is None:
+            leader = self._leaders[tp] = self.world.leader_of(tp)
+        return leader
+
     def _send(self, life: int, batch: Batch) -> None:
         if not self._is_now(life) or batch.offset is not None:
             return
         assert self._identity is not None
-        leader = self._leaders.get(batch.tp)
-        if leader is None:
-            leader = self._leaders[batch.tp] = self.world.leader_of(batch.tp)
+        leader = self._leader_of(batch.tp)
         if self._now_us - batch.invoked_us > PATIENCE_US:
             self._end(life, End.ABORT)
             return
@@ -274,6 +288,10 @@ class Transactor(Client):
             self._end(life, End.ABORT)
         else:
             self._later(self._send, life, batch)
+
+    def _all_is_sent(self, life: int) -> None:
+        """Everything of the transaction is acknowledged."""
+        self._choose_end(life)
 
     def _choose_end(self, life: int) -> None:
         end = End.COMMIT if self.draw.chance(750) else End.ABORT

@@ -132,7 +132,9 @@ class World:
             self.controller_timings = replace(CONTROLLER_TIMINGS, group_state_partitions=STATE_PARTITIONS)
         if shape.profile.has_transactions:
             self.controller_timings = replace(
-                CONTROLLER_TIMINGS, transaction_state_partitions=transacting.STATE_PARTITIONS
+                CONTROLLER_TIMINGS,
+                group_state_partitions=transacting.STATE_PARTITIONS,
+                transaction_state_partitions=transacting.STATE_PARTITIONS,
             )
         self.timeline = Timeline()
         self.loop = VirtualLoop(self.timeline)

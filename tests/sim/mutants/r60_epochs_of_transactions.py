@@ -45,7 +45,8 @@ MUTANTS = (
         broken="All transactions of a process have one epoch, so that a late message lands in the next one.",
         source="X6; KIP-890, Jepsen on Bufstream 2024",
         tests=(SEARCH,),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("transactions",),
         swaps=(Swap(steps, "prepared", _same_epoch),),
     ),
     Mutant(
@@ -54,7 +55,8 @@ MUTANTS = (
         broken="A copy of the request that ended one transaction ends the next.",
         source="X6; KAFKA-17754",
         tests=(SEARCH,),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("transactions",),
         swaps=(Swap(ending, "end_txn", _whatever_epoch),),
     ),
     Mutant(
@@ -63,7 +65,8 @@ MUTANTS = (
         broken="The producer of a transaction that timed out is fenced, and cannot go on by an abort.",
         source="X7; KAFKA-19367",
         tests=(SEARCH,),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("transactions",),
         swaps=(Swap(ending, "timed_out", _twice),),
     ),
 )

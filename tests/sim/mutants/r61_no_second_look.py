@@ -40,8 +40,10 @@ MUTANTS = (
         name="no second look after verification",
         broken="A batch whose transaction was ended while the coordinator's answer was on its way is appended.",
         source="X10; KAFKA-14402, KAFKA-18401",
+        scenario="x10_late_consent",
         tests=(SEARCH,),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SCENARIOS, Layer.SEEDS),
+        profiles=("transactions",),
         swaps=(Swap(ProduceServing, "_append", _appends_what_is_verified, pure=False),),
     ),
 )

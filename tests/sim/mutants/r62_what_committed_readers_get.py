@@ -26,8 +26,10 @@ MUTANTS = (
         name="the LSO is the HW",
         broken="A reader of committed records is given what may yet be aborted.",
         source="X12; Jepsen on Redpanda 21.10",
+        scenario="table_transaction",
         tests=(SEARCH,),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SCENARIOS, Layer.SEEDS),
+        profiles=("transactions",),
         swaps=(Swap(ReplicaLog, "lso", _high_watermark),),
     ),
     Mutant(
@@ -36,7 +38,8 @@ MUTANTS = (
         broken="The rest of an aborted transaction is given to a reader that begins within it.",
         source="X15",
         tests=("tests/core/test_read_committed.py",),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SEEDS),
+        profiles=("transactions",),
         swaps=(Swap(TransactionLedger, "aborted_between", _begun_in_range),),
     ),
 )

@@ -184,8 +184,20 @@ def _is_aborted(header: BatchHeader, aborted: tuple[AbortedTransaction, ...]) ->
 
 
 def _send_add(stage: Stage, actor: Actor, effect: want.SendAddPartitions) -> list[events.Event]:
-    refusal = stage.clients.producers.verdict(effect.producer_id)
-    return [events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal)]
+    producers, core = stage.clients.producers, actor.core
+    refusal = producers.verdict(effect.producer_id)
+    held = producers.held_back.get(effect.producer_id)
+    if held is None:
+        return [events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal)]
+
+    def arrive() -> None:
+        # A process that began meanwhile asked nothing.
+        if actor.is_running and actor.core is core:
+            stage.step(actor, events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal))
+
+    held.append(arrive)
+    stage.tell(f"{actor.name}: asks the coordinator")
+    return []
 
 
 def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds) -> list[events.Event]:

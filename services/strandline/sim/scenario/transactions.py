@@ -5,6 +5,7 @@ There is no coordinator in a scenario: it consents to the transactions that were
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal
@@ -24,6 +25,8 @@ class Producers:
     """Of each producer that began a transaction its newest epoch."""
     begun: set[int] = field(default_factory=set)
     """The ids of those that have a transaction open."""
+    held_back: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
+    """Of each producer to whose next partition the coordinator's consent is late: what lets it arrive."""
 
     def id_of(self, name: str) -> int:
         """The id behind a producer's name."""
@@ -37,10 +40,16 @@ class Producers:
         """Those of a producer's batches: once it has begun a transaction, all of them are of transactions."""
         return TRANSACTIONAL_BIT if name in self.epochs else 0
 
-    def begin(self, name: str) -> None:
-        """A producer begins a transaction."""
+    def begin(self, name: str, *, is_late: bool) -> None:
+        """A producer begins a transaction; ``is_late``: consents wait until they are let go."""
         self.epochs.setdefault(name, 0)
         self.begun.add(self.id_of(name))
+        if is_late:
+            self.held_back.setdefault(self.id_of(name), [])
+
+    def let_go(self, name: str) -> list[Callable[[], None]]:
+        """What lets the consents arrive that were held back, in the order in which they were given."""
+        return self.held_back.pop(self.id_of(name), [])
 
     def end(self, name: str, epoch: int) -> None:
         """Its coordinator has decided; the next transaction is of this epoch, and begins at sequence 0."""

@@ -1,4 +1,4 @@
-"""The verbs of callers: produce, append, begin, commit, abort, fetch, consume, list-offsets, show."""
+"""The verbs of callers: produce, append, begin, consent, commit, abort, fetch, consume, list-offsets, show."""
 
 from __future__ import annotations
 
@@ -71,7 +71,19 @@ def begin(call: Call) -> None:
     """`begin`: a producer begins a transaction; whatever it produces from now on is of transactions."""
     name = call.word(0, "a producer, such as P").text
     call.no_more(1)
-    call.stage.clients.producers.begin(name)
+    is_late = call.text_option("consent", "now", ("now", "late")) == "late"
+    call.stage.clients.producers.begin(name, is_late=is_late)
+
+
+def consent(call: Call) -> None:
+    """`consent`: what the coordinator answered about the partitions of a transaction arrives."""
+    word = call.word(0, "a producer that began with consent=late")
+    call.no_more(1)
+    answers = call.stage.clients.producers.let_go(word.text)
+    if not answers:
+        raise call.wrong(word, f"a leader that waits for the coordinator of {word.text}", "none")
+    for arrive in answers:
+        arrive()
 
 
 def commit(call: Call) -> None:
@@ -240,7 +252,8 @@ def _drawn(actor: Actor) -> str:
 VERBS = (
     Verb("produce", produce, ("acks", "as", "timeout", "size", "batch", "producer", "sequence")),
     Verb("append", append, ("size", "batch")),
-    Verb("begin", begin),
+    Verb("begin", begin, ("consent",)),
+    Verb("consent", consent),
     Verb("commit", commit, ("as", "timeout", "epoch", "coordinator")),
     Verb("abort", abort, ("as", "timeout", "epoch", "coordinator")),
     Verb("serve-metadata", serve_metadata),
