@@ -24,11 +24,11 @@ def _appends_what_is_verified(
     *,
     verified: bool = False,
 ) -> tuple[ProduceResult, Offset | None]:
-    leader = self._state.leaders[part.tp]
     if not verified:
         answer: tuple[ProduceResult, Offset | None] = real(self, part, call, index, now_ms, grown, out)
         return answer
     real.differs()
+    leader = self._state.leaders[part.tp]
     grown.setdefault(part.tp, leader.log.leo)
     base = leader.log.append_as_leader(part.header, part.payload, leader.image.leader_epoch, out)
     return self._appended(part, base, leader.log.leo, call.acks, leader)
