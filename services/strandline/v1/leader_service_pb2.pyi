@@ -68,8 +68,8 @@ class ProduceRequest(_message.Message):
     timeout_ms: _builtins.int
     """Milliseconds to wait for those copies; absent: 30000."""
     transactional_id: _builtins.str
-    """Whose transaction the transactional batches of the request are part of; absent from a request without them. No node
-    of this version coordinates transactions, so that such a batch is refused with UNSUPPORTED_VERSION.
+    """Whose transaction the transactional batches of the request are part of; absent from a request without them. The
+    leader asks its coordinator about the first batch of each transaction.
     """
     @_builtins.property
     def topic_data(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProduceTopic]:

@@ -153,9 +153,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *m122_woken_consumer.MUTANTS,
 )
 """``R1`` to ``R12``, then 13 to 26 and 47; 27 to 38, 48 and 50 of several controllers and of stores that forget, and 43
-to 45 of what is given twice, or believed; R51 to R56, R83 to R85 and 73 to 77 of consumer groups; R57 to R64, R86 and 78 to
-81 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on those that others
-invented.
+to 45 of what is given twice, or believed; R51 to R56, R83 to R85 and 73 to 77 of consumer groups; R57 to R64, R86 and
+78 to 81 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on those that
+others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 
