@@ -1,8 +1,9 @@
-"""What transforming processes write down, and the verdict on it: each fault of exactly once has a history it fails on."""
+"""What transforming processes write down, and the verdict on it: what breaks exactly once is found (I39)."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,14 +49,18 @@ class History:
             self.found.outputs.append(Read("o", Place(0, at + index), Value(name, index), LATE_S))
             self.found.origins.append(Value("in", seq))
 
+    def close(self) -> None:
+        """Everything is in the files."""
+        self.writer.close()
+        self.producer.close()
+
     def judged(self, *, group_at: int = COUNT, is_read: bool = True) -> list[str]:
         """The names of what is wrong, each once; ``group_at``: what the group has committed at the end."""
         failures: list[str] = []
         run: Any = SimpleNamespace(directory=self.directory, counters=Counter(), measured={})
         run.check = lambda is_so, sentence: None if is_so else failures.append(sentence)
         transformers = Transformers(run=run, slots=1)
-        self.writer.close()
-        self.producer.close()
+        self.close()
         transformers._histories[self.directory / "history-t0.1.jsonl"] = 0
         self.found.groups.append(GroupAt(GROUP, INPUTS_FROM, group_at))
         transformers._found = self.found if is_read else None
@@ -64,12 +69,13 @@ class History:
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> History:
+def history(tmp_path: Path) -> Iterator[History]:
     """The first two inputs are transformed and committed, and read."""
     history = History(tmp_path)
     history.transforms("t0.1-1", range(2), at=0, outcome=TxnOutcome.COMMITTED)
     history.reads("t0.1-1", range(2), at=0)
-    return history
+    yield history
+    history.close()
 
 
 REST = range(2, COUNT)
@@ -150,7 +156,7 @@ def test_the_file_says_what_was_written(history: History) -> None:
     aborted; a torn line is none."""
     history.transforms("t0.1-2", REST, at=3, outcome=None)
     history.writer.begun("t0.1-3", "transformer-0", GROUP, [])
-    history.writer.close()
+    history.close()
     path = history.directory / "history-t0.1.jsonl"
     with path.open("a") as source:
         source.write('["asked", 1, "t0.1-3"')
