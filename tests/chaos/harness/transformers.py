@@ -78,6 +78,10 @@ class Transformers:
         run.stack.push_async_callback(self.close)
         for topic in (INPUTS, OUTPUTS):
             await run.probe.create_topic(topic, partitions=PARTITIONS, min_insync_replicas="2")
+        await asyncio.gather(self._produce(), *map(self.begin, range(self.slots)))
+
+    async def _produce(self) -> None:
+        run = self.run
         self._producer = ClientProcess(_PRODUCER, run.directory / f"{_PRODUCER}.log")
         wanted: dict[str, Any] = {
             "producers": {"in": {"topic": INPUTS, "acks": -1, "pause_s": _INPUT_EVERY_S}},
@@ -93,7 +97,6 @@ class Transformers:
         }
         await self._producer.start(run.cluster.namespaces, "cli0", "load_worker.py", wanted)
         await self._producer.hear("running", _STARTED_S)
-        await asyncio.gather(*map(self.begin, range(self.slots)))
 
     @property
     def _processes(self) -> list[ClientProcess]:
