@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 from harness.client_process import ClientProcess
+from harness.coordinator import coordinator, coordinator_epoch
+from harness.coordinator import group as coordinated_group
 from harness.group_history_file import GroupHistoryWriter, member_operations, member_reads
 from harness.history_file import new_lines, operations
-from running_cluster import CALL_S, until
+from running_cluster import until
 
 from strandline.client import Admin, DescribedGroup, TopicPartition
-from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
+from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import Refused
 from strandline.sim.group_history import CommitOutcome
 from strandline.sim.history import anomalies
 from strandline.sim.member_history import Commit, MemberOperation, member_anomalies, offsets_that_went_back
-from strandline.v1 import group_service_pb2 as pb
-from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -140,25 +140,12 @@ class Group:
         return self._members[slot]
 
     async def coordinator(self) -> int:
-        """The node that the living nodes name as the group's coordinator (FindCoordinator)."""
-        request = pb.FindCoordinatorRequest(coordinator_keys=[GROUP])
-
-        async def look() -> list[int]:
-            for node_id, service in self.run.cluster.nodes.items():
-                if not service.running:
-                    continue
-                stub = GroupServiceStub(self.run.probe.channel(node_id))
-                (found,) = (await stub.FindCoordinator(request, timeout=CALL_S)).coordinators
-                if not found.error_code and found.HasField("node_id"):
-                    return [found.node_id]
-            return []
-
-        return (await until(look, "a node names the group's coordinator"))[0]
+        """The node that the living nodes name as the group's coordinator."""
+        return await coordinator(self.run, coordinated_group(GROUP))
 
     async def coordinator_epoch(self) -> int:
         """The leader epoch of the partition whose leader coordinates the group."""
-        state = await self.run.probe.topic(GROUP_STATE)
-        return state.partitions[partition_of(GROUP, len(state.partitions))].leader_epoch
+        return await coordinator_epoch(self.run, coordinated_group(GROUP))
 
     async def in_sync(self) -> None:
         """Waits until every replica of what the group reads and of its coordinator's log is in its ISR."""
