@@ -410,6 +410,31 @@ async def test_a_consumer_goes_back_after_an_abort() -> None:
         assert await _next_value(consumer) == b"b"
 
 
+async def test_a_consumer_goes_back_when_its_transaction_cannot_begin() -> None:
+    """What was polled for it is given again, or the next one would commit that position without its output."""
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster, request_timeout_ms=300) as producer,
+        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+    ):
+        write(cluster, b"a", b"b")
+        await consumer.assign([(TOPIC, 0)])
+        cluster.transactions.loses_ends = 1
+
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"never", partition=1)
+                1 / 0  # noqa: B018
+
+        with pytest.raises(ZeroDivisionError):
+            await block()
+        assert await _next_value(consumer) == b"a"
+        cluster.transactions.init_refusals.append(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        with pytest.raises(Refused):
+            await producer.transaction(consumer=consumer).__aenter__()
+        assert await _next_value(consumer) == b"a"
+
+
 async def test_a_partition_that_was_taken_meanwhile_aborts_the_transaction() -> None:
     """Its records are in the transaction, and another member has them too."""
     async with (

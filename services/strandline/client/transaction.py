@@ -1,7 +1,7 @@
 """What a user writes a block around: the records and offsets in it are committed together, or none of them (X3, X16).
 
 Invariant: offsets go to the coordinator of their group once, at the end of the transaction; a consumer that is part of
-an aborted one is back where its group has committed.
+one that was aborted, or could not begin, is back where its group has committed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,14 @@ class Transaction:
     async def __aenter__(self) -> Self:
         if self._is_begun:
             raise ValueError("a transaction is used once; producer.transaction() makes the next")
-        await self._of.begin()
+        try:
+            await self._of.begin()
+        except BaseException:
+            # What was polled for this transaction would otherwise be part of the next one, without its outputs. While
+            # another one is open, it is that one's.
+            if self._consumer is not None and self._of.phase is TransactionPhase.NONE:
+                self._consumer._rewind()
+            raise
         self._is_begun = True
         return self
 
