@@ -22,7 +22,9 @@ from transaction_figures.measured import Size, measure
 from transaction_figures.page import block, rows
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "BENCHMARKS.md"
-SHORT = Size(rounds=2, ids=50, megabytes=8, records=10_000, singles=20, batches=50, count_rounds=2, kills=1)
+SHORT = Size(
+    rounds=2, ids=50, megabytes=8, records=10_000, singles=20, batches=50, count_rounds=2, kills=1, settle_ms=200
+)
 """For trying; no figure means anything."""
 
 

@@ -34,8 +34,12 @@ Rounds = Callable[[int, Measure], Awaitable[list[Pair]]]
 
 
 @asynccontextmanager
-async def beside(cluster: LocalCluster, ids: int) -> AsyncIterator[Rounds]:
-    """Measures by turns: with no transaction open (`Pair.plain`), and with ``ids`` (`Pair.transactional`)."""
+async def beside(cluster: LocalCluster, ids: int, settle_ms: int) -> AsyncIterator[Rounds]:
+    """Measures by turns: with no transaction open (`Pair.plain`), and with ``ids`` (`Pair.transactional`).
+
+    Nothing is measured for ``settle_ms`` after transactions began or ended: replicas and coordinators then still do
+    what that left them to do.
+    """
     view = Cluster(cluster.bootstrap)
     await view.start()
     try:
@@ -46,12 +50,13 @@ async def beside(cluster: LocalCluster, ids: int) -> AsyncIterator[Rounds]:
             # Once for nothing: the first transactions have coordinators and leaders make what later ones find.
             await crowd.open()
             await crowd.end()
+            await asyncio.sleep(settle_ms / 1000)
 
             async def rounds(count: int, measure: Measure) -> list[Pair]:
                 await measure(producer)
                 found: list[Pair] = []
                 for number in range(count):
-                    found.append(await _round(crowd, number, lambda: measure(producer)))
+                    found.append(await _round(crowd, number, settle_ms, lambda: measure(producer)))
                     if number % 2 == 1:
                         await emptied(admin, TOPIC, PARTITIONS)
                 if count % 2 == 1:
@@ -63,14 +68,16 @@ async def beside(cluster: LocalCluster, ids: int) -> AsyncIterator[Rounds]:
         await view.close()
 
 
-async def _round(crowd: OpenTransactions, number: int, measure: Callable[[], Awaitable[float]]) -> Pair:
+async def _round(crowd: OpenTransactions, number: int, settle_ms: int, measure: Callable[[], Awaitable[float]]) -> Pair:
     """Even rounds end with all open and odd ones begin so, which saves every other opening."""
     if number % 2 == 0:
         none = await measure()
         await crowd.open()
+        await asyncio.sleep(settle_ms / 1000)
         return Pair(none, await measure())
     opened = await measure()
     await crowd.end()
+    await asyncio.sleep(settle_ms / 1000)
     return Pair(await measure(), opened)
 
 

@@ -39,6 +39,8 @@ class Size:
     count_rounds: int = 4
     """Of counts, which differ less than times."""
     kills: int = 5
+    settle_ms: int = 2_000
+    """Between the beginning or the end of all transactions and what is measured next."""
 
 
 async def measure(directory: Path, size: Size) -> Figures:
@@ -49,7 +51,7 @@ async def measure(directory: Path, size: Size) -> Figures:
         latency = await latencies(cluster.bootstrap, size.rounds, size.singles)
         _say("records per second")
         rate = await rates(cluster.bootstrap, size.rounds, size.records)
-        async with beside(cluster, size.ids) as rounds:
+        async with beside(cluster, size.ids, size.settle_ms) as rounds:
             _say("processor time beside open transactions")
             cpu = await rounds(size.rounds, processor_time(cluster, size.megabytes))
             _say("system calls beside open transactions")
@@ -71,7 +73,7 @@ async def _calls(rounds: Rounds, cluster: LocalCluster, size: Size) -> list[Pair
 async def _messages(directory: Path, size: Size) -> list[Pair]:
     folder = directory / "probes"
     with probes(folder):
-        async with _cluster(directory / "probed") as cluster, beside(cluster, size.ids) as rounds:
+        async with _cluster(directory / "probed") as cluster, beside(cluster, size.ids, size.settle_ms) as rounds:
             _say("messages beside open transactions")
             return await rounds(size.count_rounds, messages(cluster, size.batches, folder))
 
