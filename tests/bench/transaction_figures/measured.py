@@ -32,7 +32,7 @@ class Size:
     """Sent for each figure of processor time."""
     records: int = 100_000
     """Sent for each figure of records per second."""
-    singles: int = 200
+    singles: int = 100
     """Transactions of one record, and records of none, for each latency."""
     batches: int = 500
     """Sent for each count."""
