@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ SHORT = Size(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
+    # An exit, unlike the signal, stops the cluster.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path, default=PAGE, help="where the block goes, and benchmarks.json beside it")
     parser.add_argument("--dry", action="store_true", help="print the block and leave the page as it is")
