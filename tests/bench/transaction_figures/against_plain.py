@@ -1,0 +1,112 @@
+"""Transactions beside a plain producer of acks=all, in rounds by turns: latency of one record, records per second."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from strandline.cli.durations import read_duration
+from strandline.cli.perf import measure_producing
+from strandline.cli.perf_load import Load
+from strandline.client import Admin, Producer
+
+ONE, MANY = "one-record", "as-many-as-go"
+PARTITIONS = 6
+RECORD_BYTES = 1_024
+EACH = read_duration("100ms")
+"""How long a transaction of many records is."""
+
+
+class Pair(NamedTuple):
+    """The same of both producers, measured one after the other."""
+
+    plain: float
+    transactional: float
+
+    @property
+    def ratio(self) -> float:
+        """Of the transactional figure to the plain one."""
+        return self.transactional / self.plain
+
+
+async def by_turns(
+    rounds: int, plain: Callable[[], Awaitable[float]], transactional: Callable[[], Awaitable[float]]
+) -> list[Pair]:
+    """Both once in each round, the other one first each time."""
+    found = []
+    for number in range(rounds):
+        if number % 2 == 0:
+            usual = await plain()
+            found.append(Pair(usual, await transactional()))
+        else:
+            other = await transactional()
+            found.append(Pair(await plain(), other))
+    return found
+
+
+async def latencies(bootstrap: str, rounds: int, records: int) -> list[Pair]:
+    """Of one record at a time, the median of ``records`` in ms: to its acknowledgement, and from the beginning to the
+    end of a transaction that holds nothing else."""
+    async with (
+        Admin(bootstrap) as admin,
+        Producer(bootstrap, linger_ms=0) as plain,
+        Producer(bootstrap, linger_ms=0, transactional_id=ONE) as transactional,
+    ):
+        await admin.create_topic(ONE, partitions=1, replication_factor=3)
+        value = bytes(RECORD_BYTES)
+
+        async def acknowledged() -> None:
+            await plain.send_and_wait(ONE, value)
+
+        async def committed() -> None:
+            async with transactional.transaction():
+                await transactional.send(ONE, value)
+
+        async def median_ms(once: Callable[[], Awaitable[None]]) -> float:
+            times = []
+            for _ in range(records):
+                began = time.monotonic()
+                await once()
+                times.append(1e3 * (time.monotonic() - began))
+            return statistics.median(times)
+
+        # The first transaction has the topic of coordinators made.
+        await acknowledged()
+        await committed()
+        return await by_turns(rounds, lambda: median_ms(acknowledged), lambda: median_ms(committed))
+
+
+async def rates(bootstrap: str, rounds: int, records: int) -> list[Pair]:
+    """Records per second of a producer that sends as many as are taken, all of them acknowledged or committed."""
+    async with (
+        Admin(bootstrap) as admin,
+        Producer(bootstrap) as plain,
+        Producer(bootstrap, transactional_id=MANY) as transactional,
+    ):
+        await admin.create_topic(MANY, partitions=PARTITIONS, replication_factor=3)
+
+        async def rate(count: int, *, in_transactions: bool) -> float:
+            measured = await measure_producing(
+                Load(MANY, 0, RECORD_BYTES, None),
+                transactional if in_transactions else plain,
+                count,
+                0,
+                lambda _: None,
+                EACH if in_transactions else None,
+            )
+            await emptied(admin, MANY, PARTITIONS)
+            return measured.records / measured.elapsed_s
+
+        warm = max(1, records // 10)
+        await rate(warm, in_transactions=False)
+        await rate(warm, in_transactions=True)
+        return await by_turns(
+            rounds, lambda: rate(records, in_transactions=False), lambda: rate(records, in_transactions=True)
+        )
+
+
+async def emptied(admin: Admin, topic: str, partitions: int) -> None:
+    """Delete what a round has written, or rounds of gigabytes would fill the disk."""
+    await admin.delete_records(topic, dict.fromkeys(range(partitions), -1))
