@@ -135,6 +135,7 @@ async def test_a_watch_at_a_silent_member_ends_with_the_next_call(members: Membe
     """A machine that is gone leaves a watch open: it ends when a call has found another member."""
     client = Etcd(members.endpoints)
     try:
+        await client.until_serving(READY_S)
         began = await client.put(b"v/key", b"1")
         watching = watch(client, b"v/", behind(b"v/"), since=began)
         await anext(watching)
