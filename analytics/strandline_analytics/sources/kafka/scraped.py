@@ -15,6 +15,7 @@ EVERYTHING = "*"
 _NO_HW = {EVERYTHING: "Kafka exports no high watermark to Prometheus"}
 _NO_CHANGES = {EVERYTHING: "a scrape sees states and not the changes between them"}
 _NO_GROUPS = {EVERYTHING: "scrapes of brokers say nothing about consumer groups"}
+_NO_TRANSACTIONS = {EVERYTHING: "scrapes of brokers say nothing about transactions"}
 
 UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s01": _NO_HW,
@@ -42,6 +43,8 @@ UNAVAILABLE: Mapping[str, Mapping[str, str]] = {
     "s23": _NO_GROUPS,
     "s24": _NO_GROUPS,
     "s25": _NO_GROUPS,
+    "s26": _NO_TRANSACTIONS,
+    "s27": _NO_TRANSACTIONS,
 }
 """By statistic and figure: why it is not known; `EVERYTHING` means all figures. One that is missing here has none."""
 
