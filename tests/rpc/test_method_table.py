@@ -51,7 +51,7 @@ async def _served(*interceptors: grpc.aio.ServerInterceptor) -> AsyncIterator[An
 
 
 async def test_a_server_waits_for_one_next_call_of_all_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gRPC's loop waits for as many futures as methods were registered, for each call anew: here for one."""
+    """gRPC's loop waits for as many futures as methods were registered, again for each call: here for one."""
     waits: list[int] = []
     wait = asyncio.wait
 

@@ -108,7 +108,7 @@ def picture(title: str, of_partition: Sequence[Event], of_nodes: Sequence[Event]
         hw=hw,
         others_leo=others,
         zombies=zombies,
-        # Whoever reports a HW reports a LEO with it, and Prometheus has only that.
+        # A row with a HW has a LEO with it, and Prometheus has only that.
         unknown=tuple(_gaps(leo, max(t0, began), t1)),
         markers=tuple(_markers(of_partition, of_nodes, replicas, t0, t1)),
     )

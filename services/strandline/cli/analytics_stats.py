@@ -186,7 +186,7 @@ def _computed(
 
 
 def _absent(asked: Iterable[tuple[str, Sequence[str]]], clusters: Levels) -> Iterator[Absent]:
-    """What stands for the rows of each statistic of which a cluster's export gives no figure."""
+    """What is printed in place of the rows of each statistic of which a cluster's export gives no figure."""
     from strandline_analytics.sources.kafka.availability import is_unavailable, lacking
 
     for statistic, figures in asked:

@@ -40,7 +40,7 @@ class TransactionCoordinator(Coordinator["TransactionServiceAsyncStub"]):
         self._timeout_ms = transaction_timeout_ms
 
     async def init(self, known: ProducerIdentity | None, *, deadline_ms: int) -> ProducerIdentity:
-        """An identity; whoever had the transactional id before is fenced, and its open transaction aborted.
+        """An identity; the producer that had the transactional id before is fenced, and its transaction aborted.
 
         ``known`` is the one that this producer has, and that only it may replace.
 

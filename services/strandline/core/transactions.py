@@ -41,7 +41,7 @@ class MarkerVerdict(Enum):
 def judge_marker(
     producer_epoch: int, marker: Marker, *, known_epoch: int, marked_by: int | None, is_open: bool
 ) -> MarkerVerdict:
-    """What a marker is to whoever remembers its producer: a log, or a coordinator of groups (X11, X16).
+    """What a marker is to a log, or to a coordinator of groups, by what that knows of its producer (X11, X16).
 
     Args:
         producer_epoch: of the marker.

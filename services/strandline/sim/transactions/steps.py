@@ -210,6 +210,6 @@ def _told(world: World, p: int, entry: Entry, code: ErrorCode) -> World:
 
 
 def _orphaned(partition: Partition) -> After:
-    """A partition with another leader; who waits for an answer is told so."""
+    """A partition with another leader; a caller that waits for an answer is refused."""
     gone = [request.entry for request in partition.requests if request.is_heard]
     return leading.left_by_leader(partition), tuple((entry, ErrorCode.NOT_LEADER_OR_FOLLOWER) for entry in gone)
