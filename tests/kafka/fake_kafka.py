@@ -74,6 +74,8 @@ class FakeCluster:
     before: Callable[[int, Any], None] = lambda node, request: None
     """Is called before a request is answered."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    takes_s: dict[str, float] = field(default_factory=dict)
+    """How long a question is worked on, by its name."""
     login: Callable[[bytes], tuple[int, str, bytes]] | None = None
     """What SaslAuthenticate answers; None: there is no login."""
 
@@ -104,6 +106,7 @@ class FakeCluster:
                 self.at_once[node] += 1
                 self.most_at_once = max(self.most_at_once, self.at_once[node])
                 await self.speaking[node].wait()
+                await asyncio.sleep(self.takes_s.get(_MODULES[key][1], 0.0))
                 self.before(node, request)
                 self.asked.append((node, _MODULES[key][1], request))
                 content = self._encoded(node, request, (key, version, correlation))

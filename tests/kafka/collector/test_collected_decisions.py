@@ -104,6 +104,33 @@ async def test_without_the_right_only_what_is_proved_is_taken(controlled: Fake, 
     assert source_of(tmp_path / "out")["levels"] == ["collector"]
 
 
+async def test_a_look_does_not_meet_the_question_for_the_quorum(controlled: Fake, tmp_path: Path) -> None:
+    """A broker that takes four periods to describe the quorum makes no look void: both questions use its one link."""
+    controlled.quorum_hw = 1_000
+    controlled.takes_s["DescribeQuorum"] = 0.2
+    done = await collect(controlled, tmp_path / "out", node(tmp_path, 1, *HEAD), lambda so_far: None)
+    assert (done.looks, done.voided, done.notes) == (3, {}, [])
+
+
+async def test_a_broker_that_goes_is_not_said_to_refuse(controlled: Fake, tmp_path: Path) -> None:
+    """Without an answer nothing is known of a right, and what was committed stays committed."""
+    root = node(tmp_path, 1, *THREE_VOTERS)
+    controlled.quorum_hw = 6
+
+    def seen(so_far: Collected) -> None:
+        if so_far.looks == 2:
+            appended(root, batch(5, change(t0=ids(1, 2)), at_ms=now_ms()))
+        if so_far.looks == 3:
+            controlled.before = lost
+
+    def lost(node: int, request: Any) -> None:
+        raise ConnectionError
+
+    done = await collect(controlled, tmp_path / "out", root, seen)
+    assert done.notes == []
+    assert source_of(tmp_path / "out")["metadata-log"]["end_offset"] == 6
+
+
 async def test_a_log_that_has_nothing_of_the_time_makes_no_claim(controlled: Fake, tmp_path: Path) -> None:
     """A copy that ends before the collection began leaves the export as the looks made it."""
     controlled.quorum_hw = 1_000

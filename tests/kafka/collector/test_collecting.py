@@ -161,8 +161,10 @@ async def test_a_leader_that_stands_still_is_a_gap(fake: Fake, tmp_path: Path) -
 
     done = await collect(fake, tmp_path, looks=3, seen=seen, wait_s=WAIT_S)
     (gap,) = rows_of(tmp_path, "EXPORT_GAP")
-    assert (gap["node_id"], gap["dropped_by_type"]) == (2, {"REPLICA_SAMPLE": 3})
-    assert done.voided == {"its leader did not answer": 1}
+    # One look, or two where its late answer does not come before the third look.
+    looks = done.voided["its leader did not answer"]
+    assert 1 <= looks == done.voided.total()
+    assert (gap["node_id"], gap["dropped_by_type"]) == (2, {"REPLICA_SAMPLE": 3 * looks})
     found = verify(LocalDirectory(tmp_path), "fake-cluster")
     of_2 = next(one for one in found.incarnations if one.node_id == 2)
     assert of_2.completeness is Completeness.GAPS_REPORTED

@@ -178,6 +178,8 @@ class Collection:
         self._decisions = Decisions(
             wanted.metadata_logs, self._cluster.cluster_id, destination, began_ms * 1_000, wanted.min_isr
         )
+        self._committed_below = 0
+        """The quorum's high watermark as a broker said it last; 0: not yet."""
         self._buffer: list[Row] = []
         self._waiting: deque[list[Row]] = deque()
         self._min_isr: dict[str, int] = {}
@@ -405,6 +407,7 @@ class Collection:
             self._writing.result()
             self._writing = None
         if self._is_due("flush", FLUSH_S) or len(self._buffer) >= MOST_ROWS:
+            await self._learn_committed()
             self._set_aside()
             self._writing = asyncio.create_task(self._write())
 
@@ -427,23 +430,36 @@ class Collection:
             if len(self._waiting) >= MOST_WAITING:
                 raise
 
+    async def _learn_committed(self) -> None:
+        """Up to where the metadata log is committed; asked between looks, whose questions use the same links."""
+        if not self._wanted.metadata_logs:
+            return
+        link = self._links.all()[0]
+        if not link.speaks(DESCRIBE_QUORUM):
+            return
+        frame = await link.ask(DESCRIBE_QUORUM, describe_quorum(), self._within_s)
+        if frame is None:
+            return
+        try:
+            error, hw = read_quorum_hw(frame)
+        except Unreadable as wrong:
+            self._note(f"{link.broker.host}:{link.broker.port}: {wrong}")
+            return
+        if hw is not None:
+            self._committed_below = hw
+            return
+        self._note(
+            f"up to where the metadata log is committed is not shown (Kafka's error {error}); Describe on the "
+            "cluster is needed, else only what a snapshot of the log contains is taken"
+        )
+
     async def _decide(self) -> None:
         """Write what a metadata log has of this time, as far as the quorum calls it committed."""
         if not self._wanted.metadata_logs:
             return
-        link = self._links.all()[0]
-        frame = None
-        if link.speaks(DESCRIBE_QUORUM):
-            frame = await link.ask(DESCRIBE_QUORUM, describe_quorum(), self._within_s)
         try:
-            error, hw = (0, None) if frame is None else read_quorum_hw(frame)
-            if hw is None:
-                self._note(
-                    f"up to where the metadata log is committed is not shown (Kafka's error {error}); Describe on the "
-                    "cluster is needed, else only what a snapshot of the log contains is taken"
-                )
             began = time.monotonic()
-            await asyncio.to_thread(self._decisions.take, hw or 0)
+            await asyncio.to_thread(self._decisions.take, self._committed_below)
             now = time.monotonic()
             self._due["decisions"] = now + _REST * (now - began)
         except Unreadable as wrong:
@@ -452,6 +468,8 @@ class Collection:
     async def _end(self) -> None:
         if self._writing is not None:
             await asyncio.wait({self._writing})
+        await self._links.all()[0].settle(self._within_s)
+        await self._learn_committed()
         await self._decide()
         for link in self._links.all():
             await link.close()

@@ -60,6 +60,11 @@ class Link:
         self.trouble = None
         return frame
 
+    async def settle(self, within_s: float) -> None:
+        """Wait for the answer to a question that nobody waits for any more: until then no other is asked."""
+        if self._asking is not None and not self._asking.done():
+            await asyncio.wait({self._asking}, timeout=within_s)
+
     def speaks(self, api: Api) -> bool:
         """Whether the broker is connected and takes such a question."""
         return self._connection is not None and speaks(self._connection.offered, api)
