@@ -24,8 +24,21 @@ async def _create(cluster: LocalCluster, *topics: str) -> None:
             await probe.create_topic(topic, partitions=2, min_insync_replicas="2")
 
 
+async def _ended(cluster: LocalCluster, topic: str) -> dict[int, int]:
+    """Waits until no transaction is open: commit() returns once that is decided, and the markers come after it.
+
+    Returns the last stable offset by partition.
+    """
+    async with Admin(cluster.bootstrap) as admin, asyncio.timeout(30):
+        while True:
+            stable = await admin.list_offsets(topic, isolation="read_committed")
+            if stable == await admin.list_offsets(topic):
+                return {partition: found.offset or 0 for partition, found in stable.items()}
+
+
 async def _values(cluster: LocalCluster, topic: str, *, committed: bool = True) -> Counter[bytes | None]:
     isolation = "read_committed" if committed else "read_uncommitted"
+    await _ended(cluster, topic)
     async with Consumer(cluster.bootstrap, stop_at_end=True, isolation=isolation) as consumer:  # type: ignore[arg-type]
         await consumer.assign([topic])
         return Counter([record.value async for record in consumer])
@@ -110,12 +123,10 @@ async def test_a_zombie_is_fenced(cluster: LocalCluster) -> None:
                 await zombie.transaction().__aenter__()
             async with heir.transaction():
                 await heir.send("fenced", b"and more", partition=0)
-    async with Admin(cluster.bootstrap) as admin:
-        found = await admin.list_offsets("fenced", [0], isolation="read_committed")
 
+    # Three records and their three markers.
+    assert (await _ended(cluster, "fenced"))[0] == 6
     assert await _values(cluster, "fenced") == Counter([b"of its heir", b"and more"])
-    # Three records and their three markers: nothing is open any more.
-    assert found[0].offset == 6
 
 
 async def test_a_transaction_that_takes_too_long_is_aborted(cluster: LocalCluster) -> None:
