@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.failures import EXIT_REFUSED
+from strandline.cli.world_search import show
 
 
 def elections(
@@ -19,24 +19,13 @@ def elections(
     states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
 ) -> None:
     """Search elections after losses, the production controller deciding: does a leader ever lack what was committed?"""
-    import sys
-    import time
-
     from strandline.sim.elections import Bounds, search
+    from strandline.sim.elections.world import State
+
+    def shown(step: tuple[str, State]) -> str:
+        name, state = step
+        logs = " ".join(str(list(replica.log)) for replica in state.replicas)
+        return f"{name:70} logs {logs}, committed {list(state.committed)}"
 
     bounds = Bounds(records, epochs)
-    began_s = time.process_time()
-
-    def reported(depth: int, seen: int, level: int) -> None:
-        line = f"{bounds}: {depth} steps deep, {seen:,} states, {level:,} of them new"
-        typer.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, nl=not sys.stderr.isatty(), err=True)
-
-    result = search(bounds, max_states=states, progress=reported)
-    typer.echo(f" - {time.process_time() - began_s:,.1f} s of processor time", err=True)
-    for number, (name, state) in enumerate(result.trace, 1):
-        logs = " ".join(str(list(replica.log)) for replica in state.replicas)
-        typer.echo(f"  {number:2}. {name:70} logs {logs}, committed {list(state.committed)}")
-    end = "searched to the end" if result.exhausted else "not searched to the end"
-    typer.echo(f"{bounds}: {result.violation or 'holds'}, {end}, {result.states:,} states, {result.depth} steps deep")
-    if result.violation:
-        raise typer.Exit(EXIT_REFUSED)
+    show(bounds, lambda progress: search(bounds, max_states=states, progress=progress), shown)

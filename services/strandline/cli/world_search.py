@@ -7,35 +7,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from strandline.cli.failures import EXIT_REFUSED
 
-
-class Found(Protocol):
-    """What a search found: `sim.reigns`, `sim.rebalances` and `sim.transactions` have a class of their own each."""
-
-    @property
-    def states(self) -> int: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def exhausted(self) -> bool: ...
-    @property
-    def violation(self) -> str: ...
-    @property
-    def trace(self) -> Sequence[str]: ...
+if TYPE_CHECKING:
+    from strandline.sim.breadth_first import Progress, Result
 
 
-Progress = Callable[[int, int, int], None]
-"""Called with the depth reached, the states seen, and those of them at this depth."""
+_Bounds = TypeVar("_Bounds")
+_Step = TypeVar("_Step")
 
 
-def show(bounds: object, search: Callable[[Progress], Found]) -> None:
-    """Run ``search``, report on stderr how far it is, and print what it found.
+def show(
+    bounds: _Bounds, search: Callable[[Progress], Result[_Bounds, _Step]], shown: Callable[[_Step], str] = str
+) -> None:
+    """Run ``search``, report on stderr how far it is, and print what it found, each step as ``shown``.
 
     Raises:
         typer.Exit: with code 1, a rule does not hold.
@@ -48,8 +38,8 @@ def show(bounds: object, search: Callable[[Progress], Found]) -> None:
 
     result = search(reported)
     typer.echo(f" - {time.process_time() - began_s:,.1f} s of processor time", err=True)
-    for number, name in enumerate(result.trace, 1):
-        typer.echo(f"  {number:2}. {name}")
+    for number, step in enumerate(result.trace, 1):
+        typer.echo(f"  {number:2}. {shown(step)}")
     end = "searched to the end" if result.exhausted else "not searched to the end"
     typer.echo(f"{bounds}: {result.violation or 'holds'}, {end}, {result.states:,} states, {result.depth} steps deep")
     if result.violation:

@@ -1,74 +1,32 @@
-"""Breadth-first search of rebalances: every world within the bounds, nearest first, so a violation is a shortest one.
+"""The search of rebalances: a world is one small integer made of the numbers of its rows and of its clients.
 
-A world is kept as one small integer made of the numbers of its rows and of its clients, and worlds that differ only in
-which partition is which are one (`symmetry`).
-
-Invariant: each world is kept with the one it was first reached from; a trace is read back from there.
+Worlds that differ only in which partition is which are one (`symmetry`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
+from strandline.sim import breadth_first
+from strandline.sim.breadth_first import Progress
 from strandline.sim.rebalances.steps import Bounds, check, successors
 from strandline.sim.rebalances.symmetry import exchanged_client, exchanged_rows, exchanges
 from strandline.sim.rebalances.world import World, start
 
-Progress = Callable[[int, int, int], None]
-"""Called after each level with (depth, worlds so far, worlds of this level)."""
+Result = breadth_first.Result[Bounds, str]
+"""What a search found; a step is its name."""
 
 _BITS = 24
 _MASK = (1 << _BITS) - 1
 
 
-@dataclass(slots=True)
-class Result:
-    """What a search found."""
-
-    bounds: Bounds
-    states: int = 0
-    transitions: int = 0
-    depth: int = 0
-    exhausted: bool = False
-    """Every world within the bounds was seen."""
-    violation: str = ""
-    trace: list[str] = field(default_factory=list)
-    """The steps to the world that breaks it, or in which the next step does."""
-
-
 def search(bounds: Bounds, *, max_states: int | None = None, progress: Progress | None = None) -> Result:
-    """Search until I28 is broken, nothing is left, or ``max_states`` worlds were seen."""
-    result, space = Result(bounds), _Space(bounds)
-    first = space.key(start())
-    came_from = {first: first}
-    frontier = [first]
-    while frontier:
-        reached: list[int] = []
-        for state in frontier:
-            try:
-                for _, after in successors(space.world(state), bounds):
-                    result.transitions += 1
-                    key = space.key(after)
-                    if key not in came_from:
-                        came_from[key] = state
-                        reached.append(key)
-                        check(after)
-            except AssertionError as broken:
-                result.violation, result.states = str(broken), len(came_from)
-                result.trace = space.way(came_from, state)
-                return result
-        frontier = reached
-        result.depth += bool(frontier)
-        result.states = len(came_from)
-        if progress is not None:
-            progress(result.depth, result.states, len(frontier))
-        if max_states is not None and result.states >= max_states:
-            return result
-    result.exhausted = True
-    return result
+    """Search until I28 is broken, nothing is left, or ``max_states`` worlds were reached."""
+    space = _Space(bounds)
+    return breadth_first.search(bounds, space, space.key(start()), max_states=max_states, progress=progress)
 
 
 class _Numbers:
@@ -125,11 +83,17 @@ class _Space:
         one, other = clients[key >> _BITS & _MASK], clients[key & _MASK]
         return World(self._rows.values[key >> 2 * _BITS & _MASK], (one, other), key >> 3 * _BITS)
 
-    def way(self, came_from: dict[int, int], state: int) -> list[str]:
-        """The steps to ``state``, each named as it is taken from the world kept for the state before."""
-        names: list[str] = []
-        while came_from[state] != state:
-            before = came_from[state]
-            names.append(next(n for n, w in successors(self.world(before), self._bounds) if self.key(w) == state))
-            state = before
-        return names[::-1]
+    def after(self, key: int) -> Iterator[int]:
+        """The worlds that can follow."""
+        return (self.key(after) for _, after in successors(self.world(key), self._bounds))
+
+    def check(self, key: int) -> None:
+        """I28 in one world."""
+        check(self.world(key))
+
+    def steps(self, states: Sequence[int]) -> list[str]:
+        """The names of the steps, each as it is taken from the world that is kept for the state before."""
+        return [self._step(before, after) for before, after in pairwise(states)]
+
+    def _step(self, before: int, after: int) -> str:
+        return next(name for name, world in successors(self.world(before), self._bounds) if self.key(world) == after)

@@ -1,24 +1,20 @@
-"""Breadth-first search: every state within the bounds, nearest first, so that a violation found is a shortest one.
+"""The search of reigns: a world is three numbers, of what is shared and of each controller.
 
-A world is kept as three numbers, of what is shared and of each controller, and two worlds that differ only in which
-controller is which are one (`symmetry`). A controller's steps are worked out once for all worlds in which they are the
-same (`steps.of_controller` names what they depend on).
-
-Invariant: each state is kept with the one it was first reached from; a trace is read back from there.
+Two worlds that differ only in which controller is which are one (`symmetry`). A controller's steps are worked out once
+for all worlds in which they are the same (`steps.of_controller` names what they depend on).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from itertools import pairwise
 
+from strandline.sim import breadth_first
+from strandline.sim.breadth_first import Progress
 from strandline.sim.reigns.frozen import thaw
 from strandline.sim.reigns.steps import Bounds, has_read, of_controller, of_store, successors
 from strandline.sim.reigns.symmetry import exchanged, exchanged_controller, exchanged_step
-from strandline.sim.reigns.world import Broken, Controller, World, start
-
-Progress = Callable[[int, int, int], None]
-"""Called after each level with (depth, states so far, states of this level)."""
+from strandline.sim.reigns.world import Controller, World, start
 
 _BITS = 20
 _MASK = (1 << _BITS) - 1
@@ -30,50 +26,15 @@ Move = tuple[int, int]
 """What is shared after a step, and the controller after it."""
 
 
-@dataclass(slots=True)
-class Result:
-    """What a search found."""
-
-    bounds: Bounds
-    states: int = 0
-    transitions: int = 0
-    depth: int = 0
-    exhausted: bool = False
-    """Every reachable state within the bounds was seen."""
-    violation: str = ""
-    trace: list[str] = field(default_factory=list)
-    """The steps to the state in which it happens next."""
+Result = breadth_first.Result[Bounds, str]
+"""What a search found; a step is its name."""
 
 
 def search(bounds: Bounds, *, max_states: int | None = None, progress: Progress | None = None) -> Result:
-    """Search until an invariant is broken, nothing is left, or ``max_states`` were seen."""
-    result, space = Result(bounds), _Space(bounds)
+    """Search until an invariant is broken, nothing is left, or ``max_states`` were reached."""
+    space = _Space(bounds)
     first = space.key(space.number(start()))
-    came_from = {first: first}
-    frontier = [first]
-    while frontier:
-        reached: list[int] = []
-        for state in frontier:
-            try:
-                for after in space.after(state):
-                    result.transitions += 1
-                    if after not in came_from:
-                        came_from[after] = state
-                        reached.append(after)
-            except (Broken, AssertionError) as broken:
-                result.violation = str(broken)
-                result.trace = space.way(came_from, state)
-                result.states = len(came_from)
-                return result
-        frontier = reached
-        result.depth += bool(frontier)
-        result.states = len(came_from)
-        if progress is not None:
-            progress(result.depth, result.states, len(frontier))
-        if max_states is not None and result.states >= max_states:
-            return result
-    result.exhausted = True
-    return result
+    return breadth_first.search(bounds, space, first, max_states=max_states, progress=progress)
 
 
 class _Space:
@@ -118,13 +79,13 @@ class _Space:
             found.append(plain if plain < turned else turned)
         return found
 
-    def way(self, came_from: dict[int, int], last: int) -> list[str]:
-        """The names of the steps that lead to a state, by the names that the controllers began with."""
-        keys = [last]
-        while came_from[keys[-1]] != keys[-1]:
-            keys.append(came_from[keys[-1]])
+    def check(self, key: int) -> None:
+        """What must hold is checked in the steps."""
+
+    def steps(self, states: Sequence[int]) -> list[str]:
+        """The names of the steps, by the names that the controllers began with."""
         names, is_exchanged = [], False
-        for before, after in zip(keys[:0:-1], keys[-2::-1], strict=True):
+        for before, after in pairwise(states):
             name, state = self._step_between(before, after)
             names.append(exchanged_step(name) if is_exchanged else name)
             is_exchanged ^= _packed(state) != after

@@ -29,7 +29,7 @@ from strandline.sim.reigns.frozen import KEY_REVISION, OWN, Value, freeze, thaw
 NAMES = ("c1", "c2")
 
 
-class Broken(Exception):
+class Broken(AssertionError):
     """An invariant does not hold."""
 
 

@@ -1,86 +1,35 @@
-"""Breadth-first search of transactions: every world within the bounds, nearest first, so a violation is a shortest one.
+"""The search of transactions: a world is one integer made of the numbers of its parts.
 
-A world is kept as one integer made of the numbers of its parts, and worlds that differ only in which partition is which
-are one (`symmetry`).
-
-Invariant: each world is kept with the one it was first reached from; a trace is read back from there.
+Worlds that differ only in which partition is which are one (`symmetry`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import pairwise
 
+from strandline.sim import breadth_first
+from strandline.sim.breadth_first import Progress
 from strandline.sim.transactions.rules import check, check_end, check_step
 from strandline.sim.transactions.steps import successors
 from strandline.sim.transactions.symmetry import exchanged
 from strandline.sim.transactions.world import Bounds, World, start
 
-Progress = Callable[[int, int, int], None]
-"""Called after each level with (depth, worlds so far, worlds of this level)."""
+Result = breadth_first.Result[Bounds, str]
+"""What a search found; a step is its name."""
 
 _BITS = 20
-
-
-@dataclass(slots=True)
-class Result:
-    """What a search found."""
-
-    bounds: Bounds
-    states: int = 0
-    transitions: int = 0
-    depth: int = 0
-    exhausted: bool = False
-    """Every world within the bounds was seen."""
-    violation: str = ""
-    trace: list[str] = field(default_factory=list)
-    """The steps to the world that breaks it, or in which the next step does."""
 
 
 def search(
     bounds: Bounds, *, begin: World | None = None, max_states: int | None = None, progress: Progress | None = None
 ) -> Result:
-    """Search until a rule is broken, nothing is left, or ``max_states`` worlds were seen.
+    """Search until a rule is broken, nothing is left, or ``max_states`` worlds were reached.
 
     ``begin``: the world to begin with; None: nothing was sent.
     """
-    result, space = Result(bounds), _Space(bounds)
-    first = space.key(begin or start())
-    came_from = {first: first}
-    frontier = [first]
-    while frontier:
-        reached: list[int] = []
-        for state in frontier:
-            try:
-                for after in _onward(space.world(state), bounds):
-                    result.transitions += 1
-                    key = space.key(after)
-                    if key not in came_from:
-                        came_from[key] = state
-                        reached.append(key)
-                        check(after)
-            except AssertionError as broken:
-                result.violation, result.states = str(broken), len(came_from)
-                result.trace = space.way(came_from, state)
-                return result
-        frontier = reached
-        result.depth += bool(frontier)
-        result.states = len(came_from)
-        if progress is not None:
-            progress(result.depth, result.states, len(frontier))
-        if max_states is not None and result.states >= max_states:
-            return result
-    result.exhausted = True
-    return result
-
-
-def _onward(world: World, bounds: Bounds) -> list[World]:
-    found = [after for _, after in successors(world, bounds)]
-    for after in found:
-        check_step(world, after)
-    if not found:
-        check_end(world, bounds)
-    return found
+    space = _Space(bounds)
+    return breadth_first.search(bounds, space, space.key(begin or start()), max_states=max_states, progress=progress)
 
 
 class _Numbers:
@@ -124,11 +73,23 @@ class _Space:
             key >>= _BITS
         return World(*reversed(found))  # type: ignore[arg-type]
 
-    def way(self, came_from: dict[int, int], state: int) -> list[str]:
-        """The steps to ``state``, each named as it is taken from the world kept for the state before."""
-        names: list[str] = []
-        while came_from[state] != state:
-            before = came_from[state]
-            names.append(next(n for n, w in successors(self.world(before), self._bounds) if self.key(w) == state))
-            state = before
-        return names[::-1]
+    def after(self, key: int) -> Iterator[int]:
+        """The worlds that can follow."""
+        world = self.world(key)
+        found = [after for _, after in successors(world, self._bounds)]
+        for after in found:
+            check_step(world, after)
+        if not found:
+            check_end(world, self._bounds)
+        return map(self.key, found)
+
+    def check(self, key: int) -> None:
+        """I36 to I38 in one world."""
+        check(self.world(key))
+
+    def steps(self, states: Sequence[int]) -> list[str]:
+        """The names of the steps, each as it is taken from the world that is kept for the state before."""
+        return [self._step(before, after) for before, after in pairwise(states)]
+
+    def _step(self, before: int, after: int) -> str:
+        return next(name for name, world in successors(self.world(before), self._bounds) if self.key(world) == after)
