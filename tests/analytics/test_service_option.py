@@ -124,7 +124,7 @@ def test_nobody_at_the_address_is_one_line() -> None:
 
 
 def test_another_service_at_the_address_is_one_line() -> None:
-    """A gRPC server without AnalyticsService is told apart from one that does not answer."""
+    """A gRPC server without AnalyticsService is distinguished from one that does not answer."""
     from concurrent.futures import ThreadPoolExecutor
 
     import grpc

@@ -157,7 +157,7 @@ async def _gaps(asked: Asked, cluster: FaultyCluster, admin: Admin) -> Sequence[
 
 
 if __name__ == "__main__":
-    # Whoever ends this process ends its cluster, too: an exit, unlike the signal, closes what is open.
+    # The end of this process must end its cluster, too: an exit, unlike the signal, closes what is open.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     fault, directory, *numbers = sys.argv[1:]
     print(json.dumps(asyncio.run(run(Asked(fault, Path(directory), *map(int, numbers))))))

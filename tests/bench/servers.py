@@ -47,7 +47,7 @@ class Servers:
         self.close()
 
     def close(self) -> None:
-        """Stop them all; whoever needs one again gets a fresh one."""
+        """Stop them all; the next request starts a new one."""
         self._started.clear()
         self._generation += 1
         self._stack.close()

@@ -38,7 +38,7 @@ def test_letters_are_those_of_kcat_and_rpk(text: str, written: bytes) -> None:
 
 
 def test_null_is_empty_and_its_size_is_below_zero() -> None:
-    """A tombstone is told from an empty value by its size; a record without a timestamp has -1."""
+    """The size distinguishes a tombstone from an empty value; a record without a timestamp has -1."""
     assert write("%k|%v|%h|%K|%V|%S|%H|%T", TOMBSTONE) == b"|||-1|-1|-1|0|-1"
     assert write("%V", RECORD._replace(value=b"")) == b"0"
 

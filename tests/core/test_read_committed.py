@@ -21,7 +21,7 @@ def read(cluster: Cluster, offset: int = 0, *, node: int = 1, committed: bool = 
 
 
 def latest(cluster: Cluster, *, committed: bool, timestamp: int = LATEST) -> int | None:
-    """The latest offset that a client is told by the leader."""
+    """The latest offset in the leader's answer to a client."""
     request = cluster.request_id()
     question = OffsetQuestion(TP, timestamp, read_committed=committed)
     cluster.step(1, events.OffsetsAsked(cluster.now, request, (question,)))

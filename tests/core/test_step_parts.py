@@ -81,7 +81,7 @@ def test_a_step_that_is_not_too_large_is_one() -> None:
 
 
 def test_the_next_part_waits_for_what_is_in_front() -> None:
-    """Whoever performs the effects in order makes a part durable before the next one is asked for."""
+    """Effects that are performed in order make a part durable before the next one is asked for."""
     controller = with_topic(*LED_BY_3)
     effects = lose(controller, 3)
 

@@ -148,7 +148,7 @@ def test_a_killed_node_is_removed_for_lag_then_fenced(rows: list[Row]) -> None:
 
 
 def test_a_removal_that_may_have_been_a_proposal_says_so(rows: list[Row]) -> None:
-    """The removal in front of a fence's elections is counted to the fence, and marked as not told apart."""
+    """The removal in front of a fence's elections is counted to the fence, and marked as not distinguishable."""
     marked = [row for row in rows if row["ext"].get("ambiguous")]
     assert [(row["topic"], row["meta_offset"]) for row in marked] == [("scratch", 356)]
 
@@ -211,7 +211,7 @@ def test_preferred_elections_change_the_leader_alone(rows: list[Row]) -> None:
 
 
 def test_the_last_stop_leaves_every_partition_without_a_leader(rows: list[Row]) -> None:
-    """An empty ISR with leader -1 and an ELR is a state, not damage; two shutdowns of one batch are told apart."""
+    """An empty ISR with leader -1 and an ELR is a state, not damage; two shutdowns of one batch are distinguished."""
     end = between(rows, deed("end"), deed("end") + 3_600_000, "ISR_CHANGE")
     last = {(row["topic"], row["partition"]): (row["new_isr"], row["elr"]) for row in end}
     assert last == {
@@ -267,8 +267,8 @@ def test_assumed_settings_fill_what_the_log_does_not_tell(run_a_node: Any, tmp_p
     from strandline.kafka.history.importing import Assumed
 
     import_of([run_a_node(1), run_a_node(2)], tmp_path / "out", assumed=Assumed(lag_time_max_ms=4000))
-    told = [row["lag_time_max_ms"] for row in rows_of(tmp_path / "out") if "lag_time_max_ms" in row]
-    assert told == [4000] * 7
+    lag_times = [row["lag_time_max_ms"] for row in rows_of(tmp_path / "out") if "lag_time_max_ms" in row]
+    assert lag_times == [4000] * 7
     source = json.loads((tmp_path / "out" / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
     assert source["assumed"] == {"min.insync.replicas": None, "replica.lag.time.max.ms": 4000}
 

@@ -77,7 +77,7 @@ def test_a_segment_that_is_missing_between_two_is_named(run_a_node: Any, run_a_l
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
-    """A folder without segments is told from an empty log."""
+    """A folder without segments is not taken for an empty log."""
     with pytest.raises(Unreadable, match="holds no metadata log"):
         open_copy(tmp_path)
 

@@ -180,7 +180,7 @@ def test_an_unclean_election_is_told_as_one(tmp_path: Path) -> None:
 
 
 def test_an_epoch_of_the_same_leader_is_no_change_of_leader(tmp_path: Path) -> None:
-    """Before metadata version 3.6 a shrink named its leader again: the leader epoch rises, and no election is told."""
+    """Before metadata version 3.6 a shrink named its leader again: the leader epoch rises, without an election."""
     again = change(t0=ids(1, 2), t1=struct.pack(">i", 1))
     _, rows = imported([node(tmp_path, 1, *HEAD, batch(5, again))], tmp_path / "out")
     assert [(row["event_type"], row["leader_epoch"]) for row in rows[-2:]] == [("ISR_CHANGE", 1), ("STATE_SNAPSHOT", 1)]
@@ -221,7 +221,7 @@ def test_a_long_silence_of_the_controller_is_told(tmp_path: Path) -> None:
 
 
 def test_each_hour_begins_with_every_state(tmp_path: Path) -> None:
-    """At the first record of a new hour the state of each partition is told, as of the beginning of the hour."""
+    """At the first record of a new hour the state of each partition is written, as of the beginning of the hour."""
     hour_ms = 3_600_000
     late = batch(5, NO_OP, at_ms=(START_MS // hour_ms + 1) * hour_ms + 1500)
     _, rows = imported([node(tmp_path, 1, *HEAD, late)], tmp_path / "out")
@@ -230,7 +230,7 @@ def test_each_hour_begins_with_every_state(tmp_path: Path) -> None:
 
 
 def test_a_new_controller_is_a_new_incarnation(tmp_path: Path) -> None:
-    """Rows are numbered anew from each controller epoch on, and each one's end is reported."""
+    """Numbers of rows begin again with each controller epoch, and each one's end is reported."""
     _, rows = imported([node(tmp_path, 1, *HEAD, voters(5, 1, epoch=4))], tmp_path / "out")
     assert [(row["incarnation"], row["seq"]) for row in rows if row["event_type"] == "CONTROLLER_DECISION"] == [
         (1, 1),

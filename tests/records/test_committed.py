@@ -64,7 +64,7 @@ def test_a_fence_ends_nothing() -> None:
 
 @pytest.mark.parametrize("plain", [(7, "plain"), (8, "plain")])
 def test_a_batch_outside_of_transactions_is_always_given(plain: tuple[int, str]) -> None:
-    """Whoever sent it."""
+    """Of any sender."""
     assert given_of(log_of((7, "send"), plain, (7, "abort"))) == [1]
 
 

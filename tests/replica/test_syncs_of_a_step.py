@@ -37,7 +37,7 @@ def node(tmp_path: Path, syncs: Syncs) -> Iterator[Node]:
 
 
 def test_a_change_of_leader_costs_one_sync(node: Node, syncs: Syncs) -> None:
-    """Epochs, HWs, reconciled epochs and metadata of 1,000 partitions are one frame, whoever becomes leader."""
+    """Epochs, HWs, reconciled epochs and metadata of 1,000 partitions are one frame, for every new leader."""
     syncs.taken()
     node.lead(ME, 2)
     to_lead = syncs.taken()

@@ -18,7 +18,7 @@ NO = Refusal(ErrorCode.PRODUCER_FENCED, "no")
 
 
 class Steps:
-    """The driver, as far as it is needed: what it was told."""
+    """The driver, as far as it is needed: what it was handed."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []

@@ -23,7 +23,7 @@ History = list[MemberOperation]
 
 
 def taken(member: str, at: int, share: Share = SHARE) -> Taken:
-    """A member is told that a partition is its own."""
+    """A member is assigned a partition."""
     return Taken(member, share, at)
 
 
@@ -69,15 +69,15 @@ HANDED_OVER: History = [*READ_BY_A, commit("a", 10, 10, 12), taken("b", 20), giv
     ],
     ids=[
         "I29 a commit by the one before",
-        "I29 a commit by one that was never told",
+        "I29 a commit by a member without the partition",
         "I29 a commit of nobody beside a member",
         "I29 a commit by the one before, the holder commits too",
         "I30 a commit that is lost",
         "I30 an older commit is back",
         "I30 a commit that was refused",
         "I32 the one before reads on",
-        "I32 a third one is told, the second reads on",
-        "I32 read without being told",
+        "I32 a third member is assigned it, the second reads on",
+        "I32 read without an assignment",
         "I33 a commit behind what was given",
         "I33 a record between that nobody was given",
         "I33 committed, then given",

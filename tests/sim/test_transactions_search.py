@@ -99,7 +99,7 @@ def test_partitions_are_alike() -> None:
 _waited = Verification.answered
 
 
-def _whoever_is_first(self: Verification[UnverifiedBatch], correlation_id: int) -> deque[UnverifiedBatch]:
+def _first_that_waits(self: Verification[UnverifiedBatch], correlation_id: int) -> deque[UnverifiedBatch]:
     """Without the batch that was asked about, if it is gone: the bench gives it the number 0."""
     return deque(batch for batch in _waited(self, correlation_id) if batch.call.request_id)
 
@@ -107,7 +107,7 @@ def _whoever_is_first(self: Verification[UnverifiedBatch], correlation_id: int) 
 def test_an_answer_about_another_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """X9: the batch that was asked about is gone when the answer comes, which lets in a batch of the next transaction:
     it is never ended, because its coordinator does not know of this partition."""
-    monkeypatch.setattr(Verification, "answered", _whoever_is_first)
+    monkeypatch.setattr(Verification, "answered", _first_that_waits)
     bounds, world = Bounds(transactions=2, mishaps=1), start()
     for name in (
         *FIRST[:2],

@@ -48,9 +48,9 @@ def standstill(silver: Silver, asked: AskedGroup) -> Standstill | list[str]:
 
 def _clusters(silver: Silver, asked: AskedGroup) -> list[str]:
     named = F.col("group_id") == asked.group_id
-    told = group_events(silver).where(named).select("cluster_id")
+    from_groups = group_events(silver).where(named).select("cluster_id")
     committed = commits(silver).where(named).join(silver.places, PLACE).select("cluster_id")
-    rows = told.unionByName(committed).distinct().collect()
+    rows = from_groups.unionByName(committed).distinct().collect()
     return sorted(row.cluster_id for row in rows if asked.cluster_id in (None, row.cluster_id))
 
 
@@ -92,7 +92,7 @@ def _known(silver: Silver, asked: AskedGroup, cluster_id: str) -> GroupAt:
 
 
 def _coordinator(silver: Silver, cluster_id: str, topic_id: str, partition: int) -> tuple[str | None, list[Term]]:
-    """The name of the coordinator's partition, if the controller told it, and what was decided about it."""
+    """The name of the coordinator's partition, if the controller reported it, and what was decided about it."""
     its = (F.col("cluster_id") == cluster_id) & (F.col("topic_id") == topic_id) & (F.col("partition") == partition)
     rows = silver.known_control.where(its & (F.col("t1") > F.col("t0"))).orderBy("t0").collect()
     terms = [Term(t0=row.t0, t1=row.t1, leader=row.leader, leader_epoch=row.leader_epoch) for row in rows]

@@ -48,7 +48,7 @@ class Lineage:
         return standing(self._reigns, self._head, position) is Standing.KNOWN
 
 
-def told(image: MetadataImage) -> Position | None:
+def position_sent(image: MetadataImage) -> Position | None:
     """The newest position that the owner of an image was sent: that of the image, or one that an answer named."""
     place, proof = image.place, image.position
     if place is None or proof is None or proof.reign_id != place.reign_id:
@@ -62,7 +62,7 @@ def branches(images: Sequence[MetadataImage], lineage: Lineage) -> list[Branch]:
     Images of a release without reign ids can only be compared by their numbers: they make one branch with all others.
     """
     by_number = sorted(images, key=lambda image: (image.controller_epoch, image.metadata_offset), reverse=True)
-    places = [told(image) for image in by_number]
+    places = [position_sent(image) for image in by_number]
     found: list[Branch] = []
     covered: set[int] = set()
     for index, head in enumerate(by_number):

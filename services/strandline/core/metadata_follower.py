@@ -131,8 +131,8 @@ class MetadataFollower:
         ours, theirs = (self._reigns[-1] if self._reigns else None), image.reign
         if ours is None or theirs is None or theirs.reign_id == ours.reign_id:
             return ""
-        told = self._position.metadata_offset if self._position and self._position.reign_id == ours.reign_id else -1
-        known = max(told, self._metadata_offset)
+        sent = self._position.metadata_offset if self._position and self._position.reign_id == ours.reign_id else -1
+        known = max(sent, self._metadata_offset)
         if theirs.controller_epoch > ours.controller_epoch and theirs.first_offset > known:
             return ""
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strandline.core.branches import Branch, Lineage, branches, told
+from strandline.core.branches import Branch, Lineage, branches, position_sent
 from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord
 from strandline.core.elr import in_assignment_order
 from strandline.core.epoch_skips import SKIP
@@ -235,7 +235,7 @@ def _known_ends(images: Sequence[MetadataImage]) -> dict[str, int]:
         for reign in image.reigns:
             if reign.previous_reign_id:
                 ends[reign.previous_reign_id] = max(ends.get(reign.previous_reign_id, 0), reign.first_offset - 1)
-        known = [told(image)]
+        known = [position_sent(image)]
         if image.registered is not None:
             known.append(Position(image.registered.reign_id, image.registered.metadata_offset))
         for place in known:

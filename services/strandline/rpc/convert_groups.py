@@ -288,7 +288,7 @@ def read_heartbeat(
 
 
 def heartbeat_response(answer: HeartbeatAnswered, topics: Topics) -> pb.ConsumerGroupHeartbeatResponse:
-    """What a member is told."""
+    """The answer to a member's heartbeat."""
     response = pb.ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,

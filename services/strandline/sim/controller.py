@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch, Watches
-from strandline.core.branches import told
+from strandline.core.branches import position_sent
 from strandline.core.controller_effects import ContinueStep, ControllerEffect, Emit
 from strandline.core.controller_events import ControllerEvent, ControllerStarted, StepContinued
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
@@ -124,7 +124,7 @@ class Controller:
         """What nodes know, on disk or in a process, and what waits in a paused one."""
         for machine in self.world.machines.values():
             seen, process = machine.disk.seen, machine.running
-            if seen is not None and (place := told(seen)) is not None:
+            if seen is not None and (place := position_sent(seen)) is not None:
                 yield place
             if process is not None:
                 yield from (each for each in (process.session.position, process.link.arrived) if each is not None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from strandline.core.branches import told
+from strandline.core.branches import position_sent
 from strandline.core.controller_messages import ControllerRequest
 from strandline.core.controller_state import ClusterState
 from strandline.core.messages import Position, PositionProof
@@ -200,7 +200,9 @@ class Controllers:
             return False
         kept = store.log[-1 - lost].after
         nodes = [machine.disk.seen for machine in self.world.machines.values()]
-        known = [place.metadata_offset for seen in nodes if seen is not None and (place := told(seen)) is not None]
+        known = [
+            place.metadata_offset for seen in nodes if seen is not None and (place := position_sent(seen)) is not None
+        ]
         topics = {topic.topic_id for seen in nodes if seen is not None for topic in seen.topics}
         assert store.state is not None
         if max(known, default=0) <= kept.header.metadata_offset or store.state.topics.keys() - kept.topics - topics:

@@ -1,8 +1,8 @@
 """What members of groups did and saw, and whether coordinators that keep their promises explain it.
 
-I29: an acknowledged commit is of a member that was told that the partition is its own, and never falls into a time in
+I29: an acknowledged commit is of a member that was assigned the partition, and never falls into a time in
 which another is known to hold it. I30: as `group_history`. I32: a member asks for no records of a partition after
-another was told that it is its own. I33: whatever lies below a committed offset was given to a member before.
+another was assigned it. I33: whatever lies below a committed offset was given to a member before.
 
 Pure: a list of operations in, anomalies out; it knows nothing of coordinators, epochs and leases, so it cannot be
 fooled by what they believe. Times are of one clock. A member is one life of one process.
@@ -33,7 +33,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A member was told that a partition is its own; its coordinator had assigned it by then."""
+    """A member heard that a partition is assigned to it; its coordinator had decided so by then."""
 
     member: str
     share: Share
@@ -69,7 +69,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Somebody was told what is committed; None: nothing is."""
+    """Somebody read what is committed; None: nothing is."""
 
     share: Share
     offset: int | None
@@ -118,13 +118,13 @@ class _OfShare:
             self._by_member[taken.member].append(taken)
 
     def right(self, member: str | None, at_us: int) -> Taken | None:
-        """What a member was last told by a moment."""
+        """The last assignment that a member heard of by a moment."""
         of = self._by_member.get(member or "", [])
         count = bisect_right(of, at_us, key=_when)
         return of[count - 1] if count else None
 
     def next_other(self, right: Taken) -> Taken | None:
-        """The first who was told after ``right`` that the partition is its own, unless it is the same member."""
+        """The first member that was assigned the partition after ``right``, unless it is the same one."""
         later = islice(self.taken, bisect_right(self.taken, right.at_us, key=_when), None)
         return next((each for each in later if each.member != right.member), None)
 
@@ -157,7 +157,7 @@ def _strangers(history: _OfShare) -> Iterator[Anomaly]:
         if commit.outcome is not CommitOutcome.DONE or end_us is None:
             continue
         if commit.member is not None and history.right(commit.member, end_us) is None:
-            yield Anomaly("I29", f"{commit} was acknowledged, and its member was never told to hold the partition")
+            yield Anomaly("I29", f"{commit} was acknowledged, and its member was never assigned the partition")
         for held in known:
             if held.member != commit.member and held.since_us < commit.invoked_us and end_us < held.until_us:
                 yield Anomaly("I29", f"{commit} was acknowledged while {held.member} held the partition: {held}")
@@ -165,7 +165,7 @@ def _strangers(history: _OfShare) -> Iterator[Anomaly]:
 
 
 def _known(history: _OfShare) -> list[_Known]:
-    """From when a member was told until it last did what only the holder can."""
+    """From when a member was assigned the partition until it last did what only the holder can."""
     until: dict[Taken, int] = {}
     proofs = [(given.member, given.invoked_us, given.invoked_us) for given in history.given]
     for commit in history.commits:
@@ -197,11 +197,11 @@ def _shared(history: _OfShare) -> Iterator[Anomaly]:
     for given in history.given:
         right = history.right(given.member, given.completed_us)
         if right is None:
-            yield Anomaly("I32", f"{given} was of a partition that its member was never told to hold")
+            yield Anomaly("I32", f"{given} was of a partition that its member was never assigned")
             continue
         other = history.next_other(right)
         if other is not None and other.at_us < given.invoked_us:
-            yield Anomaly("I32", f"{given} was asked for after another was told to hold the partition: {other}")
+            yield Anomaly("I32", f"{given} was asked for after another was assigned the partition: {other}")
 
 
 def _skipped(history: _OfShare) -> Iterator[Anomaly]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.controller.watches import Watch, Watches
-from strandline.core.branches import told
+from strandline.core.branches import position_sent
 from strandline.core.controller_events import ControllerStarted, ControllerTicked, DoorsOpened
 from strandline.core.controller_messages import ControllerRequest, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
@@ -233,7 +233,7 @@ class Reign:
                 ):
                     raise Broken("I20", f"a node is sent offset {image.metadata_offset}, which is not stored")
                 if image is not None:
-                    self.process.machine.group.note_sent(told(image))
+                    self.process.machine.group.note_sent(position_sent(image))
                 network.send_down(stream, news)
         except Refused as error:
             network.send_down(stream, error.refusal)

@@ -340,7 +340,7 @@ class Transactor(Client):
         elif code in _FENCED or self._now_us - since_us > PATIENCE_US:
             self._start_again(code)
         elif code is ErrorCode.INVALID_TXN_STATE:
-            raise Broken("I38", f"{self.transactional_id} aborts {txn.name}, and is told that it is committed")
+            raise Broken("I38", f"{self.transactional_id} aborts {txn.name}, and the answer is that it is committed")
         else:
             self.forget_leader()
             self._later(self._ask_to_end, life, end, since_us)

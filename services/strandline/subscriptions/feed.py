@@ -98,7 +98,7 @@ class MetadataFeed:
         self.history.take(images)
         self.encoded.forget()
         self._served_ms = self._clock()
-        # Whoever still waits for an earlier change keeps its turn.
+        # A stream that still waits for an earlier change keeps its turn.
         self._unwoken.update(self._followers)
         if not self._is_waking:
             self._wake_some()

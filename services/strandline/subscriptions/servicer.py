@@ -136,7 +136,7 @@ class _Stream:
             async with asyncio.timeout_at(due_s):
                 await self._woken.wait()
         except TimeoutError:
-            # A change of which this stream is about to be told has a position that it has not reached.
+            # A change that this stream is about to send has a position that the stream has not reached.
             if self._next == self._feed.history.next_number:
                 self._owes_position = False
                 return self._feed.encoded.sign_of_life(self._feed.as_of())

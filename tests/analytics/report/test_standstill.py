@@ -72,7 +72,7 @@ def test_a_rebalance_names_who_was_asked_and_who_changed_last() -> None:
 
 
 def test_an_end_that_was_not_seen_leaves_open_who_was_waited_for() -> None:
-    """Its length so far is told as a lower bound where its start was not seen either."""
+    """Its length so far is shown as a lower bound where its start was not seen either."""
     span = _span(7, 60, member_id="m-b", is_start_seen=False, is_end_seen=False)
     found = explain_group(replace(CALM, rebalance=span))
 

@@ -8,7 +8,7 @@
     ["fetched", asked, at, topic, partition, serial, offset]
 
 A commit has a line before it is sent and one after it ended, and one without the second is still open. ``serial`` goes
-with the commit as its metadata, so that whoever fetches an offset knows whose it is.
+with the commit as its metadata, so that a reader of an offset knows whose it is.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class GroupHistoryWriter(HistoryWriter):
     """Writes down what one member, or somebody who asks for committed offsets, did and saw."""
 
     def taken(self, member: str, at: TopicPartition) -> None:
-        """A member was told that a partition is its own."""
+        """A member was assigned a partition."""
         self._line(["taken", time.monotonic(), member, at.topic, at.partition])
 
     def dropped(self, member: str, at: TopicPartition, how: str) -> None:
-        """It was told that the partition is not."""
+        """The partition was taken from it."""
         self._line(["dropped", time.monotonic(), member, at.topic, at.partition, how])
 
     def given(self, asked_s: float, member: str, at: TopicPartition, found: Iterable[tuple[int, Value]]) -> None:

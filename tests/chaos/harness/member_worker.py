@@ -66,7 +66,7 @@ class Member(RebalanceListener):
         self._serial = 0
 
     async def run(self) -> None:
-        """Reads until it is told to stop."""
+        """Reads until it is asked to stop."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._obey())
             async with self._consumer as consumer:

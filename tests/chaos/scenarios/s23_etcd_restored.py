@@ -42,7 +42,7 @@ def plan(draw: random.Random, form: Form) -> list[Step]:
 
 
 async def play(run: Run) -> None:
-    """An election lies between the snapshot and its restore, so that the snapshot lacks what nodes were told."""
+    """An election lies between the snapshot and its restore, so that the snapshot lacks what nodes were sent."""
     (step,) = run.plan
     await run.several.active()
     saved = run.directory / "saved.db"

@@ -126,7 +126,7 @@ def test_below_min_isr_nothing_is_written() -> None:
 
 
 def test_time_below_min_isr_is_nobodys_fault() -> None:
-    """When the shard can write again, the machine is told to give every member its full time."""
+    """When the shard can write again, the machine gives every member its full time."""
     cluster = _cluster()
     cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
     cluster.advance(300)

@@ -161,7 +161,7 @@ EVENTS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(EVENTS)
 def test_live_state_is_the_fold_of_the_log_from_any_log_start(events: list[tuple[str, int, int | None]]) -> None:
-    """I31: after any history of writes, ticks, elections and sweeps, on the leader and on whoever is elected."""
+    """I31: after any history of writes, ticks, elections and sweeps, on the leader and the next leader."""
     cluster = Cluster(1, 2, coordinators=coordinators(sweep_above_bytes=300, sweep_ratio=2, sweep_step_bytes=120))
     cluster.push_all(BOTH)
     cluster.settle()

@@ -258,8 +258,8 @@ def parts(*partitions: TopicPartition) -> dict[str, list[int]]:
     return found
 
 
-def told(answer: HeartbeatAnswered) -> tuple[int, dict[str, list[int]] | None]:
-    """What a heartbeat was answered: epoch and partitions; None: nothing about partitions."""
+def answered_with(answer: HeartbeatAnswered) -> tuple[int, dict[str, list[int]] | None]:
+    """The epoch and the partitions in an answer; None: it says nothing about partitions."""
     assert isinstance(answer, HeartbeatAnswered), answer
     return answer.member_epoch, None if answer.assignment is None else parts(*answer.assignment)
 

@@ -44,7 +44,7 @@ def test_a_rebalance_from_join_to_stable() -> None:
 
 
 def test_members_that_go() -> None:
-    """Leaving, silence, slowness and a restart are told apart as far as the rows tell."""
+    """Leaving, silence, slowness and a restart are distinguished as far as the rows allow."""
     alone = GroupsAlone(Topics(foo=2))
     for member in ("m1", "m2"):
         alone.join(member, "foo", instance_id=member)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from groups_alone import GROUP, GroupsAlone, Topics, aim, code, parts, seed, told
+from groups_alone import GROUP, GroupsAlone, Topics, aim, answered_with, code, parts, seed
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.records import Record
@@ -65,23 +65,23 @@ def test_t71_reconciliation_of_three_members(alone: GroupsAlone) -> None:
     state = lambda m: alone.group.current[m].state  # noqa: E731
 
     assert joined.member_epoch == 11
-    assert told(joined) == (11, {})
+    assert answered_with(joined) == (11, {})
     assert state("m3") is MemberState.UNRELEASED
 
-    assert told(alone.beat("m1", owned={"foo": [0, 1, 2], "bar": [0, 1]})) == (10, {"bar": [0], "foo": [0, 1]})
+    assert answered_with(alone.beat("m1", owned={"foo": [0, 1, 2], "bar": [0, 1]})) == (10, {"bar": [0], "foo": [0, 1]})
     assert state("m1") is MemberState.UNREVOKED
-    assert told(alone.beat("m2", owned={"foo": [3, 4, 5], "bar": [2]})) == (10, {"bar": [2], "foo": [3]})
-    assert told(alone.beat("m1", owned={"foo": [0, 1], "bar": [0]})) == (11, None)
+    assert answered_with(alone.beat("m2", owned={"foo": [3, 4, 5], "bar": [2]})) == (10, {"bar": [2], "foo": [3]})
+    assert answered_with(alone.beat("m1", owned={"foo": [0, 1], "bar": [0]})) == (11, None)
     assert state("m1") is MemberState.STABLE
-    assert told(alone.beat("m3", owned={})) == (11, {"bar": [1]})
+    assert answered_with(alone.beat("m3", owned={})) == (11, {"bar": [1]})
     assert state("m3") is MemberState.UNRELEASED
 
     before = len(alone.log)
     alone.beat("m2")
     assert len(alone.log) == before
 
-    assert told(alone.beat("m2", owned={"foo": [3], "bar": [2]})) == (11, {"bar": [2], "foo": [2, 3]})
-    assert told(alone.beat("m3", owned={"bar": [1]})) == (11, {"bar": [1], "foo": [4, 5]})
+    assert answered_with(alone.beat("m2", owned={"foo": [3], "bar": [2]})) == (11, {"bar": [2], "foo": [2, 3]})
+    assert answered_with(alone.beat("m3", owned={"bar": [1]})) == (11, {"bar": [1], "foo": [4, 5]})
     assert state("m3") is MemberState.STABLE
     assert alone.group.state is GroupState.STABLE
 
@@ -94,7 +94,7 @@ def test_t72_rebalance_timeout(alone: GroupsAlone) -> None:
 
     assert alone.group.epoch == 2
     assert alone.has("m2") == {}
-    epoch, kept = told(alone.beat("m1"))
+    epoch, kept = answered_with(alone.beat("m1"))
     assert epoch == 1
     assert kept is not None and len(kept["foo"]) == 2
 
@@ -112,7 +112,7 @@ def test_t72_rebalance_timeout(alone: GroupsAlone) -> None:
     alone.beat("m2")
     assert alone.has("m2") == {}
     alone.tick(5_000)
-    assert told(alone.beat("m2")) == (3, {"foo": [0, 1, 2]})
+    assert answered_with(alone.beat("m2")) == (3, {"foo": [0, 1, 2]})
 
 
 def test_a_fenced_member_that_joins_again_frees_its_partitions(alone: GroupsAlone) -> None:
@@ -157,7 +157,7 @@ def test_t77_a_known_member_joins_again(alone: GroupsAlone, state: MemberState) 
 
     answer = alone.join("m", "foo")
 
-    assert told(answer) == (100, {"foo": [1, 2, 3]})
+    assert answered_with(answer) == (100, {"foo": [1, 2, 3]})
     assert alone.group.epoch == 100
 
 
@@ -171,7 +171,7 @@ def test_session_ends(alone: GroupsAlone) -> None:
 
     assert list(alone.group.members) == ["m2"]
     alone.tick()
-    assert told(alone.beat("m2")) == (3, {"foo": [0, 1, 2, 3, 4, 5]})
+    assert answered_with(alone.beat("m2")) == (3, {"foo": [0, 1, 2, 3, 4, 5]})
 
 
 def test_load_gives_every_member_its_full_session(alone: GroupsAlone) -> None:
@@ -203,7 +203,7 @@ def test_load_gives_the_full_rebalance_timeout(alone: GroupsAlone) -> None:
 
 
 def test_the_rebalance_timeout_counts_from_the_answer(alone: GroupsAlone) -> None:
-    """G21: a member that was never told to give up is not removed for it."""
+    """G21: a member that was never asked to give up a partition is not removed for keeping it."""
     alone.join("m1", "foo")
     alone.join("m2", "foo")
 
@@ -265,7 +265,7 @@ def test_a_target_that_is_partly_written_gives_and_asks_nothing(alone: GroupsAlo
     torn = Record(TargetKey(GROUP, "m1"), TargetValue(11, ()))
     alone.take(Decision(batches=((torn, Record(GroupKey(GROUP), GroupValue(11))),)))
 
-    assert told(alone.beat("m1", owned={"foo": [0, 1, 2]})) == (10, None)
+    assert answered_with(alone.beat("m1", owned={"foo": [0, 1, 2]})) == (10, None)
     assert alone.group.state is GroupState.ASSIGNING
     alone.settle()
     assert alone.group.state is GroupState.STABLE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from groups_alone import GroupsAlone, Topics, aim, codes, parts, seed, told
+from groups_alone import GroupsAlone, Topics, aim, answered_with, codes, parts, seed
 
 from strandline.core.coordinator.records import Record
 from strandline.core.groups.invariants import GroupInvariants
@@ -24,7 +24,7 @@ def test_kafka_16147_a_partition_that_returns_keeps_its_owner(alone: GroupsAlone
     alone.beat("m1")
     assert parts(*(each.tp for each in alone.group.current["m1"].revoking)) == {"foo": [2]}
     aim(alone, 12, {"m1": {"foo": [0, 1, 2]}, "m2": {"foo": [3, 4, 5]}})
-    assert told(alone.beat("m1", owned={"foo": [0, 1]})) == (12, {"foo": [0, 1, 2]})
+    assert answered_with(alone.beat("m1", owned={"foo": [0, 1]})) == (12, {"foo": [0, 1, 2]})
 
     aim(alone, 13, {"m1": {"foo": [0, 1]}, "m2": {"foo": [2, 3, 4, 5]}})
     alone.beat("m2")
@@ -61,8 +61,8 @@ def test_kafka_19233_a_member_that_lost_everything_can_return(alone: GroupsAlone
     aim(alone, 11, {"m1": {"foo": [0, 1]}, "m2": {"foo": [2, 3, 4, 5]}})
     alone.beat("m1")
 
-    assert told(alone.join("m1", "foo")) == (11, {"foo": [0, 1]})
-    assert told(alone.beat("m2")) == (11, {"foo": [2, 3, 4, 5]})
+    assert answered_with(alone.join("m1", "foo")) == (11, {"foo": [0, 1]})
+    assert answered_with(alone.beat("m2")) == (11, {"foo": [2, 3, 4, 5]})
 
 
 def test_the_model_of_owners_believes_a_log_that_was_swept(alone: GroupsAlone) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from groups_alone import GROUP, GroupsAlone, Topics, aim, code, codes, seed, told
+from groups_alone import GROUP, GroupsAlone, Topics, aim, answered_with, code, codes, seed
 
 
 @pytest.fixture
@@ -17,17 +17,17 @@ def test_tr41_a_report_from_before_a_partition_came(alone: GroupsAlone) -> None:
     alone.beat("m", 10, {"foo": [1, 2]}, sequence=2)
     aim(alone, 10, {"m": {"foo": [1, 2, 3]}})
     aim(alone, 11, {"m": {"foo": [1, 2, 3]}})
-    assert told(alone.beat("m", 10, {"foo": [1, 2]}, sequence=3)) == (11, {"foo": [1, 2, 3]})
+    assert answered_with(alone.beat("m", 10, {"foo": [1, 2]}, sequence=3)) == (11, {"foo": [1, 2, 3]})
     aim(alone, 12, {"m": {"foo": [1, 2]}, "n": {"foo": [0, 3]}})
-    assert told(alone.beat("m", 11, sequence=4)) == (11, {"foo": [1, 2]})
+    assert answered_with(alone.beat("m", 11, sequence=4)) == (11, {"foo": [1, 2]})
 
     late = alone.beat("m", 11, {"foo": [1, 2]}, sequence=1)
 
-    answered = told(alone.beat("n", owned={"foo": [0]}))
+    answered = answered_with(alone.beat("n", owned={"foo": [0]}))
     assert alone.has("n") == {"foo": [0]}, "I32: N is given partition 3, which M still reads"
     assert (code(late), answered) == ("REQUEST_TIMED_OUT", (12, None))
     alone.beat("m", 11, {"foo": [1, 2]}, sequence=5)
-    assert told(alone.beat("n", owned={"foo": [0]})) == (12, {"foo": [0, 3]})
+    assert answered_with(alone.beat("n", owned={"foo": [0]})) == (12, {"foo": [0, 3]})
 
 
 def test_a_late_join_releases_nothing(alone: GroupsAlone) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from groups_alone import GroupsAlone, Topics, code, told
+from groups_alone import GroupsAlone, Topics, answered_with, code
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_t76_the_same_instance_comes_back(alone: GroupsAlone) -> None:
 
     answer = alone.join("a2", "foo", instance_id="a", session_timeout_ms=6_000)
 
-    assert told(answer) == (epoch, had)
+    assert answered_with(answer) == (epoch, had)
     assert alone.group.epoch == epoch
     assert sorted(alone.group.members) == ["a2", "b1"]
     assert code(alone.beat("a1", epoch, instance_id="a")) == "FENCED_INSTANCE_ID"

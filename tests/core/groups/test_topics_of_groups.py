@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from groups_alone import GroupsAlone, Topics, told
+from groups_alone import GroupsAlone, Topics, answered_with
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_pattern_is_taken_back(alone: GroupsAlone) -> None:
 
 def test_a_name_that_does_not_exist_yet(alone: GroupsAlone) -> None:
     """A member may wait for a topic; nothing is assigned until there is one."""
-    assert told(alone.join("m", "later")) == (1, {})
+    assert answered_with(alone.join("m", "later")) == (1, {})
     alone.topics.put("later", 1)
     alone.settle()
 

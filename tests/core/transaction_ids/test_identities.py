@@ -78,7 +78,7 @@ def test_fencing_at_the_last_epoch_uses_32767_and_then_a_new_producer_id() -> No
 
 
 def test_a_fenced_producer_may_not_end_what_was_aborted_for_another() -> None:
-    """Whoever asked without an identity takes over: the producer before is fenced in everything it does."""
+    """A producer that asks without an identity takes over: the producer before is fenced in everything it does."""
     alone = IdsAlone()
     old = alone.begun()
     alone.init()

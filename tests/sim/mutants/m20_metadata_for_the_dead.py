@@ -11,7 +11,7 @@ from strandline.core.messages import MetadataImage
 from strandline.core.metadata_follower import MetadataChange, MetadataFollower
 
 
-def _whoever_it_is_for(
+def _for_any_incarnation(
     real: Real, metadata: MetadataFollower, image: MetadataImage, out: list[Any]
 ) -> MetadataChange | None:
     ours = metadata._state.node_epoch
@@ -29,6 +29,6 @@ MUTANTS = (
         broken="A node believes metadata that was addressed to an earlier incarnation of itself.",
         source="KIP-380's class of bugs; TR15",
         scenario="tr15_metadata_for_a_dead_process",
-        swaps=(Swap(MetadataFollower, "take", _whoever_it_is_for, pure=False),),
+        swaps=(Swap(MetadataFollower, "take", _for_any_incarnation, pure=False),),
     ),
 )

@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         number="R51",
         name="given before it was given up",
-        broken="A member is given a partition of its target at once, whoever holds it.",
+        broken="A member is given a partition of its target at once, even if another member holds it.",
         source="G17; the classic protocol's cooperative assignor does this where a report is missing (KIP-792)",
         tests=("tests/core/groups/test_heartbeats.py",),
         layers=(Layer.TESTS, Layer.SEEDS),

@@ -1,4 +1,4 @@
-"""R53: whoever is a member commits for every partition."""
+"""R53: any member commits for every partition."""
 
 from __future__ import annotations
 

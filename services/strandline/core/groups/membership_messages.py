@@ -57,7 +57,7 @@ class ConsumerGroupHeartbeat:
 
 @value
 class HeartbeatAnswered:
-    """Answer to a heartbeat; ``assignment`` None: as the member was told before."""
+    """Answer to a heartbeat; ``assignment`` None: as in the answer before."""
 
     member_id: str
     member_epoch: int

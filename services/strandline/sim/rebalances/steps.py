@@ -114,12 +114,12 @@ def _delivered(world: World, index: int, client: Client) -> Iterator[Step]:
     # Whatever was sent before is late from here on.
     lost = client._replace(is_taken=True, late=None)
     yield f"{named} of {member} arrives, its answer is lost", _with(after, index, lost)
-    told = _told(client._replace(out=None, late=None), answer)
-    yield f"{named} of {member} is answered", _with(after, index, told)
+    answered = _answered(client._replace(out=None, late=None), answer)
+    yield f"{named} of {member} is answered", _with(after, index, answered)
 
 
-def _told(client: Client, answer: HeartbeatAnswered | Refusal) -> Client:
-    """What a client makes of an answer: it stops reading at once what it is not told to have (G21)."""
+def _answered(client: Client, answer: HeartbeatAnswered | Refusal) -> Client:
+    """What a client makes of an answer: it stops reading at once what is not assigned to it (G21)."""
     if isinstance(answer, Refusal):
         return client._replace(epoch=0, reads=frozenset(), revoking=frozenset())
     if answer.assignment is None:

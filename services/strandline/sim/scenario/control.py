@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from strandline.core import controller_effects as want
 from strandline.core import events
-from strandline.core.branches import told
+from strandline.core.branches import position_sent
 from strandline.core.controller_events import (
     ControllerEvent,
     ControllerStarted,
@@ -174,7 +174,7 @@ class Control:
 
     def positions_sent(self) -> set[Position]:
         """Where the metadata stood that was ever sent to a node."""
-        sent = (told(image) for images in self.reported.values() for image in images)
+        sent = (position_sent(image) for images in self.reported.values() for image in images)
         return {position for position in sent if position is not None}
 
     def breaks(self, invariant: str, how: str) -> None:

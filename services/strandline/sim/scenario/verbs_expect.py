@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strandline.core.branches import told
+from strandline.core.branches import position_sent
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import Position
 from strandline.core.node import NodeCore
@@ -183,7 +183,7 @@ def _position_of(call: Call, word: Word) -> Position | None:
     if word.text == CONTROLLER:
         return call.stage.control.position()
     seen = call.node(word).disk.seen
-    return told(seen) if seen is not None else None
+    return position_sent(seen) if seen is not None else None
 
 
 def expect_epochs(call: Call) -> None:
