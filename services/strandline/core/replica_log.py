@@ -161,14 +161,20 @@ class ReplicaLog:
         """Whether the LEO may be reported to a leader: it is durable (M54), and no cut is under way."""
         return not self.cutting and (not self.fsync or self.durable.point == self.leo)
 
-    def append_as_leader(self, header: BatchHeader, payload: object, epoch: LeaderEpoch, out: list[Effect]) -> Offset:
-        """Append one batch at the LEO and return its base offset."""
+    def append_as_leader(
+        self, header: BatchHeader, payload: object, epoch: LeaderEpoch, out: list[Effect], *, flushes: bool = True
+    ) -> Offset:
+        """Append one batch at the LEO and return its base offset.
+
+        Without ``flushes`` the caller asks for the flush in the same step, when everything is appended that it covers.
+        """
         latest = self.epochs.latest_epoch
         assert latest == epoch, f"I0: a leader of epoch {epoch} appends to a log whose latest epoch is {latest}"
         base_offset = self.leo
         out.append(Append(self.tp, base_offset, epoch, header, payload))
         self._grew(header, base_offset)
-        self._maybe_flush(out)
+        if flushes:
+            self.maybe_flush(out)
         return base_offset
 
     def append_replicated(self, batches: tuple[BatchHeader, ...], payload: object, out: list[Effect]) -> None:
@@ -185,7 +191,7 @@ class ReplicaLog:
         out.append(AppendReplicated(self.tp, base_offset, batches, payload))
         for header in batches:
             self._grew(header, header.base_offset)
-        self._maybe_flush(out)
+        self.maybe_flush(out)
 
     def assign_epoch(self, epoch: LeaderEpoch, out: list[Effect]) -> None:
         """A new leader's epoch begins at the LEO, at once and even if nothing is ever written (M35)."""
@@ -202,7 +208,7 @@ class ReplicaLog:
         """The commit issued at ``issued_leo`` completed; what arrived meanwhile needs the next one."""
         if self.durable.complete(issued_leo):
             out.append(NoteDurable(self.tp, self.durable.point))
-        self._maybe_flush(out)
+        self.maybe_flush(out)
         self.assert_sane()
 
     def save_producers(self, out: list[Effect]) -> None:
@@ -215,7 +221,8 @@ class ReplicaLog:
         if header.producer is not None:
             self.producers.observe(header, base_offset)
 
-    def _maybe_flush(self, out: list[Effect]) -> None:
+    def maybe_flush(self, out: list[Effect]) -> None:
+        """Make durable what is not, unless a commit is under way: its end asks again."""
         if self.fsync and self.durable.maybe_issue(self.leo):
             out.append(Flush(self.tp))
 

@@ -95,6 +95,9 @@ class Decision:
     verify: VerifyTransaction | None = None
     """The request is not decided: it is given to `Machine.decide` again, with `Context.is_verified`, when the
     transaction's coordinator has said that this partition takes part in it (X9). Comes with nothing but ``scope``."""
+    postponed: bool = False
+    """The request cannot be decided yet: it is given to `Machine.decide` again when a record of ``scope`` is written.
+    ``answer`` is the refusal if none is for too long. Comes with nothing else."""
     barrier: bool = False
     """Whether the answer also waits for a read barrier that begins from now on (G10)."""
     taken: object | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strandline.core.coordinator.machine import Context, Decision, MakeMachine, TopicDirectory, VerifyTransaction
+from strandline.core.coordinator.postponed import Postponed, PostponedRequests
 from strandline.core.coordinator.read_barrier import ReadBarrier
 from strandline.core.coordinator.records import Batch, EncodedBatch, RecordCodec
 from strandline.core.coordinator.reports import Reports
@@ -56,7 +57,10 @@ class ShardLimits:
     max_batch_bytes: int = 1_048_588
     """A decision whose records need a larger batch is refused."""
     max_waiting: int = 20_000
-    """How many answers a shard holds; beyond it requests are refused."""
+    """How many answers and postponed requests a shard holds; beyond it requests are refused."""
+    postponed_ms: int = 100
+    """How long a request is postponed at most: other questions of its sender may wait behind it, so one whose id does
+    not go on is to be asked again."""
     stalled_after_ms: int = 2_000
     """A write that is open for so long shows that the shard cannot commit, which is no member's fault (G8)."""
 
@@ -78,6 +82,7 @@ class Shard:
         self.table = Table()
         self.state = ShardState.LOADING
         self.waiting = Waiting()
+        self.postponed = PostponedRequests()
         self.barrier = ReadBarrier(leader)
         self.sweep: Sweep | None = None
         self.log_bytes = 0
@@ -152,20 +157,42 @@ class Shard:
         """
         if not self.is_serving:
             self._reply(event.request_id, self._not_serving(), out)
-        elif len(self.waiting) >= self.limits.max_waiting:
-            message = f"{len(self.waiting)} requests wait for this coordinator; back off and ask again"
+        elif (count := len(self.waiting) + len(self.postponed)) >= self.limits.max_waiting:
+            message = f"{count} requests wait for this coordinator; back off and ask again"
             self._reply(event.request_id, Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message), out)
         else:
-            decision = self.machine.decide(event.request, context)
-            if decision.verify is not None:
-                return decision.verify
-            refusal = self._take(decision, context, out)
-            if refusal is not None:
-                self._reply(event.request_id, refusal, out)
-            else:
-                self._answer(event, decision, out)
-            self._reports.leave(out)
+            verify = self._decide(event, context, out)
+            self._end_step(context, out)
+            return verify
         return None
+
+    def _decide(self, event: CoordinatorAsked, context: Context, out: list[Effect]) -> VerifyTransaction | None:
+        decision = self.machine.decide(event.request, context)
+        if decision.verify is not None:
+            return decision.verify
+        if decision.postponed:
+            self._postpone(event, decision)
+            return None
+        refusal = self._take(decision, context, out)
+        if refusal is not None:
+            self._reply(event.request_id, refusal, out)
+        else:
+            self._answer(event, decision, out)
+        return None
+
+    def _postpone(self, event: CoordinatorAsked, decision: Decision) -> None:
+        assert decision.scope is not None and isinstance(decision.answer, Refusal), "a request waits for its scope"
+        wait_ms = min(event.timeout_ms, self.limits.postponed_ms)
+        self.postponed.hold(Postponed(event, decision.scope, decision.answer), event.now_ms + wait_ms)
+
+    def _end_step(self, context: Context, out: list[Effect]) -> None:
+        """All that came is taken: decide what waited for that, make everything durable by one flush, and report."""
+        while events := self.postponed.take_up():
+            for event in events:
+                verify = self._decide(event, context, out)
+                assert verify is None, "what is postponed needs no consent of another coordinator"
+        self.leader.log.maybe_flush(out)
+        self._reports.leave(out)
 
     def marked(self, request: object, context: Context, out: list[Effect]) -> Offset | Refusal:
         """Take a marker of a transaction (X16); what it writes may need more than one batch.
@@ -177,7 +204,7 @@ class Shard:
         decision = self.machine.decide(request, context)
         refusal = decision.answer if isinstance(decision.answer, Refusal) else None
         refusal = refusal or self._take(decision, context, out, split=True)
-        self._reports.leave(out)
+        self._end_step(context, out)
         if refusal is not None:
             return refusal
         # Also if nothing was written: what a first copy wrote may still be lost with this leader.
@@ -218,6 +245,7 @@ class Shard:
             self._append(batch, each, context.now_ms, out)
         for scope in self._scopes_of(decision):
             self.waiting.wrote(scope, self.leader.log.leo)
+            self.postponed.wrote(scope)
         if decision.committed is not None:
             self._uncommitted.append((self.leader.log.leo, decision.committed))
         return None
@@ -239,7 +267,8 @@ class Shard:
         log = self.leader.log
         if self.grown_from is None:
             self.grown_from = log.leo
-        base = log.append_as_leader(encoded.header, encoded.payload, self.leader.image.leader_epoch, out)
+        epoch = self.leader.image.leader_epoch
+        base = log.append_as_leader(encoded.header, encoded.payload, epoch, out, flushes=False)
         for index, (record, size_bytes) in enumerate(zip(batch, encoded.sizes, strict=True)):
             self.machine.apply(record)
             self.table.fold(record, size_bytes, Offset(base + index))
@@ -281,14 +310,14 @@ class Shard:
         """A worker's result came."""
         if self.is_serving:
             self._take(self.machine.computed(result, context), context, out, split=True)
-            self._reports.leave(out)
+            self._end_step(context, out)
 
     def heard(self, answer: object, context: Context, out: list[Effect]) -> None:
         """Somebody answered what the machine wanted of others."""
         if self.is_serving:
             for decision in self.machine.heard(answer, context):
                 self._take(decision, context, out, split=True)
-            self._reports.leave(out)
+            self._end_step(context, out)
 
     def hw_rose(self, context: Context, out: list[Effect]) -> None:
         """Answer what is committed now; perhaps serve, perhaps cut off what a sweep has replaced."""
@@ -323,6 +352,7 @@ class Shard:
 
     def call_gone(self, request_id: int, now_ms: int, out: list[Effect]) -> None:
         """A caller that waited here went away."""
+        self.postponed.call_gone(request_id)
         for held in self.waiting.call_gone(request_id, self.leader.log.hw, self.barrier.passed):
             self._leave(held, now_ms, out)
 
@@ -331,6 +361,8 @@ class Shard:
         for held in self.waiting.all():
             outcome = Outcome.MAY_APPEAR if held.appended else Outcome.NOT_APPENDED
             self._reply(held.request_id, Refusal(refusal.code, refusal.message, outcome), out)
+        for event in self.postponed.all():
+            self._reply(event.request_id, Refusal(refusal.code, refusal.message, Outcome.NOT_APPENDED), out)
 
     def ticked(self, context: Context, out: list[Effect]) -> None:
         """Time passed: refuse what waited too long, let the machine act, sweep."""
@@ -342,10 +374,13 @@ class Shard:
         for decision in self.machine.tick(context):
             refusal = self._take(decision, context, out, split=True)
             assert refusal is None, f"a decision that nobody asked for cannot be taken: {refusal}"
-        self._reports.leave(out)
+        self._end_step(context, out)
         self._sweep(context, out)
 
     def _expire(self, now_ms: int, out: list[Effect]) -> None:
+        for event, scope, refused in self.postponed.expired(now_ms):
+            # As every refusal, not before what it shows of its scope is committed.
+            self._answer(event, Decision(answer=refused, scope=scope), out)
         late, freed = self.waiting.expired(now_ms, self.leader.log.hw, self.barrier.passed)
         for held in late:
             self._reply(held.request_id, self._too_late(held), out)
@@ -388,6 +423,7 @@ class Shard:
                 limits.batch_bytes,
                 lambda batch: self._append(batch, self._codec.encode(batch, context.unix_ms), context.now_ms, out),
             )
+            self.leader.log.maybe_flush(out)
             if self.sweep.is_written:
                 # Not where its own last batch ends: the newest value of a key that was left out may lie behind that.
                 self.sweep.end = self.leader.log.leo

@@ -20,7 +20,9 @@ def add_partitions(value: TransactionalId | None, request: AddPartitions, contex
     transactional_id = request.transactional_id
     refusal = refusal_of_identity(value, transactional_id, request.identity)
     if refusal is not None:
-        return Decision(answer=refusal, scope=transactional_id)
+        # The markers of the transaction before are some ms away, and whoever is refused asks again later than that.
+        is_early = refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        return Decision(answer=refusal, scope=transactional_id, postponed=is_early)
     assert value is not None, "an id that is not known has no identity"
     new = tuple(tp for tp in request.partitions if tp not in value.partitions)
     if value.state is TxnState.ONGOING and not new:
