@@ -1,4 +1,4 @@
-"""Questions about transactions: together per node, one request under way, each answered exactly once."""
+"""Questions about transactions: together per node, few requests under way, each answered exactly once."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class World:
         self.closed = True
 
 
-def _links() -> tuple[TransactionLinks, World, Steps]:
+def _links(most_under_way: int = 1) -> tuple[TransactionLinks, World, Steps]:
     world, steps = World(), Steps()
     driver: Any = steps
-    return TransactionLinks(driver, world, world), world, steps
+    return TransactionLinks(driver, world, world, most_under_way=most_under_way), world, steps
 
 
 def _add(number: int, name: str = "1-a", partition: int = 0, epoch: int = 0) -> SendAddPartitions:
@@ -88,6 +88,37 @@ async def _turn() -> None:
     """Let every task go as far as it can."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def test_a_question_that_is_held_does_not_hold_back_all_others() -> None:
+    """With two requests allowed the second leaves while the first has no answer, and the third with the first answer,
+    whichever that is."""
+    links, world, steps = _links(most_under_way=2)
+    for number in (1, 2, 3):
+        links.send_add_partitions(_add(number, name=f"1-{number}"))
+        await _turn()
+    assert [[each.transactional_id for each in questions] for _, questions in world.asked] == [["1-1"], ["1-2"]]
+
+    world.answers.put_nowait([NO])
+    await _turn()
+    assert [each.transactional_id for each in world.asked[2][1]] == ["1-3"]
+    assert steps.events == [AddPartitionsAnswered(5, 1, NO)]
+    for _ in range(2):
+        world.answers.put_nowait([None])
+    await _turn()
+    assert sorted(event.correlation_id for event in steps.events) == [1, 2, 3]
+    await links.close()
+
+
+async def test_what_one_step_wants_leaves_in_one_request() -> None:
+    """However many requests may be under way."""
+    links, world, _ = _links(most_under_way=4)
+    for number in (1, 2, 3):
+        links.send_add_partitions(_add(number, name=f"1-{number}"))
+    await _turn()
+
+    assert [len(questions) for _, questions in world.asked] == [3]
+    await links.close()
 
 
 async def test_what_comes_meanwhile_leaves_together() -> None:

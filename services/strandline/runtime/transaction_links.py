@@ -1,8 +1,9 @@
 """This node's questions to other nodes about transactions: partitions for their coordinators, markers for leaders.
 
 Invariants: every question ends in exactly one event, an answer or a refusal; nothing is asked twice here, the core asks
-again. At most one request of each kind is under way to a node; what comes meanwhile leaves together in the next one, so
-a node that is slow gets fewer and larger requests. How a node is reached is behind `runtime.ports.TransactionPeers`.
+again. At most `MOST_UNDER_WAY` requests of each kind are under way to a node; what comes meanwhile leaves together in
+the next one, so a node that is slow gets fewer and larger requests. How a node is reached is behind
+`runtime.ports.TransactionPeers`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from strandline.runtime.ports import Core, TransactionPeers, TransactionPlaces
 MOST_WAITING = 10_000
 """Questions of one kind that wait for one node; beyond it they are refused."""
 MOST_IN_A_REQUEST = 1_000
+MOST_UNDER_WAY = 4
+"""Requests of one kind to one node. More than one, because a request is answered with the last of its questions, and a
+coordinator may hold one for as long as a partition lacks its marker (X9)."""
 
 _FULL = Refusal(
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -34,34 +38,51 @@ _Question = TypeVar("_Question")
 
 
 class _Line(Generic[_Question]):
-    """What waits for one node, and the task that asks it while anything does."""
+    """What waits for one node, and the tasks that ask it while anything does."""
 
-    def __init__(self, ask: Callable[[Sequence[_Question]], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, ask: Callable[[Sequence[_Question]], Coroutine[Any, Any, None]], most_under_way: int) -> None:
         self._ask = ask
+        self._most_under_way = most_under_way
         self._waiting: deque[_Question] = deque()
-        self.task: asyncio.Task[None] | None = None
+        # Whether a task was made and has not taken anything yet: it takes all that one step wants.
+        self._is_starting = False
+        self.tasks: set[asyncio.Task[None]] = set()
 
     def put(self, question: _Question, done: Callable[[asyncio.Task[None]], None]) -> bool:
         """Queue a question; False: too many wait."""
         if len(self._waiting) >= MOST_WAITING:
             return False
         self._waiting.append(question)
-        if self.task is None:
-            self.task = asyncio.get_running_loop().create_task(self._run())
-            self.task.add_done_callback(done)
+        if not self._is_starting and len(self.tasks) < self._most_under_way:
+            self._is_starting = True
+            task = asyncio.get_running_loop().create_task(self._run())
+            self.tasks.add(task)
+            task.add_done_callback(done)
         return True
 
     async def _run(self) -> None:
+        self._is_starting = False
         while self._waiting:
             size = min(len(self._waiting), MOST_IN_A_REQUEST)
             await self._ask([self._waiting.popleft() for _ in range(size)])
-        self.task = None
+        # Here and not when the task is done: what comes in between would find nobody to take it.
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.discard(task)
 
 
 class TransactionLinks:
     """Everything this node asks about transactions (`runtime.ports.Transactions`)."""
 
-    def __init__(self, driver: Driver[Core], places: TransactionPlaces, peers: TransactionPeers) -> None:
+    def __init__(
+        self,
+        driver: Driver[Core],
+        places: TransactionPlaces,
+        peers: TransactionPeers,
+        *,
+        most_under_way: int = MOST_UNDER_WAY,
+    ) -> None:
+        self._most_under_way = most_under_way
         self._driver = driver
         self._places = places
         self._peers = peers
@@ -72,8 +93,8 @@ class TransactionLinks:
     async def close(self) -> None:
         """Ask nothing more; no event comes of what is under way, or of what the last steps still want."""
         self._closed = True
-        tasks = [line.task for line in self._adding.values()] + [line.task for line in self._marking.values()]
-        under_way = [task for task in tasks if task is not None]
+        under_way = [task for line in self._adding.values() for task in line.tasks]
+        under_way += [task for line in self._marking.values() for task in line.tasks]
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
@@ -88,7 +109,7 @@ class TransactionLinks:
             return self._added(effect, node)
         line = self._adding.get(node)
         if line is None:
-            line = self._adding[node] = _Line(partial(self._ask_to_add, node))
+            line = self._adding[node] = _Line(partial(self._ask_to_add, node), self._most_under_way)
         return None if line.put(effect, self._done) else self._added(effect, _FULL)
 
     def send_txn_markers(self, effect: SendTxnMarkers) -> TxnMarkersAnswered | None:
@@ -110,7 +131,7 @@ class TransactionLinks:
     def _line_of_markers(self, node: NodeId) -> _Line[MarkerQuestion]:
         line = self._marking.get(node)
         if line is None:
-            line = self._marking[node] = _Line(partial(self._ask_to_mark, node))
+            line = self._marking[node] = _Line(partial(self._ask_to_mark, node), self._most_under_way)
         return line
 
     async def _ask_to_add(self, node: NodeId, batch: Sequence[SendAddPartitions]) -> None:
