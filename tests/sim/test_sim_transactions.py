@@ -30,7 +30,7 @@ def test_seeds_of_transactions_break_nothing() -> None:
 @pytest.mark.timeout(60)
 def test_a_seed_of_copiers_breaks_nothing() -> None:
     """I39 holds where processes that consume, transform and produce are fenced and aborted."""
-    outcome = run_seed(5, "transactions")
+    outcome = run_seed(11, "transactions")
 
     assert outcome.violation is None
     assert outcome.counts["transactions: offset staged"] > 1
@@ -47,7 +47,7 @@ def test_an_abort_without_a_rewind_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         Transactor._forget(self)
 
     monkeypatch.setattr(Copier, "_forget", reads_on)
-    broken = run_seed(5, "transactions").violation
+    broken = run_seed(11, "transactions").violation
 
     assert broken is not None
     assert broken.name in ("duplicate", "lost-offset")
