@@ -32,6 +32,8 @@ class PostponedRequests:
         self._of_scope: dict[str, list[int]] = {}
         self._by_deadline: list[tuple[int, int]] = []
         self._written: dict[str, None] = {}
+        self.has_gone_on = False
+        """Whether `take_up` would give anything; a field, because every step asks."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -49,10 +51,11 @@ class PostponedRequests:
         """A record of this scope was written."""
         if scope is not None and scope in self._of_scope:
             self._written[scope] = None
+            self.has_gone_on = True
 
     def take_up(self) -> list[CoordinatorAsked]:
         """What is to be decided again because of what was written since this was asked last; it waits no longer."""
-        written, self._written = self._written, {}
+        written, self._written, self.has_gone_on = self._written, {}, False
         ids = [request_id for scope in written for request_id in self._of_scope.pop(scope, ())]
         return [self._waiting.pop(request_id).event for request_id in ids]
 

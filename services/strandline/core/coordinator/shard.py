@@ -57,7 +57,7 @@ class ShardLimits:
     max_batch_bytes: int = 1_048_588
     """A decision whose records need a larger batch is refused."""
     max_waiting: int = 20_000
-    """How many answers and postponed requests a shard holds; beyond it requests are refused."""
+    """How many answers a shard holds, and how many postponed requests; beyond it requests are refused."""
     postponed_ms: int = 100
     """How long a request is postponed at most: other questions of its sender may wait behind it, so one whose id does
     not go on is to be asked again."""
@@ -157,12 +157,15 @@ class Shard:
         """
         if not self.is_serving:
             self._reply(event.request_id, self._not_serving(), out)
-        elif (count := len(self.waiting) + len(self.postponed)) >= self.limits.max_waiting:
-            message = f"{count} requests wait for this coordinator; back off and ask again"
-            self._reply(event.request_id, Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message), out)
+        elif len(self.waiting) >= self.limits.max_waiting:
+            self._reply(event.request_id, self._too_many(len(self.waiting)), out)
         else:
             verify = self._decide(event, context, out)
-            self._end_step(context, out)
+            if self.grown_from is not None:
+                self._end_step(context, out)
+            else:
+                # Without a call more: most of what is asked are heartbeats that write nothing.
+                self._reports.leave(out)
             return verify
         return None
 
@@ -171,7 +174,7 @@ class Shard:
         if decision.verify is not None:
             return decision.verify
         if decision.postponed:
-            self._postpone(event, decision)
+            self._postpone(event, decision, out)
             return None
         refusal = self._take(decision, context, out)
         if refusal is not None:
@@ -180,15 +183,22 @@ class Shard:
             self._answer(event, decision, out)
         return None
 
-    def _postpone(self, event: CoordinatorAsked, decision: Decision) -> None:
+    def _too_many(self, count: int) -> Refusal:
+        message = f"{count} requests wait for this coordinator; back off and ask again"
+        return Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
+
+    def _postpone(self, event: CoordinatorAsked, decision: Decision, out: list[Effect]) -> None:
+        if len(self.postponed) >= self.limits.max_waiting:
+            self._reply(event.request_id, self._too_many(len(self.postponed)), out)
+            return
         assert decision.scope is not None and isinstance(decision.answer, Refusal), "a request waits for its scope"
         wait_ms = min(event.timeout_ms, self.limits.postponed_ms)
         self.postponed.hold(Postponed(event, decision.scope, decision.answer), event.now_ms + wait_ms)
 
     def _end_step(self, context: Context, out: list[Effect]) -> None:
         """All that came is taken: decide what waited for that, make everything durable by one flush, and report."""
-        while events := self.postponed.take_up():
-            for event in events:
+        while self.postponed.has_gone_on:
+            for event in self.postponed.take_up():
                 verify = self._decide(event, context, out)
                 assert verify is None, "what is postponed needs no consent of another coordinator"
         self.leader.log.maybe_flush(out)
