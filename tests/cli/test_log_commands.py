@@ -71,6 +71,71 @@ def test_dump_shows_what_is_part_of_a_transaction_and_what_ended_it(tmp_path: Pa
     assert {"transaction", "commit", "abort", "7/2"} <= set(table.split())
 
 
+def _batch_of_transaction(producer_id: int) -> list[bytes]:
+    part = bytearray(
+        encode_batch([NewRecord(None, b"b", 0)], producer_id=producer_id, producer_epoch=2, base_sequence=0)
+    )
+    part[22] |= TRANSACTIONAL_BIT
+    part[17:21] = crc32c.crc32c(bytes(part[21:])).to_bytes(4, "big")
+    return [bytes(part)]
+
+
+def _with_transactions(directory: Path, *, hw: int) -> Path:
+    """At 1 producer 7 begins, at 2 producer 8; 3 and 4 are the markers that commit both."""
+    data_directory(directory, 1, [[b"a"]], hw=1)
+    node = DataDirectory.open(directory, node_id=NodeId(1))
+    log = node.open_log("orders", 0, TOPIC_ID).log
+    markers = [encode_marker(Marker(True, 0), producer_id=each, producer_epoch=3, timestamp_ms=0) for each in (7, 8)]
+    for content in (*_batch_of_transaction(7), *_batch_of_transaction(8)):
+        log.append([*split_batches(content)], Offset(log.leo), LeaderEpoch(3))
+    for marker in markers:
+        log.append([marker], Offset(log.leo), LeaderEpoch(3))
+    node.checkpoints.high_watermarks.put(("orders", 0), Offset(hw))
+    log.close(clean=True)
+    node.close(clean=True)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("hw", "lso", "held_by"),
+    [
+        (1, 1, None),
+        (3, 1, (1, 7, 2, 3)),
+        (4, 2, (2, 8, 2, 4)),
+        (5, 5, None),
+    ],
+)
+def test_dump_says_which_transaction_holds_the_lso(
+    tmp_path: Path, hw: int, lso: int, held_by: tuple[int, ...] | None
+) -> None:
+    """X12 by files: up to the HW of the checkpoint, unless a transaction below it has no marker below it."""
+    directory = _with_transactions(tmp_path / "node-1", hw=hw)
+    _, out, _ = run("log", "dump", str(directory), "-o", "json")
+    _, table, _ = run("log", "dump", str(directory), "-n", "1")
+    (log,) = json.loads(out)
+
+    assert log["last_stable_offset"] == lso
+    assert (log["held_by"] and tuple(log["held_by"].values())) == held_by
+    assert f"LSO {lso} " in table
+    assert ("LSO held by" in table) == (held_by is not None)
+
+
+def test_dump_says_that_a_transaction_is_open(tmp_path: Path) -> None:
+    """It has no marker, and the HW says nothing of its end."""
+    directory = data_directory(tmp_path / "node-1", 1, [[b"a"]], hw=1)
+    node = DataDirectory.open(directory, node_id=NodeId(1))
+    log = node.open_log("orders", 0, TOPIC_ID).log
+    for content in _batch_of_transaction(7):
+        log.append([*split_batches(content)], Offset(log.leo), LeaderEpoch(3))
+    node.checkpoints.high_watermarks.put(("orders", 0), Offset(2))
+    log.close(clean=True)
+    node.close(clean=True)
+    _, table, _ = run("log", "dump", str(directory))
+
+    assert "LSO 1 " in table
+    assert "LSO held by the transaction of producer 7/2, begun at 1, open" in table
+
+
 def test_dump_of_one_partition_as_a_table(tmp_path: Path) -> None:
     """A partition's own directory is a log too; the table names it and its HW."""
     directory = data_directory(tmp_path / "node-1", 1, [[b"a", b"b"]], hw=2)

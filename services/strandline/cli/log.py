@@ -62,7 +62,8 @@ def dump(
 ) -> None:
     """Show the batches of a log as they lie on the disk: offsets, epochs, sizes, CRC state.
 
-    Works on the files alone; no process is asked. Exit code 1 when a batch is damaged.
+    Works on the files alone; no process is asked. Exit code 1 when a batch is damaged. HW and LSO are those of the last
+    checkpoint, a few seconds old on a live node.
     """
     try:
         damaged = _dump(directory, partition, from_offset, limit, output)
@@ -169,26 +170,42 @@ def _print_log(path: Path, rows: list[dict[str, Any]]) -> None:
     epochs = ", ".join(f"{entry['epoch']} from {entry['start_offset']:,}" for entry in log["epochs"]) or "none"
     screen.print(
         f"log start {log['log_start_offset']:,}   HW {log['high_watermark']:,} (last checkpoint)   "
-        f"LEO {log['leo']:,}   epochs {epochs}\n"
+        f"LSO {log['last_stable_offset']:,}   LEO {log['leo']:,}   epochs {epochs}"
     )
+    if log["held_by"] is not None:
+        screen.print(_holder_text(log["held_by"]))
+    screen.print()
     show(rows, _BATCH_COLUMNS, Format.TABLE, empty="no batches")
     screen.print()
+
+
+def _holder_text(held_by: dict[str, Any]) -> str:
+    """Which transaction readers of committed records wait for."""
+    if held_by["producer_id"] is None:
+        who = "a transaction"
+    else:
+        who = f"the transaction of producer {held_by['producer_id']}/{held_by['producer_epoch']}"
+    begun, marker = f"LSO held by {who}, begun at {held_by['first_offset']:,}", held_by["marker_offset"]
+    return f"{begun}, open" if marker is None else f"{begun}, decided at {marker:,}, not below the HW yet"
 
 
 def _log_document(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
     from strandline.storage.checkpoints import Checkpoints
     from strandline.storage.inspect import described, log_bounds
     from strandline.storage.log import log_name
+    from strandline.storage.stable_end import stable_end
 
     checkpoints = Checkpoints.load(path.parent)
     bounds, (topic, partition) = log_bounds(path, checkpoints), log_name(path)
-    beside = described(path, checkpoints)
+    beside, stable = described(path, checkpoints), stable_end(path, bounds)
     return {
         "topic": topic,
         "partition": partition,
         "topic_id": beside.topic_id,
         "log_start_offset": bounds.log_start_offset,
         "high_watermark": bounds.high_watermark,
+        "last_stable_offset": stable.last_stable_offset,
+        "held_by": None if stable.holder is None else stable.holder._asdict(),
         "leo": bounds.leo,
         "size_bytes": bounds.size_bytes,
         "epochs": [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in beside.epochs],

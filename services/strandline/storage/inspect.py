@@ -107,6 +107,29 @@ def dump_segment(path: Path) -> Iterator[DumpedBatch]:
         os.close(fd)
 
 
+def headers_from(directory: Path, offset: Offset) -> Iterator[BatchHeader]:
+    """The headers of the batches that begin at or above ``offset``, markers read, no CRC computed; up to the first
+    place where nothing can be read."""
+    paths = segment_paths(directory)
+    for path, following in zip_longest(paths, paths[1:]):
+        if following is not None and segment_base(following) <= offset:
+            continue
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            scan = _headers(fd, segment_base(path))
+            for batch in scan:
+                is_marker = batch.header.attributes & CONTROL_BIT
+                header, fault = _with_marker(fd, batch) if is_marker else (batch.header, None)
+                if fault is not None:
+                    return
+                if header.base_offset >= offset:
+                    yield header
+            if scan.fault is not None:
+                return
+        finally:
+            os.close(fd)
+
+
 def _with_marker(fd: int, batch: StoredBatch) -> tuple[BatchHeader, str | None]:
     """The header of a control batch with its marker, or why it is none."""
     content = os.pread(fd, batch.header.size_bytes, batch.position)
