@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from tests.cluster.running_cluster import Probe
+from tests.cluster.zombie_process import copy
 
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer, ProducerFenced, TopicPartition, TransactionAborted
@@ -150,3 +156,48 @@ async def test_a_transaction_that_takes_too_long_is_aborted(cluster: LocalCluste
             await producer.send("late", b"in time", partition=0)
 
     assert await _values(cluster, "late") == Counter([b"behind it", b"in time"])
+
+
+@asynccontextmanager
+async def _zombie(cluster: LocalCluster, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(Path(__file__).with_name("zombie_process.py")),
+        cluster.bootstrap,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_a_member_that_was_paused_past_its_session_commits_nothing(cluster: LocalCluster) -> None:
+    """X18: it has a transactional id of its own, so only the epoch of its member fences it: its transaction is
+    refused and aborted, and each input counts once, with the outputs of the member that has the partitions now."""
+    count, group = 20, "of a zombie"
+    await _create(cluster, "taken", "copied")
+    inputs = [b"input-%d" % number for number in range(count)]
+    async with Producer(cluster.bootstrap) as producer:
+        for number, value in enumerate(inputs):
+            await producer.send("taken", value, partition=number % 2)
+    async with _zombie(cluster, group, "taken", "copied", str(count)) as zombie:
+        assert zombie.stdin is not None
+        assert zombie.stdout is not None
+        assert await zombie.stdout.readline() == b"ready\n"
+        zombie.send_signal(signal.SIGSTOP)
+        assert await copy(cluster.bootstrap, group, "taken", "copied", count, waits=False) == "committed"
+        zombie.stdin.write(b"go on\n")
+        zombie.send_signal(signal.SIGCONT)
+        ended, _ = await zombie.communicate()
+
+    assert ended == b"aborted: UNKNOWN_MEMBER_ID\n"
+    assert await _values(cluster, "copied") == Counter(value.upper() for value in inputs)
+    assert (await _values(cluster, "copied", committed=False)).total() == 2 * count
+    async with Consumer(cluster.bootstrap, group=group) as looking:
+        found = await looking.committed(("taken", 0), ("taken", 1))
+    assert sum(each.offset for each in found.values() if each is not None) == count
