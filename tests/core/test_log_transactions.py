@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.producers import ProducerLedger, SequenceVerdict
-from strandline.core.transactions import MarkerVerdict
+from strandline.core.transactions import MarkerVerdict, TransactionLedger
 from strandline.core.types import NO_TRANSACTIONS, AbortedTransaction, BatchHeader, Marker, Offset, TransactionState
 
 NEXT, OUT_OF_ORDER, FENCED = SequenceVerdict.NEXT, SequenceVerdict.OUT_OF_ORDER, SequenceVerdict.FENCED
@@ -233,11 +233,7 @@ def test_a_log_without_transactions_remembers_none() -> None:
 ACTIONS = st.lists(st.tuples(st.sampled_from((A, B)), st.sampled_from(("send", "commit", "abort"))), max_size=30)
 
 
-@given(ACTIONS, st.data())
-def test_a_ledger_from_any_snapshot_is_the_ledger_of_the_log(
-    actions: list[tuple[int, str]], data: st.DataObject
-) -> None:
-    """X12: the state at any offset, and the batches behind it, give what the whole log gives."""
+def _headers(actions: list[tuple[int, str]]) -> list[BatchHeader]:
     headers: list[BatchHeader] = []
     epochs, sequences = {A: 0, B: 0}, {A: 0, B: 0}
     for producer, action in actions:
@@ -248,6 +244,40 @@ def test_a_ledger_from_any_snapshot_is_the_ledger_of_the_log(
             epochs[producer] += 1
             sequences[producer] = 0
             headers.append(marker(producer, epochs[producer], commit=action == "commit"))
+    return headers
+
+
+@given(ACTIONS, st.integers(0, 30), st.integers(1, 30))
+def test_a_range_names_all_that_overlap_it(actions: list[tuple[int, str]], start: int, length: int) -> None:
+    """X15: whichever transactions are open beside the aborted ones, and in whichever order they end."""
+    transactions = Log().add(*_headers(actions)).ledger.transactions
+    end = start + length
+    overlapping = [t for t in transactions.state().aborted if t.first_offset < end and t.marker_offset >= start]
+
+    assert list(transactions.aborted_between(Offset(start), Offset(end))) == overlapping
+
+
+class _NotLookedAt(AbortedTransaction):
+    @property
+    def first_offset(self) -> Offset:  # type: ignore[override]
+        raise AssertionError("nothing that ended so much later overlaps the range")
+
+
+def test_a_range_costs_what_overlaps_it() -> None:
+    """The LSO of a transaction at its end bounds what ended later, so a reader of an old range reads no whole list."""
+    overlaps = AbortedTransaction(A, Offset(0), Offset(1), Offset(2))
+    later = [_NotLookedAt(A, Offset(at), Offset(at + 1), Offset(at + 2)) for at in range(2, 100, 2)]
+    ledger = TransactionLedger(TransactionState(aborted=(overlaps, *later)))
+
+    assert ledger.aborted_between(Offset(0), Offset(2)) == (overlaps,)
+
+
+@given(ACTIONS, st.data())
+def test_a_ledger_from_any_snapshot_is_the_ledger_of_the_log(
+    actions: list[tuple[int, str]], data: st.DataObject
+) -> None:
+    """X12: the state at any offset, and the batches behind it, give what the whole log gives."""
+    headers = _headers(actions)
     cut = data.draw(st.integers(0, len(headers)))
     whole, front = Log().add(*headers), Log().add(*headers[:cut])
     front.ledger = ProducerLedger(front.ledger.rows(), front.ledger.transactions.state())

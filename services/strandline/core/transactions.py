@@ -85,6 +85,10 @@ def as_producers_hear(refusal: Refusal) -> Refusal:
     return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message, refusal.outcome)
 
 
+def _marker_offset(transaction: AbortedTransaction) -> Offset:
+    return transaction.marker_offset
+
+
 class TransactionLedger:
     """The transactions of one log, up to the offset up to which it was folded."""
 
@@ -161,8 +165,15 @@ class TransactionLedger:
         """The aborted transactions with an offset from ``start`` up to, not including, ``end``, by marker (X15)."""
         if not self._aborted:
             return ()
-        first = bisect_left(self._aborted, start, key=lambda transaction: transaction.marker_offset)
-        return tuple(transaction for transaction in self._aborted[first:] if transaction.first_offset < end)
+        found: list[AbortedTransaction] = []
+        for index in range(bisect_left(self._aborted, start, key=_marker_offset), len(self._aborted)):
+            transaction = self._aborted[index]
+            if transaction.first_offset < end:
+                found.append(transaction)
+            if transaction.last_stable_offset >= end:
+                # Whatever ended later began at or above it.
+                break
+        return tuple(found)
 
     def log_begins_at(self, offset: Offset) -> None:
         """Nothing below ``offset`` is read any more: what was aborted wholly below it is forgotten."""
