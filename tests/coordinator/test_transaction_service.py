@@ -333,6 +333,27 @@ async def test_refusals_of_a_coordinator_are_in_the_answers(one_node: Any) -> No
     assert ended == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+async def test_each_end_that_is_none_has_its_own_number(one_node: Any) -> None:
+    """X6 in numbers: a copy has the answer again, the other result, a late copy, another producer and a partition that
+    is only looked up each have a number of their own."""
+    first = await _init(one_node)
+    second = await _end(one_node, first)
+    assert second == (first[0], first[1] + 1)
+    copy = await _end(one_node, first)
+    other_result = await _end(one_node, first, commit=False)
+    assert isinstance(await _end(one_node, second), tuple)
+    late = await _end(one_node, first)
+    stranger = await _end(one_node, (first[0] + 1, 0))
+    looked_up = _adding(producer_id=first[0], producer_epoch=first[1] + 2, verify_only=True)
+    found = (await one_node.AddPartitionsToTxn(looked_up, timeout=5)).results_by_transaction[0]
+
+    assert copy == second
+    assert other_result == ErrorCode.INVALID_TXN_STATE
+    assert late == ErrorCode.PRODUCER_FENCED
+    assert stranger == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert found.error_code == ErrorCode.TRANSACTION_ABORTABLE
+
+
 @pytest.fixture
 async def one_node(tmp_path: Path) -> AsyncIterator[Any]:
     """TransactionService of the only node, which coordinates every id and serves."""

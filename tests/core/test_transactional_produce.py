@@ -181,6 +181,23 @@ def test_of_a_call_over_two_partitions_each_waits_for_its_own() -> None:
     assert (results[0].base_offset, said(results[1])) == (0, (ErrorCode.INVALID_TXN_STATE, Outcome.NOT_APPENDED))
 
 
+def test_a_plain_batch_beside_a_transactional_one_is_settled_by_itself() -> None:
+    """X3: one request may have both; the refusal of the transaction is not about the plain batch."""
+    cluster = leading()
+    cluster.push(1, partition_image(TP1))
+    request = cluster.request_id()
+    parts = (produce_part(first(), TP), produce_part(batch(), TP1))
+    cluster.step(1, events.ProduceArrived(0, request, Acks.ALL, 1_000, parts, transactional_id=ID))
+    (question,) = cluster.wished(1, SendAddPartitions)
+    cluster.coordinator_says(REFUSED)
+    cluster.step(1, events.Ticked(1_001))
+    transactional, plain = cluster.produced[request].results
+
+    assert question.tp == TP
+    assert said(transactional) == (ErrorCode.INVALID_TXN_STATE, Outcome.NOT_APPENDED)
+    assert (plain.tp, appended(cluster)) == (TP1, 1)
+
+
 def test_min_isr_comes_before_the_coordinator() -> None:
     """X9: below min ISR nothing would be appended, so nobody is asked."""
     cluster = leading(min_isr=2, isr=(1,))
