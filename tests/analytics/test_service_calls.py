@@ -98,6 +98,25 @@ def test_a_question_about_a_group_names_it_and_a_moment(served: Served, field: s
     assert info.metadata["field"] == field
 
 
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("topic", {"at": {"seconds": 1}}),
+        ("partition", {"topic": "tides", "partition": -1, "at": {"seconds": 1}}),
+        ("at", {"topic": "tides"}),
+        ("at", {"topic": "tides", "at": {"seconds": -1}}),
+    ],
+)
+def test_a_question_about_held_readers_names_a_partition_and_a_moment(
+    served: Served, field: str, asked: dict[str, Any]
+) -> None:
+    """INVALID_ARGUMENT with the field, before anything is computed."""
+    code, info = refused(lambda: served.stub.ExplainHeldBack(pb.ExplainHeldBackRequest(**asked), timeout=DEADLINE_S))
+
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert info.metadata["field"] == field
+
+
 def test_a_watcher_is_sent_the_state_and_then_its_changes(served: Served) -> None:
     """First both partitions, with the leader's sample; when a file arrives, only the partition that it changes."""
     call = served.stub.WatchPartitions(pb.WatchPartitionsRequest(topics=["tides"]), timeout=DEADLINE_S)

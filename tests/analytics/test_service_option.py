@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from served_analytics import Served, envelope, serving, write_file
+from served_analytics import HOUR_US, Served, envelope, serving, write_file
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
@@ -27,6 +27,12 @@ _OF_GROUP: list[tuple[int, str, dict[str, object]]] = [
     (610, "GROUP_CHANGE", {"old_state": "Reconciling", "new_state": "Stable", "cause": "reconciled"}),
 ]
 _OF_MEMBERS = {"group_id": "sailors", "group_epoch": 1, "target_epoch": 1, "n_members": 1}
+_BEGAN_US = HOUR_US + 608_000_000
+# A transaction that held the LSO of tides-0 from 608 s to 620 s.
+_OF_TRANSACTION: dict[str, object] = {
+    "producer_id": 7, "producer_epoch": 3, "first_offset": 5, "outcome": "abort", "marker_offset": 8,
+    "first_us": _BEGAN_US + 12_000_000, "last_us": _BEGAN_US + 12_000_000, "held_ms": 12_000, "n_coalesced": 1, "hw": 9,
+}  # fmt: skip
 _WINDOW = ("--from", "2026-11-20T14:00:00Z", "--to", "2026-11-20T15:00:00Z")
 
 
@@ -37,6 +43,7 @@ def served(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         envelope(seq, second, 7, node_id=2, topic="__group_state", topic_id="G", event_type=kind, **_OF_MEMBERS, **said)
         for seq, (second, kind, said) in enumerate(_OF_GROUP, start=1)
     ]
+    rows.append(envelope(len(rows) + 1, 620, 0, node_id=2, event_type="TRANSACTION_DECIDED", **_OF_TRANSACTION))
     write_file(folder / "export", "transitions", rows)
     with serving(folder / "export", folder / "results", spark) as server:
         yield server
@@ -68,6 +75,9 @@ def _ask(*words: object) -> Result:
         ("explain", "--group", "sailors", "--at", "2026-11-20T14:10:04Z"),
         ("explain", "--group", "sailors", "--at", "2026-11-20T14:10:04Z", "-o", "json"),
         ("explain", "--group", "pilots", "--at", "2026-11-20T14:10:04Z"),
+        ("explain", "-t", "tides", "-p", "0", "--lso", "--at", "2026-11-20T14:10:15Z"),
+        ("explain", "-t", "tides", "-p", "0", "--lso", "--at", "2026-11-20T14:10:15Z", "-o", "json"),
+        ("explain", "-t", "tides", "-p", "9", "--lso", "--at", "2026-11-20T14:10:15Z"),
         ("coverage", *_WINDOW, "-o", "json"),
         ("coverage", *_WINDOW, "--require-coverage", "1"),
     ],
@@ -82,6 +92,15 @@ def test_a_service_gives_the_output_of_the_local_command(
 
     assert local.output
     assert (remote.exit_code, remote.stdout, remote.stderr) == (local.exit_code, local.stdout, local.stderr)
+
+
+def test_a_service_names_the_transaction_that_held_readers_back(served: Served) -> None:
+    """Who held the LSO, where, and how it ended, as the leader reported it."""
+    words = ("explain", "-t", "tides", "-p", "0", "--lso", "--at", "2026-11-20T14:10:15Z")
+    shown = _ask(*words, "--service", _address(served)).stdout
+
+    assert "producer 7 of epoch 3 held the LSO at 5" in shown
+    assert "the abort marker was committed 5.0 s later" in shown
 
 
 def test_a_report_of_a_service_is_the_local_page(

@@ -21,6 +21,7 @@ from strandline.core.errors import Refused
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline_analytics.explain.ask import Asked, decision, stall
 from strandline_analytics.explain.ask_group import AskedGroup, standstill
+from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
 from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
@@ -160,6 +161,13 @@ class Engine:
         silver = self._silver(job, files_for(self.spark, question), samples=True)
         job.check()
         return explanations.of_group(standstill(silver, asked))
+
+    @interruptible
+    def explain_held_back(self, job: Job, question: Question, asked: AskedPartition) -> pb.ExplainHeldBackResponse:
+        """Who held the LSO of a partition back, or which clusters have such a partition."""
+        silver = self._silver(job, files_for(self.spark, question), samples=True)
+        job.check()
+        return explanations.of_held_back(held_back(silver, asked))
 
     @interruptible
     def report(self, job: Job, question: Question, steps: int) -> Report:

@@ -1,6 +1,6 @@
 """Explanations and their candidates as messages.
 
-Invariant: of exactly one fitting decision, stall or group there is an explanation, and no candidates.
+Invariant: of exactly one fitting decision, stall, group or partition there is an explanation, and no candidates.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.v1 import analytics_service_pb2 as pb
+from strandline_analytics.explain.held_back import HeldBack
 from strandline_analytics.explain.link import Chain, Link
 from strandline_analytics.explain.standstill import Standstill
 from strandline_analytics.service import values
@@ -44,6 +45,21 @@ def of_group(found: Standstill | Sequence[str]) -> pb.ExplainGroupResponse:
         stalls=map(_explanation, found.stalls),
     )
     return pb.ExplainGroupResponse(standstill=standstill)
+
+
+def of_held_back(found: HeldBack | Sequence[str]) -> pb.ExplainHeldBackResponse:
+    """The answer about who held the LSO of a partition back; of several clusters, which they are."""
+    if not isinstance(found, HeldBack):
+        return pb.ExplainHeldBackResponse(cluster_ids=found)
+    held_back = pb.LsoHeldBack(
+        cluster_id=found.cluster_id,
+        partition=found.partition,
+        at_us=found.at_us,
+        reasons=found.reasons,
+        links=map(_link, found.links),
+        missing=found.missing,
+    )
+    return pb.ExplainHeldBackResponse(held_back=held_back)
 
 
 def _explanation(chain: Chain) -> pb.Explanation:

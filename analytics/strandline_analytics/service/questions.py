@@ -14,6 +14,7 @@ from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
 from strandline_analytics.explain.ask import Asked
 from strandline_analytics.explain.ask_group import AskedGroup
+from strandline_analytics.explain.ask_held_back import AskedPartition
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.report.gather import STEPS
 from strandline_analytics.scope import Grouping
@@ -110,10 +111,7 @@ def asked_of(request: pb.ExplainRequest) -> Asked:
     Raises:
         Refused: INVALID_REQUEST with the field.
     """
-    if not request.topic:
-        raise refusals.wrong("topic", "a partition has a topic", "name it")
-    if request.partition < 0:
-        raise refusals.wrong("partition", "it is at least 0", "name a partition of the topic")
+    _check_place(request)
     if request.stall and request.HasField("partition_epoch"):
         raise refusals.wrong("partition_epoch", "a stall has none", "narrow a stall down with range")
     start_us, end_us = window_of(request.range)
@@ -140,6 +138,30 @@ def asked_group_of(request: pb.ExplainGroupRequest) -> AskedGroup:
     return AskedGroup(
         group_id=request.group_id, at_us=_moment_us(request.at, "at"), cluster_id=request.cluster_id or None
     )
+
+
+def asked_held_back_of(request: pb.ExplainHeldBackRequest) -> AskedPartition:
+    """What an ExplainHeldBack asks.
+
+    Raises:
+        Refused: INVALID_REQUEST with the field.
+    """
+    _check_place(request)
+    if not request.HasField("at"):
+        raise refusals.wrong("at", "readers stand still at a moment", _MOMENT_REMEDY)
+    return AskedPartition(
+        topic=request.topic,
+        partition=request.partition,
+        at_us=_moment_us(request.at, "at"),
+        cluster_id=request.cluster_id or None,
+    )
+
+
+def _check_place(request: pb.ExplainRequest | pb.ExplainHeldBackRequest) -> None:
+    if not request.topic:
+        raise refusals.wrong("topic", "a partition has a topic", "name it")
+    if request.partition < 0:
+        raise refusals.wrong("partition", "it is at least 0", "name a partition of the topic")
 
 
 def steps_of(request: pb.GetReportRequest) -> int:

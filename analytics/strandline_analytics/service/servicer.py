@@ -111,6 +111,14 @@ class AnalyticsServicer:
         question = Question(inputs=self._settings.inputs, statistics=_ALL, cluster_id=asked.cluster_id)
         return await self._wait_for("explain group", lambda job: self._engine.explain_group(job, question, asked))
 
+    async def ExplainHeldBack(self, request: pb.ExplainHeldBackRequest, context: Context) -> pb.ExplainHeldBackResponse:
+        """Explains why readers of committed records stood still."""
+        asked = questions.asked_held_back_of(request)
+        question = Question(inputs=self._settings.inputs, statistics=_ALL, cluster_id=asked.cluster_id)
+        return await self._wait_for(
+            "explain held back", lambda job: self._engine.explain_held_back(job, question, asked)
+        )
+
     async def GetReport(self, request: pb.GetReportRequest, context: Context) -> None:
         """Sends the report of a window."""
         question, steps = questions.report_of(request, self._settings.inputs), questions.steps_of(request)

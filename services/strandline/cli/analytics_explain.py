@@ -100,11 +100,9 @@ def explain(
     if not topic or partition is None:
         raise typer.BadParameter("name a partition with --topic and --partition, or a consumer group with --group")
     if lso:
-        if service or stall or epoch is not None or start or end:
-            raise typer.BadParameter(
-                "--lso: takes --at and exports, and none of --service, --stall, -e, --from and --to"
-            )
-        explain_held(topic, partition, at, own or [], cluster, memory, form_of(output))
+        if stall or epoch is not None or start or end:
+            raise typer.BadParameter("--lso: takes --at, and none of --stall, -e, --from and --to")
+        explain_held(topic, partition, at, own or service, cluster, memory, form_of(output))
         return
     if stall and epoch is not None:
         raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")

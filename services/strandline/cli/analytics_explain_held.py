@@ -6,33 +6,40 @@ Invariant: several clusters with such a partition are listed and none is chosen;
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from strandline.cli.analytics_explain_group import LINKS
+from strandline.cli.analytics_explained import held_back_of
 from strandline.cli.analytics_options import existing, moment_us, time_text
+from strandline.cli.analytics_remote import DEADLINE_S
+from strandline.cli.analytics_remote import ask as ask_service
 from strandline.cli.analytics_session import check_installed, spark_session
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Format, print_document, show
 
 if TYPE_CHECKING:
+    from strandline.v1 import analytics_service_pb2 as pb
     from strandline_analytics.explain.held_back import HeldBack
 
 
 def explain_held(
-    topic: str, partition: int, at: str | None, inputs: list[str], cluster: str | None, memory: str, form: Format
+    topic: str, partition: int, at: str | None, source: list[str] | str, cluster: str | None, memory: str, form: Format
 ) -> None:
-    """Ask and show.
+    """Ask and show; ``source`` are inputs, or the address of a service.
 
     Raises:
         typer.BadParameter: no moment was named.
-        typer.Exit: not exactly one cluster has such a partition.
+        typer.Exit: not exactly one cluster has such a partition, or the service did not answer.
     """
     at_us = moment_us(at, "--at")
     if at_us is None:
         raise typer.BadParameter("--lso: name the moment with --at, for instance --at 2026-11-21T10:00:00Z")
-    found = _computed(inputs, topic, partition, at_us, cluster, memory)
+    if isinstance(source, str):
+        found = _served(source, topic, partition, at_us, cluster)
+    else:
+        found = _computed(source, topic, partition, at_us, cluster, memory)
     if isinstance(found, list):
         raise fail(CommandFailed(_not_one(f"{topic}-{partition}", found), EXIT_REFUSED))
     _show(found, form)
@@ -49,6 +56,20 @@ def _computed(
 
         silver = open_exports(spark, existing(inputs), cluster_id=cluster)
         return held_back(silver, AskedPartition(topic=topic, partition=partition, at_us=at_us, cluster_id=cluster))
+
+
+def _served(service: str, topic: str, partition: int, at_us: int, cluster: str | None) -> HeldBack | list[str]:
+    from strandline.v1 import analytics_service_pb2 as pb
+
+    request = pb.ExplainHeldBackRequest(topic=topic, partition=partition, cluster_id=cluster or "")
+    request.at.FromMicroseconds(at_us)
+
+    async def asked(stub: Any) -> pb.ExplainHeldBackResponse:
+        answer: pb.ExplainHeldBackResponse = await stub.ExplainHeldBack(request, timeout=DEADLINE_S)
+        return answer
+
+    answer = ask_service(service, asked)
+    return held_back_of(answer.held_back) if answer.HasField("held_back") else list(answer.cluster_ids)
 
 
 def _not_one(name: str, clusters: list[str]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from strandline.v1 import analytics_service_pb2 as pb
+    from strandline_analytics.explain.held_back import HeldBack
     from strandline_analytics.explain.link import Chain, Link
     from strandline_analytics.explain.standstill import Standstill
 
@@ -41,6 +42,20 @@ def standstill_of(sent: pb.GroupStandstill) -> Standstill:
         links=_links_of(sent.links),
         missing=tuple(sent.missing),
         stalls=tuple(map(chain_of, sent.stalls)),
+    )
+
+
+def held_back_of(sent: pb.LsoHeldBack) -> HeldBack:
+    """Of readers of committed records."""
+    from strandline_analytics.explain.held_back import HeldBack
+
+    return HeldBack(
+        cluster_id=sent.cluster_id,
+        partition=sent.partition,
+        at_us=sent.at_us,
+        reasons=tuple(sent.reasons),
+        links=_links_of(sent.links),
+        missing=tuple(sent.missing),
     )
 
 

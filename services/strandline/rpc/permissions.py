@@ -142,6 +142,7 @@ TABLE: Mapping[str, Grants] = {
     _ANALYTICS + "GetCoverage": _clients(),
     _ANALYTICS + "Explain": _clients(),
     _ANALYTICS + "ExplainGroup": _clients(),
+    _ANALYTICS + "ExplainHeldBack": _clients(),
     _ANALYTICS + "GetReport": _clients(),
     _ANALYTICS + "SubmitRun": _clients(),
     _ANALYTICS + "CancelRun": _clients(),

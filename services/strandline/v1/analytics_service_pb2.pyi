@@ -1773,6 +1773,120 @@ class ExplainGroupResponse(_message.Message):
 Global___ExplainGroupResponse: _TypeAlias = ExplainGroupResponse  # noqa: Y015
 
 @_typing.final
+class ExplainHeldBackRequest(_message.Message):
+    """Asks why readers of committed records stood still."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Name of the topic."""
+    partition: _builtins.int
+    """The partition."""
+    cluster_id: _builtins.str
+    """Only this cluster; empty: all."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """The moment."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        cluster_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cluster_id", b"cluster_id", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainHeldBackRequest: _TypeAlias = ExplainHeldBackRequest  # noqa: Y015
+
+@_typing.final
+class LsoHeldBack(_message.Message):
+    """What is known of the transactions of a partition at a moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    AT_US_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Id of the cluster."""
+    partition: _builtins.str
+    """The partition, as topic-partition."""
+    at_us: _builtins.int
+    """The moment, us since 1970."""
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Which transaction held the last stable offset back, since when and what ended it, a sentence each."""
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExplainedLink]:
+        """What its coordinator and the partition's leader reported of it, in the order of time."""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What no event reports, a line each."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        partition: _builtins.str = ...,
+        at_us: _builtins.int = ...,
+        reasons: _abc.Iterable[_builtins.str] | None = ...,
+        links: _abc.Iterable[Global___ExplainedLink] | None = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "cluster_id", b"cluster_id", "links", b"links", "missing", b"missing", "partition", b"partition", "reasons", b"reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LsoHeldBack: _TypeAlias = LsoHeldBack  # noqa: Y015
+
+@_typing.final
+class ExplainHeldBackResponse(_message.Message):
+    """What is known of the partition, or the clusters that have such a partition where that is not exactly one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELD_BACK_FIELD_NUMBER: _builtins.int
+    CLUSTER_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def held_back(self) -> Global___LsoHeldBack:
+        """Of the one cluster that has such a partition."""
+
+    @_builtins.property
+    def cluster_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the clusters that have one, if there are several; none: no event of such a partition was exported."""
+
+    def __init__(
+        self,
+        *,
+        held_back: Global___LsoHeldBack | None = ...,
+        cluster_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["held_back", b"held_back"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_ids", b"cluster_ids", "held_back", b"held_back"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainHeldBackResponse: _TypeAlias = ExplainHeldBackResponse  # noqa: Y015
+
+@_typing.final
 class GetReportRequest(_message.Message):
     """Asks for a report."""
 

@@ -85,6 +85,11 @@ class AnalyticsServiceStub(object):
                 request_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupRequest.SerializeToString,
                 response_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupResponse.FromString,
                 _registered_method=True)
+        self.ExplainHeldBack = channel.unary_unary(
+                '/strandline.v1.AnalyticsService/ExplainHeldBack',
+                request_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainHeldBackRequest.SerializeToString,
+                response_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainHeldBackResponse.FromString,
+                _registered_method=True)
         self.GetReport = channel.unary_stream(
                 '/strandline.v1.AnalyticsService/GetReport',
                 request_serializer=strandline_dot_v1_dot_analytics__service__pb2.GetReportRequest.SerializeToString,
@@ -166,6 +171,13 @@ class AnalyticsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainHeldBack(self, request, context):
+        """Explains why readers of committed records stood still in a partition at a moment: who held its LSO back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetReport(self, request, context):
         """Renders the report of a window: what it found, then the page and its figures in pieces.
         """
@@ -225,6 +237,11 @@ def add_AnalyticsServiceServicer_to_server(servicer, server):
                     servicer.ExplainGroup,
                     request_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupRequest.FromString,
                     response_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupResponse.SerializeToString,
+            ),
+            'ExplainHeldBack': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainHeldBack,
+                    request_deserializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainHeldBackRequest.FromString,
+                    response_serializer=strandline_dot_v1_dot_analytics__service__pb2.ExplainHeldBackResponse.SerializeToString,
             ),
             'GetReport': grpc.unary_stream_rpc_method_handler(
                     servicer.GetReport,
@@ -503,6 +520,33 @@ class AnalyticsService(object):
             '/strandline.v1.AnalyticsService/ExplainGroup',
             strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupRequest.SerializeToString,
             strandline_dot_v1_dot_analytics__service__pb2.ExplainGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainHeldBack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/strandline.v1.AnalyticsService/ExplainHeldBack',
+            strandline_dot_v1_dot_analytics__service__pb2.ExplainHeldBackRequest.SerializeToString,
+            strandline_dot_v1_dot_analytics__service__pb2.ExplainHeldBackResponse.FromString,
             options,
             channel_credentials,
             insecure,

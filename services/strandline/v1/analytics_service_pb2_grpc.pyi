@@ -62,6 +62,8 @@ class AnalyticsServiceStub:
     """Explains one decision about a partition, or one stall of its high watermark, link by link."""
     ExplainGroup: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainGroupRequest, _analytics_service_pb2.ExplainGroupResponse]
     """Explains why a consumer group stood still at a moment, or says how far behind it was."""
+    ExplainHeldBack: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainHeldBackRequest, _analytics_service_pb2.ExplainHeldBackResponse]
+    """Explains why readers of committed records stood still in a partition at a moment: who held its LSO back."""
     GetReport: _grpc.UnaryStreamMultiCallable[_analytics_service_pb2.GetReportRequest, _analytics_service_pb2.GetReportResponse]
     """Renders the report of a window: what it found, then the page and its figures in pieces."""
 
@@ -90,6 +92,8 @@ class AnalyticsServiceAsyncStub(AnalyticsServiceStub):
     """Explains one decision about a partition, or one stall of its high watermark, link by link."""
     ExplainGroup: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainGroupRequest, _analytics_service_pb2.ExplainGroupResponse]  # type: ignore[assignment]
     """Explains why a consumer group stood still at a moment, or says how far behind it was."""
+    ExplainHeldBack: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.ExplainHeldBackRequest, _analytics_service_pb2.ExplainHeldBackResponse]  # type: ignore[assignment]
+    """Explains why readers of committed records stood still in a partition at a moment: who held its LSO back."""
     GetReport: _aio.UnaryStreamMultiCallable[_analytics_service_pb2.GetReportRequest, _analytics_service_pb2.GetReportResponse]  # type: ignore[assignment]
     """Renders the report of a window: what it found, then the page and its figures in pieces."""
 
@@ -175,6 +179,14 @@ class AnalyticsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_analytics_service_pb2.ExplainGroupResponse, _abc.Awaitable[_analytics_service_pb2.ExplainGroupResponse]]:
         """Explains why a consumer group stood still at a moment, or says how far behind it was."""
+
+    @_abc_1.abstractmethod
+    def ExplainHeldBack(
+        self,
+        request: _analytics_service_pb2.ExplainHeldBackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_analytics_service_pb2.ExplainHeldBackResponse, _abc.Awaitable[_analytics_service_pb2.ExplainHeldBackResponse]]:
+        """Explains why readers of committed records stood still in a partition at a moment: who held its LSO back."""
 
     @_abc_1.abstractmethod
     def GetReport(
