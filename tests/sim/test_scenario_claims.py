@@ -41,6 +41,8 @@ CASES = [
     ("expect-state A=leads B=fetching C=down", "the state of"),
     ("expect-error m2 NOT_LEADER_OR_FOLLOWER", "the answer to m"),
     ("expect-acks m0=waiting m1=acked@1 m2=refused", "m"),
+    ("expect-txn P=none", "the transaction of P"),
+    ("expect-offsets G 0=none 1=none", "the offset of G"),
     ("expect-invariant I5 holds", "I5"),
     ("expect-invariant all hold", ""),
 ]
@@ -74,6 +76,8 @@ TWISTS = {
     "expect-acks m0=waiting m1=acked@1 m2=refused": [
         "expect-acks m0=acked", "expect-acks m1=acked@0", "expect-acks m1=lost", "expect-acks m2=waiting",
     ],
+    "expect-txn P=none": ["expect-txn P=Empty@1000:0"],
+    "expect-offsets G 0=none 1=none": ["expect-offsets G 0=0", "expect-offsets G 0=none 1=5"],
     "expect-invariant I5 holds": ["expect-invariant I5 broken"],
     "expect-invariant all hold": [],
 }  # fmt: skip

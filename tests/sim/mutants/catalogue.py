@@ -35,6 +35,8 @@ from mutants import (
     m76_reads_after_the_lease,
     m77_commits_what_is_in_hand,
     m81_abort_without_rewind,
+    m87_identities_of_producers,
+    m91_offsets_of_transactions,
     m101_unproven_is_elected,
     m102_compared_as_in_raft,
     m103_one_report_too_few,
@@ -134,6 +136,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *m76_reads_after_the_lease.MUTANTS,
     *m77_commits_what_is_in_hand.MUTANTS,
     *m81_abort_without_rewind.MUTANTS,
+    *m87_identities_of_producers.MUTANTS,
+    *m91_offsets_of_transactions.MUTANTS,
     *m101_unproven_is_elected.MUTANTS,
     *m102_compared_as_in_raft.MUTANTS,
     *m103_one_report_too_few.MUTANTS,
@@ -154,8 +158,8 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 """``R1`` to ``R12``, then 13 to 26 and 47; 27 to 38, 48 and 50 of several controllers and of stores that forget, and 43
 to 45 of what is given twice, or believed; R51 to R56, R83 to R85 and 73 to 77 of consumer groups; R57 to R64, R86 and
-78 to 81 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on those that
-others invented.
+78 to 81 and 87 to 93 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on
+those that others invented.
 
 The pairs that prove a mask stand with the mutant that is masked."""
 

@@ -44,8 +44,9 @@ MUTANTS = (
         name="promotion by the order of the markers",
         broken="A marker puts an offset over one that was committed after it was staged: the group goes back.",
         source="G26, X16",
+        scenario="x16_later_commit_counts",
         tests=("tests/core/groups/test_offsets_in_transactions.py",),
-        layers=(Layer.TESTS,),
+        layers=(Layer.TESTS, Layer.SCENARIOS),
         swaps=(Swap(promotion, "counts", _whatever_is_decided_last),),
     ),
 )

@@ -5,6 +5,7 @@ Invariant: a request is answered once; one whose node dies ends as `no answer`, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 WAITING = "waiting"
 NO_ANSWER = "no answer"
-_ID = "scenario"
-"""The transactional id of every producer: no coordinator looks at it."""
+_GONE = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "the process that was asked ended")
 
 
 def consumer_of(node: str) -> str:
@@ -57,6 +57,8 @@ class Call:
     start: int | None = None
     """The offset that a fetch asked for; None for any other call."""
     offset: int | None = None
+    then: Callable[[Refusal | None], None] | None = None
+    """Called with the answer to a produce; None: nobody else waits for it."""
 
     def offset_of(self, name: str) -> int | None:
         """Where a record of the batch lies, or the batch itself if the name is its label."""
@@ -76,15 +78,25 @@ class Clients:
         self.producers = Producers()
 
     def produce(
-        self, actor: Actor, header: BatchHeader, values: tuple[str, ...], *, label: str, acks: Acks, timeout_ms: int
+        self,
+        actor: Actor,
+        header: BatchHeader,
+        values: tuple[str, ...],
+        *,
+        label: str,
+        acks: Acks,
+        timeout_ms: int,
+        then: Callable[[Refusal | None], None] | None = None,
     ) -> Call:
         """Send one batch; a transactional one is of the transactional id that its producer has."""
-        call, request_id = self._begin(Call(label, actor.name, values, acks))
+        call, request_id = self._begin(Call(label, actor.name, values, acks, then=then))
         if len(values) > 1:
             self.calls.update(dict.fromkeys(values, call))
         part = ProducePartition(TP, header, values)
         now_ms = self._stage.now_ms
-        transactional_id = _ID if header.attributes & TRANSACTIONAL_BIT else None
+        transactional_id = None
+        if header.attributes & TRANSACTIONAL_BIT and header.producer is not None:
+            transactional_id = self.producers.transactional_id_of(header.producer.producer_id)
         arrived = events.ProduceArrived(
             now_ms, request_id, acks, timeout_ms, (part,), transactional_id=transactional_id
         )
@@ -147,6 +159,8 @@ class Clients:
         if result.refusal is None and call.acks is Acks.ALL and result.base_offset is not None:
             for offset, value in enumerate(call.values, result.base_offset):
                 self._stage.truth.acked(value, offset, self._stage.lines)
+        if call.then is not None:
+            call.then(result.refusal)
 
     def fetched(self, request_id: int, answer: FetchedPartition) -> None:
         """A fetch by hand was answered."""
@@ -189,3 +203,5 @@ class Clients:
                 del self._open[request_id]
                 call.text = NO_ANSWER
                 self._stage.tell(f"{call.label}: {NO_ANSWER}")
+                if call.then is not None:
+                    call.then(_GONE)

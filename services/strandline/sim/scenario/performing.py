@@ -185,7 +185,7 @@ def _is_aborted(header: BatchHeader, aborted: tuple[AbortedTransaction, ...]) ->
 
 def _send_add(stage: Stage, actor: Actor, effect: want.SendAddPartitions) -> list[events.Event]:
     producers, core = stage.clients.producers, actor.core
-    refusal = producers.verdict(effect.producer_id)
+    refusal = stage.consent(effect.producer_id, effect.producer_epoch, effect.tp)
     held = producers.held_back.get(effect.producer_id)
     if held is None:
         return [events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal)]

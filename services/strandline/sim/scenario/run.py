@@ -14,6 +14,7 @@ from strandline.sim.scenario import (
     verbs_clients,
     verbs_controller,
     verbs_controllers,
+    verbs_coordinators,
     verbs_expect,
     verbs_nodes,
     verbs_records,
@@ -36,6 +37,7 @@ VERBS: dict[str, Verb] = {
         verbs_nodes,
         verbs_wire,
         verbs_clients,
+        verbs_coordinators,
         verbs_records,
         verbs_expect,
     )

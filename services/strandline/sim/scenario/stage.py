@@ -16,16 +16,20 @@ from typing import Protocol
 from strandline.core import events
 from strandline.core.controller_state import ControllerTimings
 from strandline.core.effects import Effect, Emit
+from strandline.core.errors import Refusal
 from strandline.core.node import NodeCore
 from strandline.core.state_events import StateEvent
 from strandline.core.timings import NodeTimings
+from strandline.core.transaction_messages import ProducerIdentity
 from strandline.core.types import Durability, Rules, TopicPartition
 from strandline.observe.reporting import Reporting
 from strandline.sim.scenario.clients import Clients
 from strandline.sim.scenario.control import Control
+from strandline.sim.scenario.group_coordinator import GroupCoordinator
 from strandline.sim.scenario.nodes import TP, Actor, Names
 from strandline.sim.scenario.performing import Asked, TruthLooks, perform
 from strandline.sim.scenario.telling import Sight, change_text, emitted_text, sight_of
+from strandline.sim.scenario.transaction_coordinator import TransactionCoordinator
 from strandline.sim.scenario.truth import Truth
 from strandline.sim.scenario.wire import CONTROLLER, Envelope, Link, Wire
 
@@ -80,6 +84,8 @@ class Stage:
         self.truth = Truth(self.names)
         self.clients = Clients(self)
         self.control = Control(self)
+        self.transactions = TransactionCoordinator(self)
+        self.groups = GroupCoordinator(self)
         # Requests between nodes that were not answered yet, by the number under which they were served.
         self.asked: dict[int, Asked] = {}
         # What the command under way has printed.
@@ -152,12 +158,22 @@ class Stage:
         """Look whether anything happened that must never happen."""
         self.truth.check(self.actors.values(), self.control.decided(), self.lines)
 
+    def consent(self, producer_id: int, producer_epoch: int, tp: TopicPartition) -> Refusal | None:
+        """What the coordinator of a producer says of a partition that it writes to first in its transaction."""
+        producers = self.clients.producers
+        if not producers.is_identified(producer_id):
+            return producers.verdict(producer_id)
+        identity = ProducerIdentity(producer_id, producer_epoch)
+        return self.transactions.verdict(producers.transactional_id_of(producer_id), identity, tp)
+
     def tick(self, ms: int, *, settle: bool = False) -> None:
         """Let time pass; with ``settle`` everything that can arrive does so after every tick."""
         end_ms = self.now_ms + ms
         while self.now_ms < end_ms:
             self.now_ms = min(end_ms, self.now_ms + TICK_MS)
             self.control.tick()
+            self.transactions.tick()
+            self.groups.tick()
             for actor in self.running():
                 self.step(actor, events.Ticked(self.now_ms))
             self.observers.moment(Moment.TICKED, None)

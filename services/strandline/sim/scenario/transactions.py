@@ -1,6 +1,7 @@
 """Which transactions the producers of a scenario have begun: epochs, sequences, and what is consented to.
 
-There is no coordinator in a scenario: it consents to the transactions that were begun, and to no other.
+A producer that asked the scenario's coordinator for its identity is that one's, which decides about its transactions.
+To any other producer consent is given while it has begun one, and not else.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.types import TRANSACTIONAL_BIT, ProducerStamp
 
 NOT_BEGUN = Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction was not begun", Outcome.NOT_APPENDED)
+_NO_COORDINATOR = "scenario"
+"""The transactional id of every producer that no coordinator knows."""
 
 
 @dataclass(slots=True)
@@ -19,6 +22,8 @@ class Producers:
     """All producers, by their names."""
 
     _ids: dict[str, int] = field(default_factory=dict)
+    _transactional_ids: dict[int, str] = field(default_factory=dict)
+    """Of each producer id that the coordinator gave."""
     next_sequence: dict[str, int] = field(default_factory=dict)
     """Of each producer the sequence of its next record, in its newest epoch."""
     epochs: dict[str, int] = field(default_factory=dict)
@@ -31,6 +36,19 @@ class Producers:
     def id_of(self, name: str) -> int:
         """The id behind a producer's name."""
         return self._ids.setdefault(name, len(self._ids) + 1)
+
+    def identify(self, name: str, producer_id: int, epoch: int, transactional_id: str) -> None:
+        """The coordinator gave a process this identity; what it sends from now on begins at sequence 0."""
+        self._ids[name], self.epochs[name], self.next_sequence[name] = producer_id, epoch, 0
+        self._transactional_ids[producer_id] = transactional_id
+
+    def is_identified(self, producer_id: int) -> bool:
+        """Whether the coordinator gave this producer id."""
+        return producer_id in self._transactional_ids
+
+    def transactional_id_of(self, producer_id: int) -> str:
+        """The transactional id that a producer id belongs to."""
+        return self._transactional_ids.get(producer_id, _NO_COORDINATOR)
 
     def stamp(self, name: str, sequence: int, epoch: int | None = None) -> ProducerStamp:
         """What a producer writes into a batch, in its newest epoch unless another is given."""
@@ -58,5 +76,5 @@ class Producers:
             self.epochs[name], self.next_sequence[name] = epoch, 0
 
     def verdict(self, producer_id: int) -> Refusal | None:
-        """What the coordinator says of a partition that a producer writes to first."""
+        """What is said of a partition that a producer without a coordinator writes to first."""
         return None if producer_id in self.begun else NOT_BEGUN

@@ -1,0 +1,115 @@
+"""A machine of coordinators without a shard: what it decides is committed at once.
+
+Invariant: a coordinator that starts again knows what was decided, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from strandline.core.coordinator.machine import Context, Decision, Machine, TopicEntry
+from strandline.core.coordinator.records import Record
+from strandline.core.effects import Effect
+from strandline.core.types import LeaderEpoch, TopicPartition
+from strandline.sim.scenario.nodes import TP
+
+GROUPS_TP = TopicPartition("00000000-0000-4000-8000-000000000002", 0)
+"""Where the offsets of all groups are."""
+SOURCE_ID = "00000000-0000-4000-8000-000000000003"
+"""The topic that groups read."""
+SOURCE = "source"
+SOURCE_PARTITIONS = 4
+M = TypeVar("M", bound=Machine)
+
+
+def _topic(topic_id: str, name: str, partitions: int) -> TopicEntry:
+    return TopicEntry(topic_id, name, (frozenset[str](),) * partitions)
+
+
+class _Topics:
+    """`TopicDirectory` of a scenario: the topic of its one partition, that of groups, and the one that groups read."""
+
+    version = 1
+    _topics = (
+        _topic(TP.topic_id, "lines", 1),
+        _topic(GROUPS_TP.topic_id, "groups", 1),
+        _topic(SOURCE_ID, SOURCE, SOURCE_PARTITIONS),
+    )
+
+    def by_name(self, name: str) -> TopicEntry | None:
+        """One of the three."""
+        return next((topic for topic in self._topics if topic.name == name), None)
+
+    def by_id(self, topic_id: str) -> TopicEntry | None:
+        """One of the three."""
+        return next((topic for topic in self._topics if topic.topic_id == topic_id), None)
+
+    def names(self) -> Iterable[str]:
+        """All three."""
+        return (topic.name for topic in self._topics)
+
+
+_TOPICS = _Topics()
+
+
+class MachineAtOnce(Generic[M]):
+    """One machine with its log, and a coordinator epoch that rises with each start."""
+
+    def __init__(self, make: Callable[[LeaderEpoch], M], clock: Callable[[], int], shown: Callable[[Record], None]):
+        """``shown`` is called with each record that is written."""
+        self._make = make
+        self._clock = clock
+        self._shown = shown
+        self._log: list[Record] = []
+        self.epoch = LeaderEpoch(-1)
+        self.machine = self._started()
+
+    def _started(self) -> M:
+        self.epoch = LeaderEpoch(self.epoch + 1)
+        machine = self._make(self.epoch)
+        for record in self._log:
+            machine.apply(record)
+        machine.excuse(self._context(is_verified=False))
+        return machine
+
+    def restart(self) -> None:
+        """Another coordinator begins, with what the log holds."""
+        self.machine = self._started()
+
+    def _context(self, *, is_verified: bool) -> Context:
+        now_ms = self._clock()
+        return Context(now_ms, now_ms, self.epoch, _TOPICS, is_verified)
+
+    def decide(self, request: object, *, is_verified: bool = False) -> Decision:
+        """What a request leads to; nothing is done yet."""
+        return self.machine.decide(request, self._context(is_verified=is_verified))
+
+    def write(self, record: Record) -> None:
+        """Take a record into the log and the machine."""
+        self._log.append(record)
+        self.machine.apply(record)
+        self._shown(record)
+
+    def take(self, decision: Decision) -> Iterator[Effect]:
+        """Do what a decision says; what it wants of others."""
+        assert decision.work is None, "a scenario has too few members for work beside the event loop"
+        for record in (record for batch in decision.batches for record in batch):
+            self.write(record)
+        if decision.taken is not None:
+            self.machine.taken(decision.taken, self._clock())
+        if decision.answered is not None:
+            self.machine.answered(decision.answered, self._clock())
+        yield from decision.effects
+        if decision.committed is not None:
+            yield from self.machine.committed(decision.committed, self._context(is_verified=False))
+
+    def tick(self) -> Iterator[Effect]:
+        """Do what has become due."""
+        for decision in self.machine.tick(self._context(is_verified=False)):
+            yield from self.take(decision)
+
+    def heard(self, answer: object) -> Iterator[Effect]:
+        """Somebody who was wanted answered."""
+        for decision in self.machine.heard(answer, self._context(is_verified=False)):
+            yield from self.take(decision)

@@ -1,0 +1,183 @@
+"""The coordinator of transactional ids in a scenario: the production machine, asked by processes and by leaders.
+
+Invariant: it decides nothing that no command or tick asked for, and its markers wait until a command lets them arrive.
+A producer that never asked it for an identity is none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.reports import Reports
+from strandline.core.effects import Effect, SendTxnMarkers
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.transaction_ids.machine import TransactionMachine
+from strandline.core.transaction_ids.records import TransactionalId, TransactionalIdKey
+from strandline.core.transaction_messages import (
+    AddPartitions,
+    EndTxn,
+    InitProducerId,
+    ProducerIdentity,
+    ProducerIdGiven,
+    TxnEnded,
+    TxnMarker,
+    TxnMarkerAnswer,
+)
+from strandline.core.types import Acks, LeaderEpoch, Marker, ProducerStamp, TopicPartition
+from strandline.sim.scenario.machine_at_once import GROUPS_TP, MachineAtOnce
+from strandline.sim.scenario.nodes import TP
+from strandline.sim.scenario.records import marker as marker_of
+from strandline.sim.scenario.telling import refused_text
+
+if TYPE_CHECKING:
+    from strandline.sim.scenario.stage import Stage
+
+FIRST_ID = 1_000
+"""The first producer id that it gives; the names of other producers are numbered from 1 on."""
+_PLACE = TopicPartition("00000000-0000-4000-8000-000000000004", 0)
+_NO_LEADER = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "the partition has no leader that runs")
+_MARKER_TIMEOUT_MS = 30_000
+
+
+class _Ids:
+    """`ProducerIdSupply` without an end."""
+
+    def __init__(self) -> None:
+        self._next = FIRST_ID
+
+    def next_id(self) -> int | None:
+        """The next one."""
+        return self._next
+
+    def take(self, producer_id: int) -> None:
+        """It is in use."""
+        self._next = producer_id + 1
+
+
+class TransactionCoordinator:
+    """That of all transactional ids of a scenario."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        ids = _Ids()
+        self._supply = ids
+
+        def make(epoch: LeaderEpoch) -> TransactionMachine:
+            return TransactionMachine(Reports(_PLACE, epoch), ids)
+
+        self._shard = MachineAtOnce(make, lambda: stage.now_ms, self._tell)
+        self._under_way: list[tuple[LeaderEpoch, TxnMarker]] = []
+
+    @property
+    def ids(self) -> dict[str, TransactionalId]:
+        """What is known, by transactional id."""
+        return self._shard.machine.ids
+
+    def used_before(self, transactional_id: str, epoch: int) -> None:
+        """The log of the coordinator has this id already, at this epoch."""
+        identity = ProducerIdentity(self._supply.next_id() or FIRST_ID, epoch)
+        self._supply.take(identity.producer_id)
+        value = TransactionalId(identity=identity, timeout_ms=60_000, update_ms=self._stage.now_ms)
+        self._shard.write(Record(TransactionalIdKey(transactional_id), value))
+
+    def init(self, process: str, request: InitProducerId, label: str) -> None:
+        """A process asks for its identity."""
+        self._answered(process, self._asked(request), label, request.transactional_id)
+
+    def end(self, process: str, *, committed: bool, identity: ProducerIdentity, label: str) -> None:
+        """A process ends its transaction."""
+        transactional_id = self._stage.clients.producers.transactional_id_of(identity.producer_id)
+        request = EndTxn(transactional_id=transactional_id, identity=identity, committed=committed)
+        self._answered(process, self._asked(request), label, transactional_id)
+
+    def verdict(self, transactional_id: str, identity: ProducerIdentity, tp: TopicPartition) -> Refusal | None:
+        """What it says of a partition that a transaction writes to first."""
+        answer = self._asked(AddPartitions(transactional_id=transactional_id, identity=identity, partitions=(tp,)))
+        return answer if isinstance(answer, Refusal) else None
+
+    def _asked(self, request: object) -> object:
+        decision = self._shard.decide(request)
+        self._do(self._shard.take(decision))
+        return decision.answer
+
+    def _answered(self, process: str, answer: object, label: str, transactional_id: str) -> None:
+        if isinstance(answer, Refusal):
+            self._stage.clients.note(label, refused_text(answer), answer)
+            return
+        assert isinstance(answer, ProducerIdGiven | TxnEnded), f"an answer to no process: {answer!r}"
+        self._stage.clients.producers.identify(process, *answer.identity, transactional_id)
+        self._stage.clients.note(label, f"goes on as {_text(answer.identity)}", None)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._do(self._shard.tick())
+
+    def restart(self) -> None:
+        """Another node coordinates; it has what was written, and sends again what the log does not call complete."""
+        self._under_way.clear()
+        self._shard.restart()
+        self._stage.tell(f"coordinator: begins again, epoch {self._shard.epoch}")
+        self.tick()
+
+    def _do(self, effects: Iterator[Effect]) -> None:
+        for effect in effects:
+            assert isinstance(effect, SendTxnMarkers), f"a coordinator wants no {effect!r}"
+            for marker in effect.markers:
+                self._under_way.append((effect.leader_epoch, marker))
+                self._stage.tell(f"coordinator: {_marker_text(marker)} is under way{_where(marker.tp)}")
+
+    def taken_markers(self) -> Iterable[Callable[[], None]]:
+        """What lets each marker that is under way arrive; from here on they are under way no longer."""
+        taken, self._under_way = self._under_way, []
+        for epoch, marker in taken:
+            yield partial(self._arrive, epoch, marker)
+
+    def _arrive(self, epoch: LeaderEpoch, marker: TxnMarker) -> None:
+        def answered(refusal: Refusal | None) -> None:
+            self._do(self._shard.heard(TxnMarkerAnswer(marker, refusal)))
+
+        said = Marker(marker.committed, epoch)
+        stamp = ProducerStamp(*marker.identity, -1)
+        if marker.tp == GROUPS_TP:
+            answered(self._stage.groups.mark(stamp, said))
+            return
+        assert marker.tp == TP, "a scenario has one partition"
+        partition = self._stage.control.partition()
+        leader = None if partition is None or partition.leader is None else self._stage.actor(partition.leader)
+        if leader is None or not leader.is_running:
+            answered(_NO_LEADER)
+            return
+        value = _marker_text(marker)
+        self._stage.clients.produce(
+            leader,
+            marker_of(said, stamp),
+            (value,),
+            label=value,
+            acks=Acks.ALL,
+            timeout_ms=_MARKER_TIMEOUT_MS,
+            then=answered,
+        )
+
+    def _tell(self, record: Record) -> None:
+        assert isinstance(record.key, TransactionalIdKey), f"a record of no transactional id: {record.key}"
+        value = record.value
+        assert isinstance(value, TransactionalId), "no scenario is so long that an id is forgotten"
+        follows = "" if value.next_producer_id is None else f", then {_text(value.next_identity)}"
+        self._stage.tell(
+            f"coordinator: {record.key.transactional_id} is {value.state} at {_text(value.identity)}{follows}"
+        )
+
+
+def _text(identity: ProducerIdentity) -> str:
+    return f"{identity.producer_id}:{identity.producer_epoch}"
+
+
+def _marker_text(marker: TxnMarker) -> str:
+    return f"{'commit' if marker.committed else 'abort'}({_text(marker.identity)})"
+
+
+def _where(tp: TopicPartition) -> str:
+    return " to the groups" if tp == GROUPS_TP else ""
