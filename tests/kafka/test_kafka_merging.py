@@ -35,6 +35,7 @@ from metadata_log_bytes import (
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import verify
+from strandline.kafka.history import kept, merging
 from strandline.kafka.history.importing import Assumed, Import, Imported, cluster_of
 from strandline.kafka.history.log_files import open_copy
 from strandline.kafka.history.wire import Unreadable
@@ -313,3 +314,33 @@ def test_any_history_is_an_export_that_verifies_or_a_sentence(
         refused = str(error)
     assert "\n" not in refused
     assert refused or verify(LocalDirectory(root / "out"), "c").is_sound
+
+
+def test_the_files_are_read_once(tmp_path: Path) -> None:
+    """A segment that a controller deletes once it was read is written all the same: what was proved was kept."""
+    root = node(tmp_path, 1, *HEAD, batch(5, change(t0=ids(1, 2))))
+    work = Import([open_copy(root)], "c")
+    for segment in root.rglob("*.log"):
+        segment.unlink()
+    assert work.write(LocalDirectory(tmp_path / "out")).proof.proved_end == 6
+
+
+def test_what_waits_too_long_for_its_proof_is_learnt_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stretch that only a later batch proves may be longer than what is held meanwhile: the events are the same."""
+    head = (voters(0, 1, 2, 3), *HEAD[1:], batch(5, broker(2)), batch(6, change(t0=ids(1, 3))), batch(7, broker(2)))
+    roots = [node(tmp_path, 1, *head, batch(8, NO_OP)), node(tmp_path, 2, batch(8, NO_OP), first=8)]
+    _, rows = imported(roots, tmp_path / "held")
+    monkeypatch.setattr(merging, "MOST_WAITING_BYTES", 100)
+    _, again = imported(roots, tmp_path / "lost")
+    assert again == rows
+    assert [row["ext"].get("fast_restart") for row in rows if row["event_type"] == "NODE_SESSION"] == [None, "true"]
+    assert ["inferred" in row["ext"] for row in rows if row["event_type"] == "NODE_SESSION"] == [False, True]
+
+
+def test_what_is_kept_lies_on_the_disk_where_it_is_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what memory may take, the log is kept in a file, and read from there byte by byte."""
+    root = node(tmp_path, 1, *HEAD, *(batch(offset, NO_OP) for offset in range(5, 30)))
+    _, rows = imported([root], tmp_path / "memory")
+    monkeypatch.setattr(kept, "MOST_IN_MEMORY", 100)
+    _, again = imported([root], tmp_path / "file")
+    assert again == rows

@@ -1,7 +1,8 @@
 """What an export says of itself, from which a later import of the same cluster goes on (A17).
 
-Only an export of a whole metadata log, without other sources, is gone on with: a source that has only half of the time
-would give figures of half of the time. Invariant: no event is written twice, and none is left out between two imports:
+The sources must be those of the export: a source that has only half of the time would give figures of half of the time.
+An export with brokers' logs is not gone on with: a later line changes rows that are written, such as the cause of a
+fence, and a later pair of lines the clock by which earlier ones were placed. Invariant: no event is written twice, and none is left out between two imports:
 the later log must hold the batch at which the earlier one ended, with equal bytes.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +19,7 @@ from strandline.export.layout import KAFKA_SOURCE, cluster_folder
 from strandline.kafka.history.log_files import FoundBatch
 from strandline.kafka.history.wire import Unreadable
 
-METADATA_LOG = "metadata-log"
+METADATA_LOG, BROKER_LOGS = "metadata-log", "broker-logs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class Earlier:
     """The last number of each reign."""
     unknown: Counter[str] = field(default_factory=Counter)
     nodes: frozenset[int] = frozenset()
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """Everything that the export says of itself, where another source finds its own end."""
 
     def check(self, batch: FoundBatch, *, is_first: bool) -> None:
         """Compare a batch of the later log.
@@ -57,11 +61,14 @@ class Earlier:
             )
 
 
-def earlier_import(destination: Destination, cluster_id: str, assumed: dict[str, Any]) -> Earlier:
+def earlier_import(
+    destination: Destination, cluster_id: str, assumed: dict[str, Any], sources: Sequence[str] = ()
+) -> Earlier:
     """The import whose export lies at a place.
 
     Args:
         assumed: what is assumed now.
+        sources: what is read now beside the metadata log.
 
     Raises:
         Unreadable: there is none of this cluster, or none that can be gone on with.
@@ -72,11 +79,7 @@ def earlier_import(destination: Destination, cluster_id: str, assumed: dict[str,
         raise Unreadable(f"there is no export of the cluster {cluster_id} to go on with; leave --append out")
     try:
         said = json.loads(destination.get(f"{folder}/{KAFKA_SOURCE}"))
-        if said["levels"] != [METADATA_LOG]:
-            raise Unreadable(
-                f"the export was made of {', '.join(map(str, said['levels']))}; only one of the metadata log alone is "
-                "gone on with, import the rest into a new place"
-            )
+        _check_sources(said["levels"], [METADATA_LOG, *sources])
         if said["window_us"] is not None:
             raise Unreadable("the export is of a window (--from, --to), behind which nothing can be put")
         if said["assumed"] != assumed:
@@ -91,6 +94,18 @@ def earlier_import(destination: Destination, cluster_id: str, assumed: dict[str,
             last_seqs={int(epoch): int(seq) for epoch, seq in said["last_seqs"].items()},
             unknown=Counter({str(name): int(count) for name, count in said["unknown_records"].items()}),
             nodes=frozenset(map(int, said["nodes"])),
+            said=said,
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreadable(f"{folder}/{KAFKA_SOURCE} cannot be read, so nothing says where the export ends") from error
+
+
+def _check_sources(before: Sequence[str], now: Sequence[str]) -> None:
+    if BROKER_LOGS in before:
+        raise Unreadable(
+            "the export was made of brokers' logs too, of which a later line changes what is written already; import "
+            "everything into a new place"
+        )
+    if list(before) != list(now):
+        shown = ", ".join(map(str, before))
+        raise Unreadable(f"the export was made of {shown}; give the same sources, or import into a new place")

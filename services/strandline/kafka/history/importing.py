@@ -21,10 +21,11 @@ from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.checkpoint_checks import CheckpointChecks
 from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
-from strandline.kafka.history.continuing import METADATA_LOG, Earlier
+from strandline.kafka.history.continuing import BROKER_LOGS, METADATA_LOG, Earlier
 from strandline.kafka.history.events import Told, events_of, snapshot
 from strandline.kafka.history.facts import Changed, Created, Fact, RegistrationRepeated, Unknown
-from strandline.kafka.history.learning import MIN_ISR, Learnt, learn
+from strandline.kafka.history.kept import Kept
+from strandline.kafka.history.learning import MIN_ISR, Learnt, learn, wanted_of
 from strandline.kafka.history.listening import Listener
 from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, snapshot_records
 from strandline.kafka.history.merging import Proof, prove
@@ -32,6 +33,7 @@ from strandline.kafka.history.passage import Passage, Taken
 from strandline.kafka.history.records import MetadataRecord
 from strandline.kafka.history.replay import Replay
 from strandline.kafka.history.silences import Silences
+from strandline.kafka.history.skeleton import Learner
 from strandline.kafka.history.state import ClusterState
 from strandline.kafka.history.window import EVERYTHING, Window
 from strandline.kafka.history.wire import Unreadable
@@ -140,7 +142,10 @@ class Import:
         self._is_open = not window.has_start
         self._clock_samples: dict[int, Told] = {}
         self._said = said
-        self.result = Imported(cluster_id, prove(copies, trust_tail=trust_tail, committed_below=committed_below))
+        self._kept = Kept()
+        self._learner = Learner(copies, self._kept, frozenset(wanted_of(logs)))
+        proof = prove(copies, self._kept, self._learner, trust_tail=trust_tail, committed_below=committed_below)
+        self.result = Imported(cluster_id, proof)
         self._state = ClusterState(min_isr_assumed=assumed.min_isr)
         self._replay = Replay(self._state)
         self._silences = Silences()
@@ -175,13 +180,13 @@ class Import:
             OSError: the destination fails.
         """
         result, self._listener = self.result, listener
-        result.learnt = learnt = learn(self._copies, result.proof, self._logs, self._assumed.lag_time_max_ms)
+        result.learnt = learnt = learn(self._learner.skeleton(result.proof), self._logs, self._assumed.lag_time_max_ms)
         if self._assumed.min_isr is None:
             self._state.min_isr_assumed = learnt.settings.get(MIN_ISR)
         self._samples = deque(learnt.samples)
         seqs = None if self._earlier is None else self._earlier.last_seqs
         files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window, last_seqs=seqs)
-        passage = Passage(self._copies, result.proof)
+        passage = Passage(self._copies, self._kept, result.proof)
         self._state.is_whole = passage.is_whole
         self._snapshots = deque(passage.checks())
         began = passage.start is None
@@ -392,7 +397,7 @@ class Import:
             "source": "kafka",
             "levels": [
                 METADATA_LOG,
-                *(["broker-logs"] if self._logs else []),
+                *([BROKER_LOGS] if self._logs else []),
                 *([] if listener is None else [listener.name]),
             ],
             "cluster_id": result.cluster_id,

@@ -23,9 +23,7 @@ from strandline.kafka.history.line_facts import (
     Setting,
     ShrinkProposed,
 )
-from strandline.kafka.history.log_files import Copy
-from strandline.kafka.history.merging import Proof
-from strandline.kafka.history.skeleton import Removal, Skeleton, Wanted, skeleton_of
+from strandline.kafka.history.skeleton import Removal, Skeleton, Wanted
 
 MIN_ISR, SESSION_TIMEOUT, HEARTBEAT = "min.insync.replicas", "broker.session.timeout.ms", "broker.heartbeat.interval.ms"
 _TIMED_OUT_WITHIN_MS = 5_000
@@ -68,16 +66,12 @@ class Learnt:
         return any(abs(at_ms - each) <= _TIMED_OUT_WITHIN_MS for each in self.timed_out.get(broker_id, ()))
 
 
-def learn(copies: Sequence[Copy], proof: Proof, logs: Sequence[BrokerLog], lag_time_ms: int | None) -> Learnt:
-    """Pass through the logs once.
+def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None) -> Learnt:
+    """Join the brokers' logs to what the metadata log says.
 
     Args:
         lag_time_ms: replica.lag.time.max.ms, if somebody gave it; else the brokers' logs may.
-
-    Raises:
-        Unreadable: a log cannot be read.
     """
-    skeleton = skeleton_of(copies, proof, frozenset(_wanted(logs)))
     found = Learnt(skeleton, logs, {log.node_id: clock_of(log.facts, skeleton) for log in logs})
     found.settings = _settings(logs)
     facts = [one.fact for log in logs for one in log.facts]
@@ -93,7 +87,8 @@ def learn(copies: Sequence[Copy], proof: Proof, logs: Sequence[BrokerLog], lag_t
     return found
 
 
-def _wanted(logs: Iterable[BrokerLog]) -> Iterator[Wanted]:
+def wanted_of(logs: Iterable[BrokerLog]) -> Iterator[Wanted]:
+    """The decisions that lines are about."""
     for log in logs:
         for _, fact, _ in log.facts:
             if isinstance(fact, IsrUpdated | LeaderStarted | FollowerStarted):

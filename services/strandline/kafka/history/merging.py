@@ -6,13 +6,18 @@ that was committed is in the log of every later leader.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from strandline.kafka.history.kept import Kept
 from strandline.kafka.history.log_files import Copy, FoundBatch, read_records
 from strandline.kafka.history.wire import Unreadable
 from strandline.records.batch import CONTROL_BIT
+
+MOST_WAITING_BYTES = 32 << 20
+"""Of batches that are not proved yet, and may be by a later one."""
 
 
 class Agreed(NamedTuple):
@@ -37,6 +42,16 @@ class Proof:
     proved_ms: int
     """When the last batch that is proved was written, since 1970."""
     notes: list[str] = field(default_factory=list)
+
+
+class Hearer(Protocol):
+    """Takes what is proved while it is read, so that nobody has to read it again."""
+
+    def take(self, batch: FoundBatch) -> None:
+        """The next batch that is proved, in order of offsets."""
+
+    def lose(self) -> None:
+        """Batches are missing from here on: too many waited for their proof."""
 
 
 class Merge:
@@ -101,20 +116,22 @@ class Merge:
         )
 
 
-def prove(copies: Sequence[Copy], *, trust_tail: bool, committed_below: int = 0) -> Proof:
+def prove(copies: Sequence[Copy], kept: Kept, hearer: Hearer, *, trust_tail: bool, committed_below: int = 0) -> Proof:
     """Read all batches once and find up to where they are committed.
 
     Proved is what a snapshot contains, what most voters hold, everything of a quorum of one voter, and what the quorum
     itself calls committed.
 
     Args:
+        kept: is given each batch of the merged log.
+        hearer: is given each batch as soon as it is proved.
         committed_below: the high watermark of the quorum, if it was asked.
 
     Raises:
-        Unreadable: as `Merge.batches`; or there is not one batch.
+        Unreadable: as `Merge.batches`; or there is not one batch; or the hearer refuses one.
     """
     voters = frozenset[int]().union(*(copy.voters for copy in copies))
-    merge = Merge(copies)
+    merge, waiting = Merge(copies), _Waiting(hearer)
     first: int | None = None
     end = proved = first_ms = last_ms = proved_ms = 0
     snapshot_end = max((snapshot.end_offset for copy in copies for snapshot in copy.snapshots), default=0)
@@ -125,12 +142,40 @@ def prove(copies: Sequence[Copy], *, trust_tail: bool, committed_below: int = 0)
         if batch.header.attributes & CONTROL_BIT:
             voters = _voters(batch) or voters
         end = batch.header.next_offset
+        kept.add(batch)
+        waiting.add(batch)
         is_held = len(voters) == 1 or (voters and 2 * len(holders & voters) > len(voters))
         if is_held or trust_tail or end <= max(committed_below, snapshot_end):
             proved, proved_ms = end, max(proved_ms, batch.header.max_timestamp_ms)
+            waiting.give()
     if first is None:
         raise Unreadable(f"{', '.join(copy.name for copy in copies)}: there is not one whole batch")
     return Proof(first, end, proved, voters, first_ms, last_ms, proved_ms, merge.notes)
+
+
+class _Waiting:
+    """Batches that are given when a later one proves them. Invariant: at most `MOST_WAITING_BYTES` wait."""
+
+    def __init__(self, hearer: Hearer) -> None:
+        self._hearer = hearer
+        self._batches: deque[FoundBatch] = deque()
+        self._bytes = 0
+        self._is_lost = False
+
+    def add(self, batch: FoundBatch) -> None:
+        if self._is_lost:
+            return
+        self._batches.append(batch)
+        self._bytes += len(batch.content)
+        if self._bytes > MOST_WAITING_BYTES:
+            self._is_lost = True
+            self._batches.clear()
+            self._hearer.lose()
+
+    def give(self) -> None:
+        while self._batches:
+            self._hearer.take(self._batches.popleft())
+        self._bytes = 0
 
 
 def _voters(batch: FoundBatch) -> frozenset[int]:

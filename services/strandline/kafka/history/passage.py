@@ -1,6 +1,7 @@
 """One passage through what is committed of the logs: from where it begins, and which records count by then.
 
-An import passes twice where other sources are placed by the log: once to learn, once to write.
+An import reads the files once, to prove the log and to learn (`skeleton`), and passes through what it kept of them to
+write: what explains a change may stand anywhere behind it, and nothing is written before all of it was readable.
 
 Invariant: records of a transaction come when it ends, and never if it is aborted or has no end.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from strandline.kafka.history.kept import Kept
 from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, read_records
 from strandline.kafka.history.merging import Merge, Proof
 from strandline.kafka.history.records import MetadataRecord
@@ -26,21 +28,69 @@ class Taken(NamedTuple):
     """Those that count from here on, among them what a transaction that ends here held back."""
 
 
+class Beginning(NamedTuple):
+    """Where a passage begins."""
+
+    is_whole: bool
+    """Whether nothing is missing before it."""
+    start: Snapshot | None
+    """The snapshot to begin from; None where the log begins at 0, or its beginning is in none."""
+
+
+def beginning_of(copies: Sequence[Copy], first_offset: int, proved_end: int) -> Beginning:
+    """From where a log that reaches from one offset to another can be replayed."""
+    whole = [s for copy in copies for s in copy.snapshots if first_offset <= s.end_offset < proved_end]
+    begins_within = first_offset != 0 and bool(whole)
+    start = min(whole, key=lambda each: each.end_offset) if begins_within else None
+    return Beginning(first_offset == 0 or bool(whole), start)
+
+
+class Transactions:
+    """Holds records of a transaction back until it ends (A7)."""
+
+    def __init__(self) -> None:
+        self._held: list[MetadataRecord] | None = None
+        self.dropped = 0
+        """Records of transactions that were aborted."""
+
+    @property
+    def unended(self) -> int:
+        """How many records wait for the end of theirs."""
+        return len(self._held or ())
+
+    def ready(self, read: list[MetadataRecord]) -> list[MetadataRecord]:
+        """The records that count once these were read."""
+        ready: list[MetadataRecord] = []
+        for record in read:
+            if record.kind == "BeginTransaction":
+                self._held = []
+            elif record.kind == "AbortTransaction":
+                self.dropped += len(self._held or ())
+                self._held = None
+            elif record.kind == "EndTransaction":
+                ready += self._held or ()
+                self._held = None
+            elif self._held is not None:
+                self._held.append(record)
+            else:
+                ready.append(record)
+        return ready
+
+
 class Passage:
     """The committed batches of several copies, from offset 0 or the oldest snapshot from which the log goes on."""
 
-    def __init__(self, copies: Sequence[Copy], proof: Proof) -> None:
+    def __init__(self, copies: Sequence[Copy], kept: Kept, proof: Proof) -> None:
         self._copies = copies
+        self._kept = kept
         self._proof = proof
-        self._held: list[MetadataRecord] | None = None
-        self.dropped = 0
-        """Records of transactions that were aborted, or without an end."""
-        whole = [s for copy in copies for s in copy.snapshots if proof.first_offset <= s.end_offset < proof.proved_end]
-        self.is_whole = proof.first_offset == 0 or bool(whole)
-        """Whether nothing is missing at the beginning."""
-        begins_within = proof.first_offset != 0 and bool(whole)
-        self.start: Snapshot | None = min(whole, key=lambda each: each.end_offset) if begins_within else None
-        """The snapshot to begin from; None where the log begins at 0, or its beginning is in none."""
+        self._transactions = Transactions()
+        self.is_whole, self.start = beginning_of(copies, proof.first_offset, proof.proved_end)
+
+    @property
+    def dropped(self) -> int:
+        """Records of transactions that were aborted, or without an end, once the passage is over."""
+        return self._transactions.dropped + self._transactions.unended
 
     def checks(self) -> list[Snapshot]:
         """The snapshots that the replayed state must equal, by the offsets at which they end."""
@@ -57,31 +107,18 @@ class Passage:
             Unreadable: as `Merge.batches`; or no committed batch follows the snapshot.
         """
         start, has_begun = self.start, False
-        for batch, _ in Merge(self._copies).batches():
+        for batch in self._all():
             if batch.header.next_offset > self._proof.proved_end:
                 break
             if start is not None and batch.offset < start.end_offset:
                 continue
             has_begun = True
             read = read_records(batch)
-            yield Taken(batch, read, self._ready(read))
-        self.dropped += len(self._held or ())
+            yield Taken(batch, read, self._transactions.ready(read))
         if start is not None and not has_begun:
             raise Unreadable(f"{start.path}: no committed record follows the snapshot; there is nothing to import")
 
-    def _ready(self, read: list[MetadataRecord]) -> list[MetadataRecord]:
-        ready: list[MetadataRecord] = []
-        for record in read:
-            if record.kind == "BeginTransaction":
-                self._held = []
-            elif record.kind == "AbortTransaction":
-                self.dropped += len(self._held or ())
-                self._held = None
-            elif record.kind == "EndTransaction":
-                ready += self._held or ()
-                self._held = None
-            elif self._held is not None:
-                self._held.append(record)
-            else:
-                ready.append(record)
-        return ready
+    def _all(self) -> Iterator[FoundBatch]:
+        if self._kept.is_complete:
+            return self._kept.batches()
+        return (batch for batch, _ in Merge(self._copies).batches())

@@ -1,6 +1,6 @@
 """What the metadata log says that other sources are placed by, and that causes are inferred from.
 
-Made by a passage of its own, before anything is written: what explains a change often stands behind it.
+Made while the log is read to be proved, before anything is written: what explains a change often stands behind it.
 
 Invariant: of the decisions, only those that somebody asked for are kept, so that a long log needs little memory; the
 rest grows with removals, returns and sessions, of which a decision has one or none.
@@ -15,9 +15,10 @@ from typing import NamedTuple
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.kafka.history.causes import LEADER, Why, causes_of
 from strandline.kafka.history.facts import Changed, Created, Deleted, Fact, Fenced, Registered, ShutdownBegan
-from strandline.kafka.history.log_files import Copy, snapshot_records
+from strandline.kafka.history.kept import Kept
+from strandline.kafka.history.log_files import Copy, FoundBatch, read_records, snapshot_records
 from strandline.kafka.history.merging import Proof
-from strandline.kafka.history.passage import Passage
+from strandline.kafka.history.passage import Beginning, Passage, Transactions, beginning_of
 from strandline.kafka.history.records import MetadataRecord
 from strandline.kafka.history.replay import Replay
 from strandline.kafka.history.silences import Silences
@@ -115,39 +116,80 @@ class Skeleton:
     silences: list[Silence] = field(default_factory=list)
 
 
-def skeleton_of(copies: Sequence[Copy], proof: Proof, wanted: Collection[Wanted]) -> Skeleton:
-    """Pass through the committed part of the logs once.
+_FOREVER = 1 << 62
+
+
+class Learner:
+    """Learns from the batches that are proved, as they are read.
 
     Args:
+        kept: where the batches can be read again, if they have to be.
         wanted: the decisions to keep.
-
-    Raises:
-        Unreadable: the logs cannot be read.
     """
-    return _Learner(ClusterState(), wanted).learn(Passage(copies, proof))
 
-
-class _Learner:
-    def __init__(self, state: ClusterState, wanted: Collection[Wanted]) -> None:
-        self._state = state
+    def __init__(self, copies: Sequence[Copy], kept: Kept, wanted: Collection[Wanted]) -> None:
+        self._copies = copies
+        self._kept = kept
         self._wanted = wanted
-        self._replay = Replay(state)
+        self._state = ClusterState()
+        self._replay = Replay(self._state)
         self._silences = Silences()
+        self._transactions = Transactions()
         self._led_since: dict[TopicPartition, int] = {}
         self._found = Skeleton()
+        self._beginning: Beginning | None = None
+        self._is_lost = False
 
-    def learn(self, passage: Passage) -> Skeleton:
-        self._state.is_whole = passage.is_whole
-        if passage.start is not None:
-            self._replay.load(snapshot_records(passage.start))
+    def take(self, batch: FoundBatch) -> None:
+        """The next batch that is proved.
+
+        Raises:
+            Unreadable: it cannot be read, or is of a cluster that is not read here.
+        """
+        if self._beginning is None:
+            # Where the log ends is not known yet, so the oldest snapshot is taken to lie before it.
+            self._begin(beginning_of(self._copies, batch.offset, _FOREVER))
+        start = None if self._beginning is None else self._beginning.start
+        if start is not None and batch.offset < start.end_offset:
+            return
+        ready = self._transactions.ready(read_records(batch))
+        try:
+            self._take(ready)
+        except Unreadable as error:
+            raise Unreadable(f"{batch.path}: {error}") from error
+
+    def lose(self) -> None:
+        """What follows is not given."""
+        self._is_lost = True
+
+    def skeleton(self, proof: Proof) -> Skeleton:
+        """What was learnt up to the end of what is proved.
+
+        Raises:
+            Unreadable: as `Passage.batches`.
+        """
+        if proof.proved_end <= proof.first_offset:
+            return self._found
+        beginning = beginning_of(self._copies, proof.first_offset, proof.proved_end)
+        if self._is_lost or self._beginning != beginning:
+            return self._again(proof, beginning)
+        return self._found
+
+    def _again(self, proof: Proof, beginning: Beginning) -> Skeleton:
+        """Too much waited for its proof, or the oldest snapshot lies at the end of the log."""
+        other = Learner(self._copies, self._kept, self._wanted)
+        other._begin(beginning)
+        for batch, _, _ in Passage(self._copies, self._kept, proof).batches():
+            other.take(batch)
+        return other._found
+
+    def _begin(self, beginning: Beginning) -> None:
+        self._beginning = beginning
+        self._state.is_whole = beginning.is_whole
+        if beginning.start is not None:
+            self._replay.load(snapshot_records(beginning.start))
             for topic_id, name in self._state.topics.items():
                 self._found.topics.setdefault(name, []).append(TopicLife(topic_id, 0, _FOREVER_MS))
-        for batch, _, ready in passage.batches():
-            try:
-                self._take(ready)
-            except Unreadable as error:
-                raise Unreadable(f"{batch.path}: {error}") from error
-        return self._found
 
     def _take(self, records: list[MetadataRecord]) -> None:
         facts: list[Fact] = []
