@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from strandline.kafka.history.importing import Assumed, Import, Imported
     from strandline.kafka.history.log_files import Copy
     from strandline.kafka.history.window import Window
-    from strandline.kafka.scrapes.following import Following
+    from strandline.kafka.scrapes.following import Before, Following
     from strandline.kafka.scrapes.series import Scrapes
 
 app = typer.Typer(help="Make an export of what another system left behind.", no_args_is_help=True)
 
 _KAFKA_PATTERN = "[%d] %p %m (%c)%n"
+_BOUNDING_MS = 600_000
+"""So much before the end of earlier scrapes a Prometheus is asked again: the next ones are bounded by those before."""
 _MIN_ISR, _LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 
 
@@ -128,7 +130,7 @@ def kafka(
         bool,
         typer.Option(
             "--append",
-            help="Go on with the export of an earlier import of this cluster's metadata log, where that ended.",
+            help="Go on with the export of an earlier import of this cluster, where that ended; not with --logs.",
         ),
     ] = False,
     trust_tail: Annotated[
@@ -153,16 +155,17 @@ def kafka(
     window = _window(start, end)
     if not inspect and not out:
         raise typer.BadParameter("--out: name the directory or URI of the export, or ask for --inspect")
-    if append and (inspect or logs or prometheus or start or end):
+    if append and (inspect or logs or start or end):
         raise typer.BadParameter(
-            "--append goes on with the metadata log alone, without --inspect, --logs, --prometheus, --from and --to"
+            "--append goes on with the metadata log and its scrapes, without --inspect, --logs, --from and --to"
         )
     with _failures_shown(out):
         read = _read_logs(folders, log_pattern)
         copies = _copies(metadata_log or [], dump_log or [])
         cluster = cluster_of(copies, cluster_id)
         checkpoints = _read_checkpoints(stores, cluster)
-        earlier = _earlier(out, cluster, assumed) if append else None
+        earlier = _earlier(out, cluster, assumed, has_scrapes=bool(prometheus)) if append else None
+        before = None if earlier is None or not prometheus else _scrapes_before(out, earlier)
         work = Import(
             copies,
             cluster,
@@ -177,7 +180,7 @@ def kafka(
         _tell_sources(copies, work)
         _tell_logs(read)
         _tell_checkpoints(checkpoints)
-        scrapes = read_scrapes(prometheus or [], prometheus_mapping, _span(work, window))
+        scrapes = read_scrapes(prometheus or [], prometheus_mapping, _span(work, window, before))
         if inspect:
             return
         if work.result.proof.proved_end <= work.result.proof.first_offset:
@@ -187,7 +190,7 @@ def kafka(
             return
         destination = destination_of(out) if append else empty_destination(out, "import")
         with _progress(work):
-            following = _following(scrapes, destination, cluster, window)
+            following = _following(scrapes, destination, cluster, window, before)
             done = work.write(destination, following)
         _tell(done, out)
         _tell_following(following)
@@ -270,21 +273,32 @@ def _read_checkpoints(folders: dict[int, Path], cluster: str) -> list[Checkpoint
         raise CommandFailed(f"--partitions: {error}", EXIT_REFUSED) from error
 
 
-def _span(work: Import, window: Window) -> tuple[int, int]:
-    """From when to when something is imported, ms."""
+def _span(work: Import, window: Window, before: Before | None) -> tuple[int, int]:
+    """From when to when something is imported, ms; of scrapes that are there already, those that bound the next."""
     proof = work.result.proof
-    return max(proof.first_ms, window.start_us // 1_000), min(proof.last_ms + 1, window.end_us // 1_000)
+    begin_ms = max(proof.first_ms, window.start_us // 1_000)
+    if before is not None and before.until_ms:
+        begin_ms = max(begin_ms, min(before.until_ms.values()) - _BOUNDING_MS)
+    return begin_ms, min(proof.last_ms + 1, window.end_us // 1_000)
 
 
-def _following(scrapes: Scrapes | None, destination: Destination, cluster: str, window: Window) -> Following | None:
-    from strandline.kafka.scrapes.following import Following
+def _following(
+    scrapes: Scrapes | None, destination: Destination, cluster: str, window: Window, before: Before | None
+) -> Following | None:
+    from strandline.kafka.scrapes.following import NOTHING, Following
 
     if scrapes is None:
         return None
-    return Following(scrapes, destination, cluster, (window.start_us, window.end_us))
+    return Following(scrapes, destination, cluster, (window.start_us, window.end_us), before or NOTHING)
 
 
 def _tell_following(following: Following | None) -> None:
+    if following is not None and following.late:
+        typer.echo(
+            f"strandline: note: --prometheus: {following.late:,} looks are of brokers that the export has no scrapes "
+            "of, from the time that it has; they are left out, import into a new place to have them",
+            err=True,
+        )
     if following is not None and following.misplaced:
         topic, partition, node = min(following.misplaced)
         typer.echo(
@@ -326,12 +340,23 @@ def _assumed(pairs: list[str]) -> Assumed:
     return Assumed(min_isr=found.get(_MIN_ISR), lag_time_max_ms=found.get(_LAG_TIME))
 
 
-def _earlier(out: str, cluster: str, assumed: Assumed) -> Earlier:
-    from strandline.kafka.history.continuing import earlier_import
+def _scrapes_before(out: str, earlier: Earlier) -> Before:
     from strandline.kafka.history.wire import Unreadable
+    from strandline.kafka.scrapes.following import read_before
 
     try:
-        return earlier_import(destination_of(out), cluster, assumed.said())
+        return read_before(earlier.said)
+    except Unreadable as error:
+        raise CommandFailed(f"--append: {out}: {error}", EXIT_REFUSED) from error
+
+
+def _earlier(out: str, cluster: str, assumed: Assumed, *, has_scrapes: bool) -> Earlier:
+    from strandline.kafka.history.continuing import earlier_import
+    from strandline.kafka.history.wire import Unreadable
+    from strandline.kafka.scrapes.following import PROMETHEUS
+
+    try:
+        return earlier_import(destination_of(out), cluster, assumed.said(), [PROMETHEUS] if has_scrapes else [])
     except Unreadable as error:
         raise CommandFailed(f"--append: {out}: {error}", EXIT_REFUSED) from error
 

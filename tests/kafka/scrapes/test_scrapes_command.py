@@ -17,6 +17,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
+from strandline.export.destination import LocalDirectory
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import verify
 
 RUN_A = Path(__file__).parents[1] / "run_a"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -154,3 +157,78 @@ def test_a_wrong_number_of_a_broker_is_named(run_a_node: Any, ends: Path, mappin
 def test_a_mapping_needs_something_to_map(run_a_node: Any, mapping: Path, tmp_path: Path) -> None:
     """The option alone is a mistake of usage."""
     assert imported(run_a_node, tmp_path / "out", "--prometheus-mapping", mapping).exit_code == 2
+
+
+def samples_of(out: Path) -> list[dict[str, Any]]:
+    """Where logs ended, without what numbers the rows."""
+    place = LocalDirectory(out)
+    files = find_files(place, CLUSTER)
+    rows = [row for file in files for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))]
+    names = ("ts_wall_us", "node_id", "topic", "partition", "replica_id", "leo", "leader_leo", "expected_state")
+    found = [{name: row.get(name) for name in names} for row in rows if row["event_type"] == "REPLICA_SAMPLE"]
+    return sorted(found, key=lambda row: [str(row[name]) for name in names])
+
+
+def cut(root: Path, size: int) -> bytes:
+    """Leave so many bytes of a node's log; returns all of them."""
+    path = root / "__cluster_metadata-0" / "00000000000000000000.log"
+    content = path.read_bytes()
+    path.write_bytes(content[:size])
+    return content
+
+
+def test_scrapes_are_gone_on_with(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+    """No scrape is written twice, and together they are those of one import, but for the end of the first part."""
+    roots = {node: run_a_node(node) for node in (1, 2)}
+    given = ("--prometheus", ends, "--prometheus-mapping", mapping)
+    assert imported(roots.get, tmp_path / "whole", *given).exit_code == 0
+    contents = {node: cut(root, 30_000) for node, root in roots.items()}
+    assert imported(roots.get, tmp_path / "parts", *given).exit_code == 0
+    first = samples_of(tmp_path / "parts")
+    for node, content in contents.items():
+        (roots[node] / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(content)
+    ran = imported(roots.get, tmp_path / "parts", "--append", *given)
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    whole, parts = samples_of(tmp_path / "whole"), samples_of(tmp_path / "parts")
+    places = [[row[name] for name in ("ts_wall_us", "topic", "partition", "replica_id")] for row in parts]
+    assert 0 < len(first) < len(parts) and len({*map(str, places)}) == len(places)
+    period_us = source_of(tmp_path / "parts")["prometheus"]["period_ms"] * 1_000
+    border_us = max(row["ts_wall_us"] for row in first)
+    apart = [row for row in whole if row not in parts]
+    assert all(abs(row["ts_wall_us"] - border_us) <= 4 * period_us for row in apart)
+    assert [row for row in parts if row["ts_wall_us"] > border_us + period_us] == [
+        row for row in whole if row["ts_wall_us"] > border_us + period_us
+    ]
+    said = source_of(tmp_path / "parts")["prometheus"]
+    assert said["samples"] == len(parts)
+    assert said["scraped"] <= source_of(tmp_path / "whole")["prometheus"]["scraped"]
+    assert verify(LocalDirectory(tmp_path / "parts"), CLUSTER).is_sound
+
+
+def test_a_broker_that_came_late_is_named(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+    """Scrapes of a broker that the export has none of are left out as far as the export reaches, and that is said."""
+    roots = {node: run_a_node(node) for node in (1, 2)}
+    contents = {node: cut(root, 30_000) for node, root in roots.items()}
+    some = tmp_path / "some.txt"
+    some.write_text("".join(line for line in ends.read_text().splitlines(True) if "kafka-3" not in line))
+    assert imported(
+        roots.get, tmp_path / "out", "--prometheus", some, "--prometheus-mapping", mapping
+    ).exit_code == 0  # fmt: skip
+    for node, content in contents.items():
+        (roots[node] / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(content)
+    ran = imported(roots.get, tmp_path / "out", "--append", "--prometheus", ends, "--prometheus-mapping", mapping)
+    assert ran.exit_code == 0
+    assert "looks are of brokers that the export has no scrapes of, from the time that it has" in ran.stderr
+    assert source_of(tmp_path / "out")["prometheus"]["late"] > 0
+
+
+def test_scrapes_are_gone_on_with_by_scrapes(run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path) -> None:
+    """An export with scrapes is not gone on with without them, nor one without them with some."""
+    roots = {node: run_a_node(node) for node in (1, 2)}
+    given = ("--prometheus", ends, "--prometheus-mapping", mapping)
+    assert imported(roots.get, tmp_path / "with", *given).exit_code == 0
+    assert imported(roots.get, tmp_path / "without").exit_code == 0
+    for out, more in (("with", ()), ("without", given)):
+        ran = imported(roots.get, tmp_path / out, "--append", *more)
+        assert ran.exit_code == 1
+        assert "give the same sources, or import into a new place" in ran.stderr

@@ -2,8 +2,10 @@
 
 The sources must be those of the export: a source that has only half of the time would give figures of half of the time.
 An export with brokers' logs is not gone on with: a later line changes rows that are written, such as the cause of a
-fence, and a later pair of lines the clock by which earlier ones were placed. Invariant: no event is written twice, and none is left out between two imports:
-the later log must hold the batch at which the earlier one ended, with equal bytes.
+fence, and a later pair of lines the clock by which earlier ones were placed.
+
+Invariant: no event is written twice, and none is left out between two imports: the later log must hold the batch at
+which the earlier one ended, with equal bytes.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from strandline.core.state_events import ReplicaSample
 from strandline.core.types import NodeId, Offset, TopicPartition
@@ -25,6 +25,7 @@ from strandline.kafka.collector.files import Files
 from strandline.kafka.collector.looks import NOT_GIVEN, Sample
 from strandline.kafka.collector.rows import HEARTBEAT_US, Rows
 from strandline.kafka.history.state import ClusterState, Partition
+from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.scrapes.series import Scrapes, Series
 
 PROMETHEUS = "prometheus"
@@ -73,18 +74,68 @@ class LeoBounds(NamedTuple):
         return LeoBounds(self.looks + 1, self.exact + (width == 0), self.width_sum + width, max(self.widest, width))
 
 
+class Before(NamedTuple):
+    """What an export has of scrapes already, where it is gone on with; none of it is written twice."""
+
+    until_ms: Mapping[int, int]
+    """The last scrape of each broker that was passed."""
+    scraped: int
+    samples: int
+    misplaced: int
+    late: int
+    voided: Counter[str]
+    bounds: LeoBounds
+
+    def has(self, node: int, at_ms: int) -> bool:
+        """Whether a scrape lies in the time that the export has."""
+        return at_ms <= self.until_ms.get(node, max(self.until_ms.values(), default=-1))
+
+
+NOTHING = Before({}, 0, 0, 0, 0, Counter(), LeoBounds())
+"""Of an export that begins."""
+
+
+def read_before(said: Mapping[str, Any]) -> Before:
+    """What an export says of its scrapes.
+
+    Raises:
+        Unreadable: it does not say up to where it has them.
+    """
+    try:
+        own = said[PROMETHEUS]
+        return Before(
+            until_ms={int(node): int(at_ms) for node, at_ms in own["until_ms"].items()},
+            scraped=int(own["scraped"]),
+            samples=int(own["samples"]),
+            misplaced=int(own["misplaced"]),
+            late=int(own["late"]),
+            voided=Counter({str(why): int(count) for why, count in own["voided"].items()}),
+            bounds=LeoBounds(**{name: int(own["leo_bounds"][name]) for name in LeoBounds._fields}),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unreadable("the export does not say up to where it has scrapes; import into a new place") from error
+
+
 class Following:
     """Follows the states of a metadata log, and writes the samples that scrapes make between them."""
 
     name = PROMETHEUS
 
-    def __init__(self, scrapes: Scrapes, destination: Destination, cluster_id: str, window_us: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        scrapes: Scrapes,
+        destination: Destination,
+        cluster_id: str,
+        window_us: tuple[int, int],
+        before: Before = NOTHING,
+    ) -> None:
         self._scrapes = scrapes
+        self._before = before
         self._window_us = window_us
         self._period_ms = scrapes.period_ms()
         self._events = _moments(scrapes)
         self._next = next(self._events, None)
-        first_ms = 0 if self._next is None else self._next[0]
+        first_ms = next((at_ms for at_ms, node in _moments(scrapes) if not before.has(node, at_ms)), 0)
         self._rows = Rows(cluster_id, first_ms, has_states=False)
         self._files = Files(destination, cluster_id)
         self._buffer: list[Row] = []
@@ -96,9 +147,11 @@ class Following:
         self._count = 0
         self._beat_us = 0
         self._last_us = 0
-        self.bounds = LeoBounds()
-        self.samples = 0
-        self.voided: Counter[str] = Counter()
+        self.bounds = before.bounds
+        self.samples = before.samples
+        self.late = 0
+        """Looks at brokers that the export has no scrapes of, from the time that it has; they are not added."""
+        self.voided = Counter(before.voided)
         self.misplaced: set[tuple[str, int, int]] = set()
         """Topic, partition and broker of logs that the metadata log places elsewhere."""
 
@@ -144,11 +197,15 @@ class Following:
     def said(self) -> dict[str, object]:
         """What an export says of it."""
         return {
-            "nodes": sorted(self._scrapes.by_node),
-            "scraped": self._scrapes.samples,
+            "nodes": sorted({*self._before.until_ms, *self._scrapes.by_node}),
+            "scraped": self._before.scraped + self._new_samples(),
             "period_ms": self._period_ms,
+            "until_ms": {
+                str(node): at_ms for node, at_ms in sorted({**self._before.until_ms, **self._until()}.items())
+            },
             "samples": self.samples,
-            "misplaced": len(self.misplaced),
+            "late": self._before.late + self.late,
+            "misplaced": max(self._before.misplaced, len(self.misplaced)),
             "voided": dict(sorted(self.voided.items())),
             "leo_bounds": self.bounds._asdict(),
         }
@@ -166,9 +223,27 @@ class Following:
                 looks.append(_Look(topic, partition, leo, expected))
         before_ms = self._scraped.get(node, at_ms)
         self._scraped[node] = at_ms
-        if looks and self._window_us[0] <= at_ms * 1_000 < self._window_us[1]:
+        if self._before.has(node, at_ms):
+            self.late += len(looks) if node not in self._before.until_ms else 0
+        elif looks and self._window_us[0] <= at_ms * 1_000 < self._window_us[1]:
             missed = max(0, round((at_ms - before_ms) / self._period_ms) - 1)
             self._waiting.append(_Scrape(at_ms, NodeId(node), looks, missed))
+
+    def _until(self) -> dict[int, int]:
+        """The last scrape of each broker that was passed, now or before."""
+        until = dict(self._before.until_ms)
+        for node, at_ms in self._scraped.items():
+            until[node] = max(at_ms, until.get(node, at_ms))
+        return until
+
+    def _new_samples(self) -> int:
+        """Of what was read, how much lies behind what the export had, up to the last scrape that was passed."""
+        return sum(
+            at_ms <= self._scraped.get(node, -1) and not self._before.has(node, at_ms)
+            for node, logs in self._scrapes.by_node.items()
+            for series in logs.values()
+            for at_ms in series.times
+        )
 
     def _settle(self, now_ms: int) -> None:
         """Write the looks of which everything is known."""
