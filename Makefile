@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-sim bench-export bench-kafka-history bench-kafka-collector bench-analytics bench-analytics-cold images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -77,9 +77,9 @@ protos-released: .venv/.installed ## after a release: keep its contract, which l
 test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; minutes, needs Java and Maven
 	@$(BIN)/python -m pytest -s tests/kafka/live/node_faults.py
 
-test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md
+test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md [FLAGS=--spark]
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/python tests/matrix/run.py
+	@$(BIN)/python tests/matrix/run.py $(FLAGS)
 
 test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
 	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }
@@ -123,6 +123,9 @@ bench-kafka-history: .venv/.installed ## measure the import of a Kafka cluster's
 
 bench-kafka-collector: .venv/.installed ## measure what looking at 10,000 partitions of a Kafka cluster costs; writes into docs/KAFKA.md [FLAGS="--partitions 1000"]
 	@$(BIN)/python tests/bench/kafka_collector.py $(FLAGS)
+
+bench-kafka-broker: .venv/.installed ## measure what a collector costs a real broker of Kafka; minutes, needs Java and Maven; writes into docs/KAFKA.md [FLAGS="--pairs 3"]
+	@$(BIN)/python tests/bench/kafka_collector_at_broker.py $(FLAGS)
 
 bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,9 @@ CLUSTER_ID = "MDAwMDAwMDAwMDAwMDAwMA"
 LOG_PATTERN = "%d %p %c - %m%n"
 FETCH_S, START_S = 150, 240
 LAG_TIME_MS, SESSION_MS = 4_000, 9_000
-_HEAP = ("-Xms192m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=Asia/Kolkata")
+_SMALL = ("-Xms192m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Of a node that starts fast and lives for a short time."""
+_ZONE = "-Duser.timezone=Asia/Kolkata"
 _LOGGER = "-Dorg.slf4j.simpleLogger."
 _LOG_OPTIONS = (
     f"{_LOGGER}showDateTime=true",
@@ -56,8 +58,11 @@ class Secured(NamedTuple):
 class KafkaCluster:
     """Combined nodes, numbered from 1."""
 
-    def __init__(self, directory: Path, size: int, login: Secured | None = None) -> None:
+    def __init__(
+        self, directory: Path, size: int, login: Secured | None = None, machine: Sequence[str] = _SMALL
+    ) -> None:
         self._directory = directory
+        self._machine = machine
         self._login = login
         self.secured_port = _free_port()
         """Of the first node, if there is a login."""
@@ -128,9 +133,13 @@ class KafkaCluster:
 
     def start(self, node: int) -> None:
         """Start a node's process; its log goes on."""
-        command = ["java", *_HEAP, *_LOG_OPTIONS, "-cp", f"{JARS}/*", "kafka.Kafka", "server.properties"]
+        command = ["java", *self._machine, _ZONE, *_LOG_OPTIONS, "-cp", f"{JARS}/*", "kafka.Kafka", "server.properties"]
         with self.log(node).open("ab") as log:
             self._processes[node] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home(node))
+
+    def pid(self, node: int) -> int:
+        """Of a node's process."""
+        return self._processes[node].pid
 
     def pause(self, node: int) -> None:
         """Let a node stand still."""
@@ -160,14 +169,19 @@ class KafkaCluster:
 
 
 @contextmanager
-def running(directory: Path, size: int, login: Secured | None = None) -> Iterator[KafkaCluster]:
+def running(
+    directory: Path, size: int, login: Secured | None = None, machine: Sequence[str] = _SMALL
+) -> Iterator[KafkaCluster]:
     """A cluster that was formatted and started; with a login it has a listener for TLS and SCRAM too.
+
+    Args:
+        machine: options of the JVM.
 
     Raises:
         KafkaAbsent: as `kafka_jars.jars`.
     """
     jars(FETCH_S)
-    cluster = KafkaCluster(directory, size, login)
+    cluster = KafkaCluster(directory, size, login, machine)
     cluster.format()
     try:
         for node in cluster.nodes:
