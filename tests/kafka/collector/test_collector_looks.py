@@ -10,7 +10,7 @@ import pytest
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.kafka.collector.answers import Position
 from strandline.kafka.collector.cluster import Broker, Cluster, Partition
-from strandline.kafka.collector.looks import NOT_GIVEN, Answers, Look, Looks
+from strandline.kafka.collector.looks import NOT_GIVEN, Answers, Look, Looks, who_may_have_more
 
 TP = TopicPartition("id", 0)
 NAME = ("t", 0)
@@ -48,6 +48,22 @@ def test_the_row_of_the_leader_has_both_bounds() -> None:
     leader, *_ = Looks().take(answers(hw=(90, 97)), 500).samples
     assert (leader.event.hw, leader.event.leader_leo, leader.event.log_start) == (90, 100, 10)
     assert leader.ext == {"hw_lag_low": "3", "hw_lag_high": "10"}
+
+
+def test_a_log_that_ends_at_its_hw_is_asked_once() -> None:
+    """Where the HW was the end of the leader's log, it need not be asked again, and the lag is exactly nothing."""
+    settled = replace(answers(hw=(100, 0), n1=100, n2=95, n3=100), hw2={})
+    assert who_may_have_more(settled.before, settled.hw1, settled.ends) == {}
+    assert who_may_have_more(answers().before, answers().hw1, answers().ends) == {1: {"t": [0]}}
+    leader, *_ = Looks().take(settled, 500).samples
+    assert (leader.event.hw, leader.ext) == (100, {"hw_lag_low": "0", "hw_lag_high": "0"})
+
+
+@pytest.mark.parametrize("first", [at(100, error=6), at(100, epoch=3), {}])
+def test_a_doubtful_first_answer_is_asked_again(first: dict[tuple[str, int], Position]) -> None:
+    """An error, another leader epoch, or no answer at all leaves the question open."""
+    given = answers(n1=100)
+    assert who_may_have_more(given.before, {NodeId(1): first}, given.ends) == {1: {"t": [0]}}
 
 
 def test_the_lower_bound_is_not_below_zero() -> None:

@@ -39,6 +39,7 @@ from strandline.kafka.collector.looks import (
     rows_of_leaders,
     who_has_replicas,
     who_has_the_hw,
+    who_may_have_more,
 )
 from strandline.kafka.collector.pace import Pace, usual_period_ms
 from strandline.kafka.collector.refusals import Closed, Refused, Unreachable, closed_at_once
@@ -235,7 +236,7 @@ class Collection:
         hw1 = await self._ask_all(who_has_the_hw(before), AS_CONSUMER, LATEST)
         at = _now()
         ends = await self._ask_all(who_has_replicas(before), AS_DEBUGGER, LATEST)
-        hw2 = await self._ask_all(who_has_the_hw(before), AS_CONSUMER, LATEST)
+        hw2 = await self._ask_all(who_may_have_more(before, hw1, ends), AS_CONSUMER, LATEST)
         after = await self._state()
         seen_at = _now()
         self._begin_hour(seen_at)

@@ -2,7 +2,8 @@
 
 A look asks three things one after the other: the leaders for the high watermark, every broker for the ends of its own
 logs, the leaders again. The HW never goes back under one leader, so at the moment at which a leader answered with the
-end of its log, LEO, the HW was between the first answer and the last: LEO - HW2 <= lag <= LEO - HW1.
+end of its log, LEO, the HW was between the first answer and the last: LEO - HW2 <= lag <= LEO - HW1. Where LEO is HW1
+already, the lag was 0 and the last question is left out.
 
 Invariant: a row is written only if both answers were of the leader epoch that the cluster's state had before and after.
 A LEO that no broker answered is one that it answered before, in the same leader epoch, so that it is too low at most.
@@ -98,6 +99,22 @@ def who_has_replicas(cluster: Cluster) -> Asked:
     return asked
 
 
+def who_may_have_more(cluster: Cluster, hw1: Mapping[NodeId, Positions], ends: Mapping[NodeId, Positions]) -> Asked:
+    """Whom to ask for which high watermark again: the leaders, where it was not the end of their log already."""
+    asked: Asked = {}
+    for each in cluster.led():
+        assert each.leader is not None, "a partition that is led has a leader"
+        name = each.topic, each.tp.partition
+        if not _is_settled(hw1.get(each.leader, {}).get(name), ends.get(each.leader, {}).get(name)):
+            asked.setdefault(each.leader, {}).setdefault(each.topic, []).append(each.tp.partition)
+    return asked
+
+
+def _is_settled(hw1: Position | None, end: Position | None) -> bool:
+    """Whether a log ended at the HW that was read before, in one leader epoch: then the HW was there, and no lower."""
+    return hw1 is not None and end is not None and not hw1.error and hw1 == end
+
+
 def rows_of_leaders(cluster: Cluster) -> Counter[NodeId]:
     """How many rows a look has of each leader."""
     return Counter(each.leader for each in cluster.led() for _ in each.replicas if each.leader is not None)
@@ -136,6 +153,8 @@ class Looks:
         assert leader is not None, "a partition that is led has a leader"
         positions = [answers.hw1.get(leader), answers.ends.get(leader), answers.hw2.get(leader)]
         given = [None if each is None else each.get(name) for each in positions]
+        if _is_settled(given[0], given[1]):
+            given[2] = given[1]
         if reason := _why_void(partition, given, answers.after.partitions.get(partition.tp)):
             return reason
         hw1, end, hw2 = (Offset(each.offset) for each in given if each is not None)
