@@ -77,9 +77,9 @@ protos-released: .venv/.installed ## after a release: keep its contract, which l
 test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; minutes, needs Java and Maven
 	@$(BIN)/python -m pytest -s tests/kafka/live/node_faults.py
 
-test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md [FLAGS=--spark]
+test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/python tests/matrix/run.py $(FLAGS)
+	@$(BIN)/python tests/matrix/run.py
 
 test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
 	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }

@@ -41,6 +41,8 @@ SHOWN_MS = (500, 1_000, 2_000, 5_000)
 """Periods whose cost is worked out."""
 MACHINE = ("-Xms768m", "-Xmx768m", "-XX:+UseG1GC")
 """As Kafka's own scripts start it, but for the size; compiled in full, unlike the nodes of the tests."""
+AT_REST, REST_S = 0.06, 3.0
+"""A broker that uses less of a core during so long has ended its own work."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _UTIME, _STIME = 11, 12
 """Fields of /proc/PID/stat behind the name of the program."""
@@ -113,6 +115,16 @@ async def window_of(pid: int, connection: Connection, partitions: int, window_s:
     return Window(processor_s(pid) - before, time.monotonic() - began, looks)
 
 
+async def at_rest(pid: int) -> None:
+    """Returns when a process uses little by itself."""
+    async with asyncio.timeout(START_S):
+        share = 1.0
+        while share > AT_REST:
+            before = processor_s(pid)
+            await asyncio.sleep(REST_S)
+            share = (processor_s(pid) - before) / REST_S
+
+
 async def measured(cluster: KafkaCluster, *, partitions: int, window_s: float, turns: int) -> list[Cost]:
     """Some turns of windows, once the broker is warm."""
     (node,) = cluster.nodes
@@ -120,8 +132,9 @@ async def measured(cluster: KafkaCluster, *, partitions: int, window_s: float, t
     await create_topics(cluster, partitions)
     host, _, port = cluster.bootstrap[0].partition(":")
     connection = await open_connection(host, int(port), Security())
-    # The first questions are answered by code that is not compiled yet.
+    # The first questions are answered by code that is not compiled yet, and compiling goes on behind them.
     await window_of(pid, connection, partitions, 3 * window_s, is_busy=True)
+    await at_rest(pid)
     costs = []
     for _ in range(turns):
         windows = [await window_of(pid, connection, partitions, window_s, is_busy) for is_busy in (None, False, True)]
@@ -139,7 +152,7 @@ def text_of(partitions: int, window_s: float, costs: Sequence[Cost]) -> str:
     """The measurement in sentences, and what follows of it for some periods."""
     quiet = [cost.a_look_ms(cost.quiet) for cost in costs]
     busy = [cost.a_look_ms(cost.busy) for cost in costs]
-    needed_ms = [int(statistics.median(each) / MOST) for each in (quiet, busy)]
+    needed_ms = sorted(int(statistics.median(each) / MOST) for each in (quiet, busy))
     rows = [
         f"| {period_ms:,} ms | "
         + " | ".join(_in_words([ms / period_ms for ms in each], ".2%") for each in (quiet, busy))
