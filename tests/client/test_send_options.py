@@ -140,6 +140,56 @@ async def test_each_record_can_call_back() -> None:
         assert done == [((TOPIC, 0, 0, 7), None), ((TOPIC, 0, 2, 9), None)]
 
 
+async def test_a_batch_has_the_tags_of_its_records() -> None:
+    """`on_delivery` gets them in the order of the records; None for a record without one, nothing if none has one."""
+    ended: list[BatchOutcome] = []
+    async with (
+        fake_cluster() as cluster,
+        Producer(cluster.bootstrap, linger_ms=60_000, on_delivery=ended.append) as producer,
+    ):
+        await producer.ready(TOPIC)
+        await producer.send(TOPIC, b"a")
+        producer.send_nowait(TOPIC, b"b", tag="two")
+        await producer.send(TOPIC, b"c", tag=(3,))
+        await producer.send(TOPIC, b"d")
+        await producer.flush()
+        await producer.send_and_wait(TOPIC, b"e")
+
+        assert [list(outcome.tags) for outcome in ended] == [[None, "two", (3,), None], []]
+
+
+async def test_a_batch_that_was_given_up_has_its_tags() -> None:
+    """By them a sender knows which records it lost."""
+    ended: list[BatchOutcome] = []
+    async with fake_cluster() as cluster:
+        producer = Producer(cluster.bootstrap, on_delivery=ended.append)
+        await producer.start()
+        cluster.move_leader(None)
+        await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
+        await producer.send(TOPIC, b"a", tag=1)
+        await producer.send(TOPIC, b"b", tag=2)
+        await producer.close(flush=False)
+
+        assert [(outcome.refusal is None, list(outcome.tags)) for outcome in ended] == [(False, [1, 2])]
+
+
+async def test_callbacks_of_one_batch_share_no_failure() -> None:
+    """Each gets a failure of its own: a sender that raises it adds to its traceback."""
+    failures: list[SendFailed | None] = []
+    async with fake_cluster() as cluster:
+        producer = Producer(cluster.bootstrap)
+        await producer.start()
+        cluster.move_leader(None)
+        await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
+        for value in (b"a", b"b"):
+            await producer.send(TOPIC, value, on_done=lambda _, failed: failures.append(failed))
+        await producer.close(flush=False)
+
+        first, second = failures
+        assert first is not second
+        assert str(first) == str(second)
+
+
 async def test_a_failed_record_calls_back_with_why() -> None:
     """`on_done` gets the same failure that awaiting the delivery raises."""
     done: list[Done] = []

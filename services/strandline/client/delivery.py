@@ -7,7 +7,7 @@ unaccounted for (P2).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 from strandline.client.errors import SendFailed, SendToDeletedTopic
@@ -47,7 +47,11 @@ class BatchOutcome(NamedTuple):
     latency_ms: float
     attempts: int
     refusal: Refusal | None
+    tags: Sequence[object] = ()
+    """What the records were sent with as ``tag``, in the order they were sent; empty if none of them had one."""
 
+
+_new = tuple.__new__
 
 OnDone = Callable[[RecordMetadata | None, SendFailed | None], None]
 """Gets the end of one record: where it lies, or why it was given up."""
@@ -75,6 +79,7 @@ class OutgoingBatch:
         "refusal",
         "reserved_bytes",
         "sequence",
+        "tags",
         "topic",
         "tp",
     )
@@ -104,6 +109,8 @@ class OutgoingBatch:
         self.refusal: Refusal | None = None
         # Place, timestamp and function of each record whose sender asked to be called; None: nobody did.
         self.callbacks: list[tuple[int, int, OnDone]] | None = None
+        # Of the records up to the last one that has a tag; None for those without.
+        self.tags: list[object] | None = None
         self._settled: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -149,12 +156,31 @@ class OutgoingBatch:
     def call_back(self) -> None:
         """The end is known: say so to those who asked. What their functions raise is logged."""
         callbacks, self.callbacks = self.callbacks, None
+        has_failed = self.refusal is not None
         for index, timestamp_ms, on_done in callbacks or ():
-            failed = self.failure()
             try:
-                on_done(None if failed else self.result(index, timestamp_ms), failed)
+                if has_failed:
+                    # One for each: who raises it adds to its traceback.
+                    on_done(None, self.failure())
+                else:
+                    on_done(self._place(index, timestamp_ms), None)
             except Exception:  # noqa: BLE001 - a user's function may raise anything
                 log.exception("on_done of a record for %s-%d failed", self.topic, self.tp.partition)
+
+    def note_tag(self, index: int, tag: object) -> None:
+        """Give this back at the end, with those of the other records."""
+        tags = self.tags
+        if tags is None:
+            tags = self.tags = []
+        if len(tags) < index:
+            tags.extend([None] * (index - len(tags)))
+        tags.append(tag)
+
+    def all_tags(self) -> Sequence[object]:
+        """One of each record; empty if no record has one."""
+        if self.tags is None:
+            return ()
+        return self.tags + [None] * (self.record_count - len(self.tags))
 
     def failure(self) -> SendFailed | None:
         """Why the batch was given up; None if it was not."""
@@ -182,8 +208,15 @@ class OutgoingBatch:
         failed = self.failure()
         if failed is not None:
             raise failed
-        offset = None if self.base_offset is None else Offset(self.base_offset + index)
-        return RecordMetadata(self.topic, self.tp.partition, offset, timestamp_ms)
+        return self._place(index, timestamp_ms)
+
+    def _place(self, index: int, timestamp_ms: int | None) -> RecordMetadata:
+        base = self.base_offset
+        # `Offset` and the class's own `__new__` would each cost as much as the rest.
+        return _new(
+            RecordMetadata,
+            (self.topic, self.tp.partition, None if base is None else base + index, timestamp_ms),
+        )
 
 
 class Delivery:

@@ -5,8 +5,8 @@ later; records of one producer to one partition are written in the order they we
 
 How fast: `send` makes no task and no future per record. A tight loop of ``await producer.send(...)`` builds
 batches at some hundred thousand records a second; `send_nowait` saves the coroutine as well. To follow what
-happens, give ``on_delivery`` (called once per batch) or ``on_done`` (once per record), or keep the `Delivery` objects
-and await those you need.
+happens, give ``on_delivery`` (called once per batch, with the ``tag`` of each record) or ``on_done`` (once per record),
+or keep the `Delivery` objects and await those you need.
 """
 
 from __future__ import annotations
@@ -307,10 +307,13 @@ class Producer(Generic[K, V]):
         timestamp_ms: int | None = None,
         headers: Headers = (),
         on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        tag: object = None,
     ) -> Delivery:
         """Take one record, waiting for room; the delivery is waited for to get its offset.
 
-        ``on_done`` is called at the record's end with where it lies, or with why it was given up.
+        ``on_done`` is called at the record's end with where it lies, or with why it was given up. ``tag`` is anything
+        of yours that names the record: ``on_delivery`` gets those of a whole batch at once, for less than a call of
+        each.
 
         Raises:
             Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS;
@@ -324,7 +327,7 @@ class Producer(Generic[K, V]):
         if topic not in self._routes.by_name or self._memory.is_full:
             await self._wait_until_ready(topic)
         closed_before = self._batches_closed
-        delivery = self._take(topic, value, key, partition, timestamp_ms, headers, on_done)
+        delivery = self._take(topic, value, key, partition, timestamp_ms, headers, on_done, tag)
         if self._batches_closed != closed_before:
             # A loop that only sends would starve the streams that carry what it sends.
             await asyncio.sleep(0)
@@ -360,6 +363,7 @@ class Producer(Generic[K, V]):
         timestamp_ms: int | None = None,
         headers: Headers = (),
         on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        tag: object = None,
     ) -> Delivery:
         """Take one record now, without waiting for room. A caller in a loop of its own must let that run now and then.
 
@@ -370,7 +374,7 @@ class Producer(Generic[K, V]):
         if self._outgoing is not None:
             record = self._outgoing.prepare(OutgoingRecord(topic, value, key, partition, timestamp_ms, headers))
             topic, value, key, partition, timestamp_ms, headers = record
-        return self._take(topic, value, key, partition, timestamp_ms, headers, on_done)
+        return self._take(topic, value, key, partition, timestamp_ms, headers, on_done, tag)
 
     def _take(
         self,
@@ -381,6 +385,7 @@ class Producer(Generic[K, V]):
         timestamp_ms: int | None,
         headers: Headers,
         on_done: OnDone | None,
+        tag: object,
     ) -> Delivery:
         """Buffer one record; its key and value are bytes by now."""
         route = self._routes.by_name.get(topic) or self._route_now(topic)
@@ -392,6 +397,8 @@ class Producer(Generic[K, V]):
         batch, place = route.buffers[index].append(key, value, timestamp_ms, headers)
         if on_done is not None:
             batch.call_when_done(place, timestamp_ms, on_done)
+        if tag is not None:
+            batch.note_tag(place, tag)
         return Delivery(batch, place, timestamp_ms)
 
     async def ready(self, topic: str) -> int:
@@ -533,6 +540,7 @@ class Producer(Generic[K, V]):
             latency_ms,
             batch.attempts,
             batch.refusal,
+            batch.all_tags(),
         )
         try:
             self._on_delivery(outcome)

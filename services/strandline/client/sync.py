@@ -212,10 +212,13 @@ class Producer(Blocking, Generic[K, V]):
         timestamp_ms: int | None = None,
         headers: Headers = (),
         on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        tag: object = None,
     ) -> Delivery:
         """Take one record, waiting for room; the delivery is waited for to get its offset.
 
-        ``on_done`` is called at the record's end with where it lies, or with why it was given up.
+        ``on_done`` is called at the record's end with where it lies, or with why it was given up. ``tag`` is anything
+        of yours that names the record: ``on_delivery`` gets those of a whole batch at once, for less than a call of
+        each.
 
         Raises:
             Refused: MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS;
@@ -234,6 +237,7 @@ class Producer(Blocking, Generic[K, V]):
                 timestamp_ms=timestamp_ms,
                 headers=headers,
                 on_done=on_done,
+                tag=tag,
             ),
         )
 
@@ -273,6 +277,7 @@ class Producer(Blocking, Generic[K, V]):
         timestamp_ms: int | None = None,
         headers: Headers = (),
         on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        tag: object = None,
     ) -> Delivery:
         """Take one record now, without waiting for room. A caller in a loop of its own must let that run now and then.
 
@@ -291,6 +296,7 @@ class Producer(Blocking, Generic[K, V]):
                 timestamp_ms=timestamp_ms,
                 headers=headers,
                 on_done=on_done,
+                tag=tag,
             ),
         )
 
