@@ -21,7 +21,7 @@ from strandline.cli.options import Bootstrap, Output, Topic, addresses, group_op
 from strandline.cli.output import Format, console
 from strandline.cli.over_tls import over_tls, tls_options
 from strandline.cli.perf_figures import Measured, document_of, show_run
-from strandline.cli.perf_load import STAMP_BYTES, Load, warm_up_of
+from strandline.cli.perf_load import STAMP_BYTES, Load, Numbers, uncounted, warm_up_of
 from strandline.cli.produce import AcksName, CompressionName
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ def produce(
     """
     if transactional is not None and acks is not AcksName.ALL:
         raise typer.BadParameter("transactions need --acks all", param_hint="--transactional")
-    load = Load(topic, 0, size, rate)
+    load = Load(topic=topic, size_bytes=size, rate=rate, is_compressed=compression is not CompressionName.NONE)
     settings = _settings_of_producer(acks, compression, linger)
     # Of this run alone: two runs at a time must not fence each other.
     name = {} if transactional is None else {"transactional_id": f"strandline-perf-{load.run.hex()}"}
     warm = warm_up_of(warm_up, records)
 
     async def run(progress: Progress) -> Measured:
-        async with _producer(bootstrap, settings | name, topic) as producer:
+        async with _producer(bootstrap, settings | name, load) as producer:
             return await measure_producing(load, producer, records, warm, _counter(progress), transactional)
 
     shown = settings | {
@@ -166,7 +166,8 @@ def end_to_end(
 
     Both clients run in this process, so that one clock measures. A record counts from when --rate made it due.
     """
-    load = Load(topic, 0, size, rate)
+    is_compressed = compression is not CompressionName.NONE
+    load = Load(topic=topic, size_bytes=size, rate=rate, is_compressed=is_compressed, is_stamped=True)
     settings = _settings_of_producer(acks, compression, linger)
     warm = warm_up_of(warm_up, records)
 
@@ -174,7 +175,7 @@ def end_to_end(
         reading = {"read_from": "leader", "isolation": Isolation.READ_COMMITTED.value}
         async with (
             _consumer(bootstrap, reading, topic, start="end") as consumer,
-            _producer(bootstrap, settings, topic) as producer,
+            _producer(bootstrap, settings, load) as producer,
         ):
             return await measure_both(load, producer, consumer, records, warm, _counter(progress))
 
@@ -191,28 +192,34 @@ async def measure_producing(
     count: Callable[[int], None],
     transactional: Duration | None = None,
 ) -> Measured:
-    """Sends the warm-up, waits for its end, then the records that count; perhaps in transactions of a length."""
+    """Sends the warm-up, waits for its end, then the records that count; perhaps in transactions of a length.
 
-    async def send(done: Callable[[int], None]) -> None:
+    Raises:
+        CommandFailed: a record was given up, or a transaction not committed.
+    """
+
+    async def send(number_of_records: int, done: Callable[[Numbers], None]) -> None:
         if transactional is None:
-            await load.send(producer, done)
+            await load.send(producer, number_of_records, done)
         else:
-            await load.send_in_transactions(producer, done, transactional.s)
+            await load.send_in_transactions(producer, number_of_records, transactional.s, done)
 
-    load.records = warm_up
-    await send(lambda number: None)
+    await send(warm_up, uncounted)
     of = "acknowledgement" if transactional is None else "the commit of its transaction"
     measured = Measured(of=of, warm_up_records=warm_up)
+    due_s = load.due_s
 
-    def done(number: int) -> None:
-        measured.latencies_s.append(time.monotonic() - load.due_s[number])
-        measured.records += 1
+    def done(numbers: Numbers) -> None:
+        # They all ended at this moment, and each was due at another.
+        now_s = time.monotonic()
+        measured.latencies_s.fromlist([now_s - due_s[number] for number in numbers])
+        measured.records += len(numbers)
         count(measured.records)
 
-    load.records = warm_up + records
     began_s = time.monotonic()
-    await send(done)
+    await send(records, done)
     measured.elapsed_s = time.monotonic() - began_s
+    assert measured.records == records, "a record ended and was not counted"
     measured.size_bytes = measured.records * load.size_bytes
     return measured
 
@@ -296,11 +303,10 @@ async def measure_both(
         CommandFailed: a record was given up, or read twice.
     """
     measured = Measured(of="a record from sending to reading", warm_up_records=warm_up)
-    load.records = warm_up + records
-    is_read = bytearray(load.records)
+    is_read = bytearray(warm_up + records)
 
     async def read() -> None:
-        left = load.records
+        left = warm_up + records
         while left:
             for fetched in await consumer.fetch_batches():
                 now_s = time.monotonic()
@@ -320,7 +326,7 @@ async def measure_both(
     try:
         async with asyncio.TaskGroup() as both:
             both.create_task(read())
-            both.create_task(load.send(producer, lambda number: None))
+            both.create_task(load.send(producer, warm_up + records, uncounted))
     except* CommandFailed as failed:
         raise failed.exceptions[0] from None
     measured.size_bytes = measured.records * load.size_bytes
@@ -337,15 +343,15 @@ def _settings_of_producer(acks: AcksName, compression: CompressionName, linger: 
 
 
 @asynccontextmanager
-async def _producer(bootstrap: str, settings: dict[str, Any], topic: str) -> AsyncIterator[Producer]:
+async def _producer(bootstrap: str, settings: dict[str, Any], load: Load) -> AsyncIterator[Producer]:
     from strandline.cli.connect import known_topic
     from strandline.client import Producer
 
-    async with Producer(addresses(bootstrap), **tls_options(), **settings) as producer:
-        async with known_topic(topic), AsyncExitStack() as ended:
+    async with Producer(addresses(bootstrap), on_delivery=load.batch_ended, **tls_options(), **settings) as producer:
+        async with known_topic(load.topic), AsyncExitStack() as ended:
             if "transactional_id" in settings:
                 await ended.enter_async_context(producer.transaction())
-            await producer.ready(topic)
+            await producer.ready(load.topic)
         yield producer
 
 

@@ -7,94 +7,146 @@ stalls for a second is not reported as one slow record (coordinated omission).
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import struct
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.cli.failures import CommandFailed
+from strandline.cli.perf_values import noise_values
 from strandline.core.errors import Refused
 
 if TYPE_CHECKING:
-    from strandline.client import Producer, RecordMetadata, SendFailed
+    from strandline.client import BatchOutcome, Producer
 
 _STAMP = struct.Struct(">8sQ")
 STAMP_BYTES = _STAMP.size
 """A run's random name and a record's number, which begin the values of an end-to-end run."""
 
-_NOISE_BYTES = 1 << 20
 _YIELD_EVERY = 256
 
+Numbers = Sequence[int]
+"""Of records."""
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, kw_only=True)
 class Load:
-    """The records of one run, numbered from 0; ``due_s`` has when each was due, by the monotonic clock."""
+    """The records of one run, numbered from 0; ``due_s`` has when each was due, by the monotonic clock.
+
+    The producer must have been opened with ``on_delivery=`` `batch_ended`.
+    """
 
     topic: str
-    records: int
     size_bytes: int
-    rate: float | None
+    rate: float | None = None
+    is_compressed: bool = False
+    """By the producer: the values of a batch then differ."""
+    is_stamped: bool = False
+    """Whether values say whose they are, for `number_of`; ``size_bytes`` has room for that then."""
     run: bytes = field(default_factory=lambda: os.urandom(8))
     due_s: array[float] = field(default_factory=lambda: array("d"))
     failure: str = ""
-    _noise: bytes = b""
+    _ends_s: float = math.inf
+    """When sending stops: at the end of a transaction, or at once after a failure."""
+    _bodies: list[bytes] = field(init=False)
+    _done: Callable[[Numbers], None] = field(init=False)
 
-    async def send(self, producer: Producer, done: Callable[[int], None]) -> None:
-        """Sends what is not sent yet, up to ``records``; ``done`` gets the number of each that was acknowledged.
+    def __post_init__(self) -> None:
+        self._bodies = noise_values(self.size_bytes, are_compressed=self.is_compressed)
+        self._done = uncounted
+
+    async def send(self, producer: Producer, records: int, done: Callable[[Numbers], None]) -> None:
+        """Sends the next ``records``; ``done`` gets the numbers of those that were acknowledged, batch by batch.
 
         Raises:
             CommandFailed: a record was given up.
         """
-        first, began_s = len(self.due_s), time.monotonic()
-        for number in range(first, self.records):
-            await self._send_one(producer, number, began_s, first, done)
-            if self.failure:
-                break
+        self._done = done
+        await self._send(producer, len(self.due_s) + records, self._pace())
         await producer.flush()
         if self.failure:
             raise CommandFailed(self.failure)
 
-    async def send_in_transactions(self, producer: Producer, done: Callable[[int], None], each_s: float) -> None:
-        """As `send`, in transactions of ``each_s``; ``done`` gets the number of each record that was committed.
+    async def send_in_transactions(
+        self, producer: Producer, records: int, each_s: float, done: Callable[[Numbers], None]
+    ) -> None:
+        """As `send`, in transactions of ``each_s``; ``done`` gets the numbers of those that were committed.
 
         Raises:
             CommandFailed: a transaction was not committed.
         """
-        first, began_s = len(self.due_s), time.monotonic()
-        while len(self.due_s) < self.records:
-            of_this = len(self.due_s)
+        self._done = uncounted
+        pace, last = self._pace(), len(self.due_s) + records
+        while (of_this := len(self.due_s)) < last:
             try:
                 async with producer.transaction():
-                    ends_s = time.monotonic() + each_s
-                    while len(self.due_s) < self.records:
-                        await self._send_one(producer, len(self.due_s), began_s, first, lambda number: None)
-                        if time.monotonic() >= ends_s:
-                            break
+                    self._ends_s = time.monotonic() + each_s
+                    await self._send(producer, last, pace)
             except Refused as refused:
                 raise CommandFailed(self.failure or f"a transaction was not committed: {refused}") from refused
-            for number in range(of_this, len(self.due_s)):
-                done(number)
+            done(range(of_this, len(self.due_s)))
 
-    async def _send_one(
-        self, producer: Producer, number: int, began_s: float, first: int, done: Callable[[int], None]
-    ) -> None:
-        due_s = time.monotonic() if self.rate is None else began_s + (number - first) / self.rate
-        if (early_s := due_s - time.monotonic()) > 0:
-            await asyncio.sleep(early_s)
-        elif number % _YIELD_EVERY == 0:
+    def batch_ended(self, outcome: BatchOutcome) -> None:
+        """What became of the records of a batch."""
+        numbers: Any = outcome.tags
+        if outcome.refusal is None:
+            self._done(numbers)
+        elif not self.failure:
+            self._ends_s = -math.inf
+            from strandline.client import SendFailed
+
+            why = SendFailed(outcome.topic, outcome.partition, outcome.refusal, outcome.attempts)
+            self.failure = f"record {numbers[0]:,} was given up: {why}"
+
+    async def _send(self, producer: Producer, last: int, pace: _Pace | None) -> None:
+        """Sends up to the record ``last`` or until the end, but at least one."""
+        if pace is None:
+            await self._send_at_once(producer, last)
+        else:
+            await self._send_at_pace(producer, last, pace)
+
+    async def _send_at_once(self, producer: Producer, last: int) -> None:
+        """As little as can be beside `Producer.send`, which is what is measured: no call of ours per record."""
+        send, topic, now, note = producer.send, self.topic, time.monotonic, self.due_s.append
+        numbers = range(len(self.due_s), last)
+        values = self._values(numbers)
+        for at in range(0, len(numbers), _YIELD_EVERY):
             await asyncio.sleep(0)
-        self.due_s.append(due_s)
-        await producer.send(self.topic, self.value(number), on_done=self._ending(number, done))
+            for number, value in zip(numbers[at : at + _YIELD_EVERY], values, strict=False):
+                at_s = now()
+                if at_s >= self._ends_s and number > numbers.start:
+                    return
+                note(at_s)
+                await send(topic, value, tag=number)
 
-    def value(self, number: int) -> bytes:
-        """Bytes that do not compress, another piece of them for each record; the stamp first, where it fits."""
-        self._noise = self._noise or os.urandom(_NOISE_BYTES + self.size_bytes)
-        at = number * 61 % _NOISE_BYTES
-        noise = self._noise[at : at + self.size_bytes]
-        return noise if self.size_bytes < STAMP_BYTES else _STAMP.pack(self.run, number) + noise[STAMP_BYTES:]
+    async def _send_at_pace(self, producer: Producer, last: int, pace: _Pace) -> None:
+        numbers = range(len(self.due_s), last)
+        for number, value in zip(numbers, self._values(numbers), strict=False):
+            due_s = pace.due_s(number)
+            if (early_s := due_s - time.monotonic()) > 0:
+                await asyncio.sleep(early_s)
+            elif number % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+            self.due_s.append(due_s)
+            await producer.send(self.topic, value, tag=number)
+            if time.monotonic() >= self._ends_s:
+                break
+
+    def _pace(self) -> _Pace | None:
+        return None if self.rate is None else _Pace(len(self.due_s), time.monotonic(), self.rate)
+
+    def _values(self, numbers: range) -> Iterator[bytes]:
+        """Of these records, or of more."""
+        return map(self.stamped, numbers) if self.is_stamped else cycle(self._bodies)
+
+    def stamped(self, number: int) -> bytes:
+        """The value of a record that tells its number."""
+        return _STAMP.pack(self.run, number) + self._bodies[number % len(self._bodies)][STAMP_BYTES:]
 
     def number_of(self, value: bytes | None) -> int | None:
         """The number of a record of this run; None if it is another's."""
@@ -103,16 +155,20 @@ class Load:
         run, number = _STAMP.unpack_from(value)
         return number if run == self.run and number < len(self.due_s) else None
 
-    def _ending(
-        self, number: int, done: Callable[[int], None]
-    ) -> Callable[[RecordMetadata | None, SendFailed | None], None]:
-        def ended(where: RecordMetadata | None, failure: SendFailed | None) -> None:
-            if failure is None:
-                done(number)
-            elif not self.failure:
-                self.failure = f"record {number:,} was given up: {failure}"
 
-        return ended
+class _Pace(NamedTuple):
+    """Which record is due when."""
+
+    first: int
+    began_s: float
+    rate: float
+
+    def due_s(self, number: int) -> float:
+        return self.began_s + (number - self.first) / self.rate
+
+
+def uncounted(_: Numbers) -> None:
+    """For records that do not count."""
 
 
 def warm_up_of(given: int | None, records: int) -> int:

@@ -80,22 +80,18 @@ async def latencies(bootstrap: str, rounds: int, records: int) -> list[Pair]:
 
 async def rates(bootstrap: str, rounds: int, records: int) -> list[Pair]:
     """Records per second of a producer that sends as many as are taken, all of them acknowledged or committed."""
+    of_plain, of_transactional = (Load(topic=MANY, size_bytes=RECORD_BYTES) for _ in range(2))
     async with (
         Admin(bootstrap) as admin,
-        Producer(bootstrap) as plain,
-        Producer(bootstrap, transactional_id=MANY) as transactional,
+        Producer(bootstrap, on_delivery=of_plain.batch_ended) as plain,
+        Producer(bootstrap, on_delivery=of_transactional.batch_ended, transactional_id=MANY) as transactional,
     ):
         await admin.create_topic(MANY, partitions=PARTITIONS, replication_factor=3)
 
         async def rate(count: int, *, in_transactions: bool) -> float:
-            measured = await measure_producing(
-                Load(MANY, 0, RECORD_BYTES, None),
-                transactional if in_transactions else plain,
-                count,
-                0,
-                lambda _: None,
-                EACH if in_transactions else None,
-            )
+            load, producer = (of_transactional, transactional) if in_transactions else (of_plain, plain)
+            each = EACH if in_transactions else None
+            measured = await measure_producing(load, producer, count, 0, lambda _: None, each)
             await emptied(admin, MANY, PARTITIONS)
             return measured.records / measured.elapsed_s
 
