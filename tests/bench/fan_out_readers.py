@@ -16,8 +16,7 @@ import time
 
 import uvloop
 
-from strandline.client import Consumer
-from strandline.runtime.malloc import keep_large_buffers
+from strandline.client import Consumer, keep_large_buffers
 
 STAMP = struct.Struct(">d")
 

@@ -15,8 +15,7 @@ import time
 import uvloop
 from fan_out_readers import STAMP
 
-from strandline.client import Producer
-from strandline.runtime.malloc import keep_large_buffers
+from strandline.client import Producer, keep_large_buffers
 
 
 async def run(bootstrap: str, topic: str, count: int, per_second: int, size_bytes: int) -> None:

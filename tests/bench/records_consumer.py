@@ -16,8 +16,7 @@ import uvloop
 from machine_time import Spent, Watch
 from records_producer import pids_of, records_figures
 
-from strandline.client import Consumer
-from strandline.runtime.malloc import keep_large_buffers
+from strandline.client import Consumer, keep_large_buffers
 
 LIMIT_S = 60
 

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import uvloop
 from machine_time import Watch
 
-from strandline.client import Admin, Producer
-from strandline.runtime.malloc import keep_large_buffers
+from strandline.client import Admin, Producer, keep_large_buffers
 
 RECORD_BYTES, BATCH_BYTES, LINGER_MS = 1024, 256 << 10, 5
 """The same for every client, because Kafka's own defaults suit smaller batches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import typer
@@ -34,14 +34,17 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
 
 
-def perform(work: Coroutine[Any, Any, T]) -> T:
+def perform(work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
     """Runs one command's coroutine to its end and turns every expected failure into its exit code.
+
+    ``loop_factory`` makes the loop; without one it is Python's own.
 
     Raises:
         typer.Exit: with the exit code, after the line was printed.
     """
     try:
-        return asyncio.run(work)
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(work)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:

@@ -62,6 +62,7 @@ from strandline.records.codec import NewRecord, Record, encode_batch
 from strandline.records.compression import Compression
 from strandline.rpc.forks import ForkedAfterUse
 from strandline.rpc.tls_files import TlsWrong
+from strandline.runtime.malloc import keep_large_buffers
 
 __all__ = [
     "Acks",
@@ -145,4 +146,5 @@ __all__ = [
     "TransactionsIncomplete",
     "UnreadableBatch",
     "encode_batch",
+    "keep_large_buffers",
 ]

@@ -25,11 +25,12 @@ def run_service(
     """Run ``main(stop_asked)`` on the fastest loop there is and return its exit code."""
     keep_large_buffers()
     configure_log_lines(log_format, log_level)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
         return runner.run(_with_signals(main))
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes a loop: uvloop's where it can be imported."""
     try:
         import uvloop
     except ImportError:
