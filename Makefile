@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -104,6 +104,9 @@ bench-groups: .venv/.installed ## a thousand members, and what reading through a
 
 bench-transactions: .venv/.installed ## what transactions cost, open ones as well, and a kill of their coordinator; writes into docs/BENCHMARKS.md [FLAGS="--short --dry"]
 	@PYTHONPATH=tests/bench $(BIN)/python -m transaction_figures $(FLAGS)
+
+bench-perf: .venv/.installed ## whether strandline perf says what the bench says, in pairs by turns; writes into docs/BENCHMARKS.md [FLAGS="--pairs 30 --dry"]
+	@$(BIN)/python tests/bench/perf_agreement.py $(FLAGS)
 
 bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
 	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))

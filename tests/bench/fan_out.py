@@ -47,12 +47,12 @@ def measured(party: Strandline, bootstrap: str, readers: int, run_s: float) -> M
     count = max(1, round(run_s * PER_SECOND))
     with party.topic() as topic:
         wait_in_sync(bootstrap, topic)
-        with _reading(bootstrap, topic, readers, count) as processes:
+        with reading(bootstrap, topic, readers, count) as processes:
             clients = {f"consumers{n}": process.pid for n, process in enumerate(processes)}
             watch = Watch({**party.pids_of(topic), **clients})
             asked = (bootstrap, topic, count, PER_SECOND, SIZE_BYTES)
             sent = run_script("paced_producer.py", *asked, limit_s=run_s + RUN_GRACE_S)
-            ages: list[float] = [age for process in processes for age in json.loads(_line(process))]
+            ages: list[float] = [age for process in processes for age in json.loads(line_of(process))]
             spent = watch.end()
     megabytes = len(ages) * SIZE_BYTES / 1e6
     return {
@@ -66,7 +66,7 @@ def measured(party: Strandline, bootstrap: str, readers: int, run_s: float) -> M
 
 
 @contextmanager
-def _reading(bootstrap: str, topic: str, readers: int, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+def reading(bootstrap: str, topic: str, readers: int, count: int) -> Iterator[list[subprocess.Popen[str]]]:
     """The consumers' processes, each at the end of the topic."""
     script, limit_s = str(HERE / "fan_out_readers.py"), 2 * RUN_GRACE_S
     shares = [min(READERS_PER_PROCESS, readers - n) for n in range(0, readers, READERS_PER_PROCESS)]
@@ -76,7 +76,7 @@ def _reading(bootstrap: str, topic: str, readers: int, count: int) -> Iterator[l
             command = [sys.executable, script, bootstrap, topic, *map(str, (share, count, limit_s))]
             started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True))
         for process in started:
-            _line(process)
+            line_of(process)
         yield started
     finally:
         for process in started:
@@ -84,7 +84,7 @@ def _reading(bootstrap: str, topic: str, readers: int, count: int) -> Iterator[l
             process.communicate()
 
 
-def _line(process: subprocess.Popen[str]) -> str:
+def line_of(process: subprocess.Popen[str]) -> str:
     """What it says next: "ready", then its ages. It has a limit of its own; then its end closes the pipe."""
     assert process.stdout is not None
     line = process.stdout.readline().strip()
