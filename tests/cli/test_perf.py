@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -290,14 +291,35 @@ async def test_a_record_that_is_read_twice_ends_the_run() -> None:
         await measure_both(load, producer, consumer(doubled, 3, ends=False), 20, 0, lambda count: None)
 
 
-async def test_a_rate_counts_from_when_a_record_was_due() -> None:
-    """At 1,000 records per second each is due a millisecond after the one before, whenever it was sent."""
+async def test_a_record_that_is_late_counts_from_when_it_was_due() -> None:
+    """At 1,000 records per second each is due a millisecond after the one before, though a stall holds all of them."""
+    load = Load(topic="t", size_bytes=10, rate=1_000.0)
+    producer: Any = StallingProducer(load)
+    await load.send(producer, 6, uncounted)
+
+    gaps = [later - earlier for earlier, later in pairwise(load.due_s)]
+    assert gaps == pytest.approx([0.001] * 5)
+
+
+class StallingProducer(CountingProducer):
+    """Has its first record wait until all others are due."""
+
+    async def send(self, topic: str, value: bytes, *, tag: int) -> None:
+        """Takes a record."""
+        while tag == 0 and time.monotonic() < self.load.due_s[0] + 0.01:
+            pass
+        await super().send(topic, value, tag=tag)
+
+
+async def test_no_record_counts_from_before_it_was_due() -> None:
+    """One that is waited for is sent when it is due or later, whatever the loop's timer makes of it."""
     load = Load(topic="t", size_bytes=10, rate=1_000.0)
     producer: Any = CountingProducer(load)
-    await load.send(producer, 5, uncounted)
+    began_s = time.monotonic()
+    await load.send(producer, 20, uncounted)
 
-    gaps = [later - earlier for earlier, later in zip(load.due_s, load.due_s[1:], strict=False)]
-    assert gaps == pytest.approx([0.001] * 4)
+    assert all(due_s >= began_s + number / 1_000 for number, due_s in enumerate(load.due_s))
+    assert load.due_s[-1] <= time.monotonic()
 
 
 @given(st.integers(STAMP_BYTES, 300), st.integers(0, 10**7))

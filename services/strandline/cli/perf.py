@@ -87,7 +87,8 @@ def produce(
 ) -> None:
     """Send records to a topic; a latency ends with the acknowledgement, or with the commit of the transaction.
 
-    The records stay in the topic. A record counts from when --rate made it due, or from when it was handed over.
+    The records stay in the topic. A record counts from when --rate made it due, or from when it was handed over. How
+    late a timer of this machine wakes the sender is not counted.
     """
     if transactional is not None and acks is not AcksName.ALL:
         raise typer.BadParameter("transactions need --acks all", param_hint="--transactional")
@@ -167,7 +168,8 @@ def end_to_end(
 ) -> None:
     """Send records and read them back; a latency ends when the consumer has the record.
 
-    Both clients run in this process, so that one clock measures. A record counts from when --rate made it due.
+    Both clients run in this process, so that one clock measures. A record counts from when --rate made it due; how
+    late a timer of this machine wakes the sender is not counted.
     """
     is_compressed = compression is not CompressionName.NONE
     load = Load(topic=topic, size_bytes=size, rate=rate, is_compressed=is_compressed, is_stamped=True)
