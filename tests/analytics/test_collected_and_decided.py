@@ -18,7 +18,7 @@ from strandline.kafka.collector.files import Files
 from strandline.kafka.collector.looks import Answers, Looks
 from strandline.kafka.collector.rows import Rows
 from strandline.kafka.collector.states import States
-from strandline.kafka.history.events import Told
+from strandline.kafka.history.events import HistoryEvent
 from strandline.kafka.history.writing import EventFiles
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
@@ -59,7 +59,7 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Silve
     decisions.take(0)
     clocks = EventFiles(out, "c", {}.get)
     clocks.begin(2, BEGIN_MS * 1_000 + 8 * SECOND)
-    clocks.add(BEGIN_MS * 1_000 + 8 * SECOND, Told(None, ClockSample(NodeId(1), 37 * SECOND, 5_000)))
+    clocks.add(BEGIN_MS * 1_000 + 8 * SECOND, HistoryEvent(None, ClockSample(NodeId(1), 37 * SECOND, 5_000)))
     clocks.end(None)
     rows, looks, states = Rows("c", BEGIN_MS), Looks(), States()
     found: list[dict[str, Any]] = []

@@ -80,7 +80,7 @@ def silver_of_run_a(spark: SparkSession, export: Path) -> Silver:
     return open_exports(spark, [str(export)])
 
 
-class Told:
+class Observed:
     """What a partition went through, by the printed log: (time in ms, ISR, leader) and the minimum from when on."""
 
     def __init__(self, replicas: list[int]) -> None:
@@ -105,11 +105,11 @@ class Told:
                 yield isr, leader, new_isr, new_leader
 
 
-def told() -> dict[tuple[str, int], Told]:
+def observed() -> dict[tuple[str, int], Observed]:
     """A fold over the lines of kafka-dump-log, by topic name and partition."""
     names: dict[str, str] = {}
     least: dict[str, int] = {}
-    found: dict[tuple[str, int], Told] = {}
+    found: dict[tuple[str, int], Observed] = {}
     for line in lzma.decompress((RUN_A / "dump-log.txt.xz").read_bytes()).decode().splitlines():
         printed = re.search(r"CreateTime: (\d+) .* payload: (\{.*\})$", line)
         if not printed:
@@ -125,7 +125,7 @@ def told() -> dict[tuple[str, int], Told]:
                     one.min_isr.append((at, int(data["value"])))
         elif kind == "PARTITION_RECORD":
             topic = names[data["topicId"]]
-            one = found[topic, data["partitionId"]] = Told(data["replicas"])
+            one = found[topic, data["partitionId"]] = Observed(data["replicas"])
             one.states.append((at, frozenset(data["isr"]), data["leader"]))
             one.min_isr.append((at, least.get(topic, least[""])))
         elif kind == "PARTITION_CHANGE_RECORD":
@@ -151,7 +151,7 @@ def rows_of(silver: Silver, stat: str) -> dict[tuple[str, int], list[Row]]:
 def test_counts_and_times_are_those_of_the_printed_log(silver_of_run_a: Silver) -> None:
     """S8, S10, S11 and S16 of all seven partitions agree to the microsecond with a fold over Kafka's own text."""
     by_stat = {stat: rows_of(silver_of_run_a, stat) for stat in ("s08", "s10", "s11", "s16")}
-    expected = told()
+    expected = observed()
     assert {key for rows in by_stat.values() for key in rows} == expected.keys()
     for key, one in expected.items():
         steps = list(one.steps())

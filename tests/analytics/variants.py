@@ -117,7 +117,7 @@ def _with_groups(rows: Rows) -> Rows:
     member = {"event_type": "MEMBER_CHANGE", "member_id": "m", "phase": "assigned", "member_epoch": 1, "revoking": []}
     group = {"event_type": "GROUP_CHANGE", "group_epoch": 1, "target_epoch": 1, "n_members": 1, "cause": "join"}
     offsets = {"event_type": "GROUP_OFFSETS", "group_id": "g", "commit_us": 0, "n_commits": 1, "n_error": {"X": 1}}
-    told = [
+    states = [
         own | {"event_type": "COORDINATOR_LOAD", "bytes": 1, "n_keys": 1, "load_ms": 1},
         own | member | {"assigned": [f"{topic['topic_id']}:{topic['partition']}"]},
         own | group | {"old_state": "Empty", "new_state": "Reconciling"},
@@ -125,8 +125,8 @@ def _with_groups(rows: Rows) -> Rows:
         consumed | offsets | {"committed": 8},
         own | group | {"old_state": "Reconciling", "new_state": "Stable"},
     ]
-    times = [{"seq": n, "ts_wall_us": n * 9_000_000, "ts_mono_us": n * 9_000_000} for n in range(1, len(told) + 1)]
-    return [*rows, *(shared | at | row for at, row in zip(times, told, strict=True))]
+    times = [{"seq": n, "ts_wall_us": n * 9_000_000, "ts_mono_us": n * 9_000_000} for n in range(1, len(states) + 1)]
+    return [*rows, *(shared | at | row for at, row in zip(times, states, strict=True))]
 
 
 VARIANTS: dict[str, Callable[[Rows], Rows]] = {

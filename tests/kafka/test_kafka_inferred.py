@@ -234,8 +234,8 @@ def test_the_moment_of_the_kill_is_found(run_a_node: Any, run_a_logs: Any, tmp_p
     found = findings_of_run_a(run_a_node, run_a_logs, tmp_path / "out")
     says = next(one["says"] for _, one in found if one["rule"] == "node_stopped")
     moment = datetime.fromtimestamp(deed("kill -9")["t_ms"] / 1000, UTC)
-    told = datetime.fromisoformat(f"{moment:%Y-%m-%d} {says.split(' to ')[1].split()[0]}+00:00")
-    assert abs((told - moment).total_seconds()) < 0.1
+    parsed = datetime.fromisoformat(f"{moment:%Y-%m-%d} {says.split(' to ')[1].split()[0]}+00:00")
+    assert abs((parsed - moment).total_seconds()) < 0.1
 
 
 def test_the_metadata_log_alone_explains_the_kill_only(run_a_node: Any, tmp_path: Path) -> None:

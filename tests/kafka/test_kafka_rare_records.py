@@ -57,8 +57,8 @@ def test_an_elr_is_cleared_without_a_new_epoch(tmp_path: Path) -> None:
     """The record empties the ELR of a topic's partitions, and leaves their partition epochs (A6)."""
     shrink = framed(5, 2, struct.pack(">i", 0) + TOPIC + tagged(t0=ids(1, 2), t6=ids(3)))
     rows = rows_of(tmp_path, batch(5, shrink), batch(6, framed(28, 0, text("t") + b"\0")))
-    told = [(row["event_type"], row["elr"], row["partition_epoch"]) for row in rows]
-    assert told == [("ISR_CHANGE", [3], 1), ("STATE_SNAPSHOT", [], 1)]
+    seen = [(row["event_type"], row["elr"], row["partition_epoch"]) for row in rows]
+    assert seen == [("ISR_CHANGE", [3], 1), ("STATE_SNAPSHOT", [], 1)]
 
 
 def test_a_clock_that_goes_back_leaves_an_order(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ class Client:
         """Create the topics, once every broker can lead."""
         async with asyncio.timeout(START_S):
             while True:
-                told = await self._ask("describe cluster", lambda admin: admin.describe_cluster())
-                if len(told["brokers"]) == len(self._cluster.nodes):
+                described = await self._ask("describe cluster", lambda admin: admin.describe_cluster())
+                if len(described["brokers"]) == len(self._cluster.nodes):
                     break
                 await asyncio.sleep(0.5)
         await self._ask("create topics", lambda admin: admin.create_topics(TOPICS))
@@ -64,10 +64,10 @@ class Client:
 
     async def isrs(self) -> dict[tuple[str, int], tuple[int, list[int], int]]:
         """Leader, ISR and number of replicas of each partition."""
-        told = await self._ask("describe", lambda admin: admin.describe_topics(["orders", "loose"]))
+        described = await self._ask("describe", lambda admin: admin.describe_topics(["orders", "loose"]))
         return {
             (topic["topic"], part["partition"]): (part["leader"], part["isr"], len(part["replicas"]))
-            for topic in told
+            for topic in described
             for part in topic["partitions"]
         }
 

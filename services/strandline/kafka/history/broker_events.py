@@ -31,7 +31,7 @@ from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch, T
 from strandline.kafka.history.broker_clocks import BrokerClock
 from strandline.kafka.history.broker_logs import Logged
 from strandline.kafka.history.causes import LEADER
-from strandline.kafka.history.events import NOT_RECORDED, UNKNOWN_OFFSET, Told
+from strandline.kafka.history.events import NOT_RECORDED, UNKNOWN_OFFSET, HistoryEvent
 from strandline.kafka.history.line_facts import (
     BrokerRegistered,
     CutAsked,
@@ -66,7 +66,7 @@ class Placed(NamedTuple):
 
     at_us: int
     incarnation: int
-    told: Told
+    reported: HistoryEvent
 
 
 @dataclass(slots=True)
@@ -107,8 +107,8 @@ class BrokerStory:
             written_ms = one.at_ms
             at_us = self.clock.own_ms(written_ms) * 1_000
             for tp, event in self._of(one):
-                told = Told(tp, event, {SOURCE: one.place}, None if tp is None else self._name(one))
-                yield Placed(at_us, self._incarnation_at(written_ms), told)
+                reported = HistoryEvent(tp, event, {SOURCE: one.place}, None if tp is None else self._name(one))
+                yield Placed(at_us, self._incarnation_at(written_ms), reported)
 
     def _name(self, one: Logged) -> str | None:
         return getattr(one.fact, "topic", None)
@@ -309,11 +309,11 @@ def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> IsrChang
         old_isr, new_isr, elr = change.before.isr, after.isr, after.elr
         epochs = (after.leader_epoch, after.partition_epoch)
         cause, initiator = (NOT_RECORDED, LEADER) if why is None else (why.cause or NOT_RECORDED, why.initiator)
-    told = decided_isr_change(old_isr, new_isr, elr, cause, initiator, *epochs, None)
+    reported = decided_isr_change(old_isr, new_isr, elr, cause, initiator, *epochs, None)
     if shrink is None:
-        return told
-    return told._replace(
-        removed=tuple(_member(one.replica_id, shrink) for one in told.removed),
+        return reported
+    return reported._replace(
+        removed=tuple(_member(one.replica_id, shrink) for one in reported.removed),
         hw=None if shrink.hw is None else Offset(shrink.hw),
         leader_leo=None if shrink.leo is None else Offset(shrink.leo),
     )

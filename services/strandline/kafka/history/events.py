@@ -55,7 +55,7 @@ _CREATED = "created"
 _NOT_TOLD = Why(None, CONTROLLER)
 
 
-class Told(NamedTuple):
+class HistoryEvent(NamedTuple):
     """One event, the partition that it is about, and what has no column of its own."""
 
     tp: TopicPartition | None
@@ -65,7 +65,7 @@ class Told(NamedTuple):
     """The name of a topic that is gone."""
 
 
-def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: int | None) -> Iterator[Told]:
+def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: int | None) -> Iterator[HistoryEvent]:
     """The events of one fact; none for what nothing is exported of.
 
     Args:
@@ -75,27 +75,29 @@ def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: in
     match fact:
         case Created(partition, min_isr):
             config = _config(partition, min_isr, meta_offset)
-            yield Told(partition.tp, config._replace(topic_created=True, lag_time_max_ms=lag_time_max_ms))
+            yield HistoryEvent(partition.tp, config._replace(topic_created=True, lag_time_max_ms=lag_time_max_ms))
             yield snapshot(partition, min_isr, meta_offset)
-            yield Told(partition.tp, _first_leader(fact, meta_offset))
+            yield HistoryEvent(partition.tp, _first_leader(fact, meta_offset))
         case Changed():
             yield from _changed(fact, why or _NOT_TOLD, meta_offset)
         case Restated(partition, min_isr):
             yield snapshot(partition, min_isr, meta_offset)
         case Configured(partition, min_isr):
-            yield Told(partition.tp, _config(partition, min_isr, meta_offset))
+            yield HistoryEvent(partition.tp, _config(partition, min_isr, meta_offset))
         case Deleted(partition, min_isr, topic):
-            yield Told(partition.tp, _config(partition, min_isr, meta_offset)._replace(topic_deleted=True), topic=topic)
+            yield HistoryEvent(
+                partition.tp, _config(partition, min_isr, meta_offset)._replace(topic_deleted=True), topic=topic
+            )
         case Registered(broker_id, rack, _, is_fast_restart):
             ext = {"fast_restart": "true"} if is_fast_restart else {}
-            yield Told(None, NodeSession(broker_id, "register", NOT_RECORDED, None, rack, meta_offset), ext)
+            yield HistoryEvent(None, NodeSession(broker_id, "register", NOT_RECORDED, None, rack, meta_offset), ext)
         case Fenced(broker_id, rack):
-            yield Told(None, NodeSession(broker_id, "fence", NOT_RECORDED, None, rack, meta_offset))
+            yield HistoryEvent(None, NodeSession(broker_id, "fence", NOT_RECORDED, None, rack, meta_offset))
             yield _decision("fence", fact, f"node {broker_id}", meta_offset)
         case Unfenced(broker_id, rack):
-            yield Told(None, NodeSession(broker_id, "unfence", NOT_RECORDED, None, rack, meta_offset))
+            yield HistoryEvent(None, NodeSession(broker_id, "unfence", NOT_RECORDED, None, rack, meta_offset))
         case Unregistered(broker_id, rack):
-            yield Told(None, NodeSession(broker_id, "unregister", NOT_RECORDED, None, rack, meta_offset))
+            yield HistoryEvent(None, NodeSession(broker_id, "unregister", NOT_RECORDED, None, rack, meta_offset))
         case ShutdownBegan(broker_id):
             yield _decision("controlled_shutdown", fact, f"node {broker_id}", meta_offset)
         case ControllerElected(leader_id):
@@ -104,7 +106,7 @@ def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: in
             return
 
 
-def snapshot(partition: Partition, min_isr: int | None, meta_offset: int) -> Told:
+def snapshot(partition: Partition, min_isr: int | None, meta_offset: int) -> HistoryEvent:
     """The whole state of a partition."""
     event = StateSnapshot(
         new_leader=partition.leader,
@@ -116,11 +118,13 @@ def snapshot(partition: Partition, min_isr: int | None, meta_offset: int) -> Tol
         partition_epoch=partition.partition_epoch,
         meta_offset=meta_offset,
     )
-    return Told(partition.tp, event)
+    return HistoryEvent(partition.tp, event)
 
 
-def _decision(name: str, fact: Fenced | ShutdownBegan | ControllerElected, outcome: str, meta_offset: int) -> Told:
-    return Told(None, ControllerDecision(name, fact.live, fact.fenced, outcome, meta_offset=meta_offset))
+def _decision(
+    name: str, fact: Fenced | ShutdownBegan | ControllerElected, outcome: str, meta_offset: int
+) -> HistoryEvent:
+    return HistoryEvent(None, ControllerDecision(name, fact.live, fact.fenced, outcome, meta_offset=meta_offset))
 
 
 def _config(partition: Partition, min_isr: int | None, meta_offset: int) -> ConfigChange:
@@ -151,18 +155,18 @@ def _first_leader(fact: Created, meta_offset: int) -> LeaderChange:
     )
 
 
-def _changed(fact: Changed, why: Why, meta_offset: int) -> Iterator[Told]:
+def _changed(fact: Changed, why: Why, meta_offset: int) -> Iterator[HistoryEvent]:
     before, after = fact.before, fact.after
     ext = {"ambiguous": "true"} if why.ambiguous else {}
     decided = False
     if {*before.isr} != {*after.isr} or {*before.elr} != {*after.elr}:
         decided = True
-        yield Told(after.tp, _isr_change(before, after, why, meta_offset), ext)
+        yield HistoryEvent(after.tp, _isr_change(before, after, why, meta_offset), ext)
     if fact.names_leader and after.leader != before.leader:
         decided = True
-        yield Told(after.tp, _leader_change(fact, why, meta_offset), ext)
+        yield HistoryEvent(after.tp, _leader_change(fact, why, meta_offset), ext)
     if before.replicas != after.replicas or not decided:
-        yield Told(after.tp, _config(after, fact.min_isr, meta_offset))
+        yield HistoryEvent(after.tp, _config(after, fact.min_isr, meta_offset))
     if fact.names_leader and after.leader == before.leader:
         # The same leader in a new epoch. It is reported as a state, because a LEADER_CHANGE would be counted as a
         # change of leader. Until metadata version 3.6 every shrink was one (KAFKA-15021).

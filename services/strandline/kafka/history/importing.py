@@ -22,7 +22,7 @@ from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.checkpoint_checks import CheckpointChecks
 from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
 from strandline.kafka.history.continuing import BROKER_LOGS, METADATA_LOG, Earlier
-from strandline.kafka.history.events import Told, events_of, snapshot
+from strandline.kafka.history.events import HistoryEvent, events_of, snapshot
 from strandline.kafka.history.facts import Changed, Created, Fact, RegistrationRepeated, Unknown
 from strandline.kafka.history.kept import Kept
 from strandline.kafka.history.learning import MIN_ISR, Learnt, learn, wanted_of
@@ -140,7 +140,7 @@ class Import:
         self._checkpoints, self._checks = checkpoints, CheckpointChecks(checkpoints)
         self._window = window
         self._is_open = not window.has_start
-        self._clock_samples: dict[int, Told] = {}
+        self._clock_samples: dict[int, HistoryEvent] = {}
         self._said = said
         self._kept = Kept()
         self._learner = Learner(copies, self._kept, frozenset(wanted_of(logs)))
@@ -154,7 +154,7 @@ class Import:
         self._epoch: int | None = None
         self._last: MetadataRecord | None = None
         self._snapshots: deque[Snapshot] = deque()
-        self._samples: deque[tuple[int, Told]] = deque()
+        self._samples: deque[tuple[int, HistoryEvent]] = deque()
         self._listener: Listener | None = None
 
     def write(self, destination: Destination, listener: Listener | None = None) -> Imported:
@@ -217,8 +217,8 @@ class Import:
             raise Unreadable(f"{start.path}: the snapshot has no header, which says of when it is")
         at_us = at_ms * 1_000
         self._begin(files, first.header.stamped_epoch, at_us)
-        for told in self._states(start.end_offset - 1):
-            files.add(at_us, told)
+        for reported in self._states(start.end_offset - 1):
+            files.add(at_us, reported)
 
     def _take(self, taken: Taken, files: EventFiles) -> None:
         if not files.is_silent:
@@ -252,37 +252,37 @@ class Import:
         whys = causes_of(facts) if facts else {}
         for place, (fact, record) in enumerate(zip(facts, of_fact, strict=True)):
             self._report(fact, record, files)
-            for told in events_of(fact, whys.get(place), record.offset, self._assumed.lag_time_max_ms):
-                files.add(record.timestamp_ms * 1_000, self._with_more(told, record))
+            for reported in events_of(fact, whys.get(place), record.offset, self._assumed.lag_time_max_ms):
+                files.add(record.timestamp_ms * 1_000, self._with_more(reported, record))
         files.beat(records[-1].timestamp_ms * 1_000)
 
-    def _with_more(self, told: Told, record: MetadataRecord) -> Told:
+    def _with_more(self, reported: HistoryEvent, record: MetadataRecord) -> HistoryEvent:
         """What other sources add to an event of the log: the cause of a fence, and what is inferred."""
-        learnt, event = self.result.learnt, told.event
+        learnt, event = self.result.learnt, reported.event
         if learnt is None:
-            return told
+            return reported
         if isinstance(event, NodeSession) and event.phase == "fence":
             has_timed_out = learnt.has_timed_out(event.subject_node_id, record.timestamp_ms)
-            return told._replace(event=event._replace(cause=SESSION_TIMED_OUT)) if has_timed_out else told
+            return reported._replace(event=event._replace(cause=SESSION_TIMED_OUT)) if has_timed_out else reported
         if isinstance(event, LeaderChange):
-            return self._with_start(told, event, learnt)
+            return self._with_start(reported, event, learnt)
         is_subject = isinstance(event, IsrChange) or (isinstance(event, NodeSession) and event.phase == "register")
         if is_subject and (inferred := learnt.inferred.get(record.offset)) is not None:
-            return told._replace(ext={**told.ext, INFERRED: inferred})
-        return told
+            return reported._replace(ext={**reported.ext, INFERRED: inferred})
+        return reported
 
-    def _with_start(self, told: Told, event: LeaderChange, learnt: Learnt) -> Told:
+    def _with_start(self, reported: HistoryEvent, event: LeaderChange, learnt: Learnt) -> HistoryEvent:
         """Where a new epoch begins, if no line of a log says it."""
-        if told.tp is None or event.new_leader is None or event.new_leader_epoch is None:
-            return told
-        name = self._state.topics.get(told.tp.topic_id, "")
-        if (name, told.tp.partition, event.new_leader_epoch) in learnt.started:
-            return told
-        began = self._checks.start_of(told.tp, event.new_leader_epoch, event.new_leader)
+        if reported.tp is None or event.new_leader is None or event.new_leader_epoch is None:
+            return reported
+        name = self._state.topics.get(reported.tp.topic_id, "")
+        if (name, reported.tp.partition, event.new_leader_epoch) in learnt.started:
+            return reported
+        began = self._checks.start_of(reported.tp, event.new_leader_epoch, event.new_leader)
         if began is None:
-            return told
+            return reported
         source = f"{EPOCHS_FILE} of node {', '.join(map(str, began.nodes))}"
-        return told._replace(ext={**told.ext, START_OFFSET: str(began.start_offset), START_SOURCE: source})
+        return reported._replace(ext={**reported.ext, START_OFFSET: str(began.start_offset), START_SOURCE: source})
 
     def _write_broker(self, log: BrokerLog, learnt: Learnt, destination: Destination) -> None:
         """The events of one broker's logs, incarnation by incarnation."""
@@ -297,7 +297,7 @@ class Import:
             if placed.incarnation != incarnation:
                 incarnation = placed.incarnation
                 files.begin(incarnation, at_us)
-            files.add(at_us, placed.told)
+            files.add(at_us, placed.reported)
             files.beat(at_us)
         files.end(at_us)
         result.rows, result.files = result.rows + files.rows, result.files + files.files
@@ -327,8 +327,8 @@ class Import:
             self._listener.pass_until(record.timestamp_ms, self._state)
         hour = hour_of(record.timestamp_ms * 1_000)
         if self._hour is not None and hour > self._hour:
-            for told in self._states(record.offset - 1):
-                files.add(hour * _HOUR_US, told)
+            for reported in self._states(record.offset - 1):
+                files.add(hour * _HOUR_US, reported)
         self._hour = hour if self._hour is None else max(self._hour, hour)
         if not self._is_open and record.timestamp_ms * 1_000 >= self._window.start_us:
             self._open(record, files)
@@ -342,23 +342,25 @@ class Import:
         """The window begins: with what holds by then."""
         self._is_open = True
         start_us = self._window.start_us
-        for told in (*self._clock_samples.values(), *self._states(record.offset - 1)):
-            files.add(start_us, told)
+        for reported in (*self._clock_samples.values(), *self._states(record.offset - 1)):
+            files.add(start_us, reported)
 
     def _add_samples(self, now_us: int, files: EventFiles) -> None:
         """What was measured of clocks up to now."""
         while self._samples and self._samples[0][0] <= now_us:
-            at_us, told = self._samples.popleft()
-            if isinstance(told.event, ClockSample):
-                self._clock_samples[told.event.subject_node_id] = told
-            files.add(max(at_us, now_us), told)
+            at_us, reported = self._samples.popleft()
+            if isinstance(reported.event, ClockSample):
+                self._clock_samples[reported.event.subject_node_id] = reported
+            files.add(max(at_us, now_us), reported)
 
-    def _silence(self, record: MetadataRecord, passed_ms: int) -> Told:
+    def _silence(self, record: MetadataRecord, passed_ms: int) -> HistoryEvent:
         said = f"no decision for {passed_ms} ms before offset {record.offset}"
         state = self._state
-        return Told(None, ControllerDecision("silent", state.active(), state.fenced(), said, meta_offset=record.offset))
+        return HistoryEvent(
+            None, ControllerDecision("silent", state.active(), state.fenced(), said, meta_offset=record.offset)
+        )
 
-    def _states(self, meta_offset: int) -> Iterator[Told]:
+    def _states(self, meta_offset: int) -> Iterator[HistoryEvent]:
         for partition in list(self._state.partitions.values()):
             yield snapshot(partition, self._state.min_isr(partition.tp.topic_id), meta_offset)
 

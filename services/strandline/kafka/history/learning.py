@@ -11,7 +11,7 @@ from strandline.core.types import NodeId
 from strandline.kafka.history.broker_clocks import BrokerClock, clock_of
 from strandline.kafka.history.broker_events import LAG_TIME, PROPOSED_WITHIN_MS
 from strandline.kafka.history.broker_logs import BrokerLog
-from strandline.kafka.history.events import Told
+from strandline.kafka.history.events import HistoryEvent
 from strandline.kafka.history.inferred.evidence import Scene, Seen
 from strandline.kafka.history.inferred.judging import inferred
 from strandline.kafka.history.line_facts import (
@@ -58,7 +58,7 @@ class Learnt:
     """When the active controller found a broker's session over, ms, by broker."""
     started: frozenset[tuple[str, int, int]] = frozenset()
     """Topic, partition and leader epoch of each start of an epoch that a line tells."""
-    samples: list[tuple[int, Told]] = field(default_factory=list)
+    samples: list[tuple[int, HistoryEvent]] = field(default_factory=list)
     """What was measured of clocks: from when on, us, in order."""
 
     def has_timed_out(self, broker_id: int, at_ms: int) -> bool:
@@ -104,10 +104,10 @@ def _settings(logs: Iterable[BrokerLog]) -> dict[str, int]:
     return {name: value for name, (value, *others) in values.items() if not others}
 
 
-def _samples(clocks: dict[int, BrokerClock]) -> Iterator[tuple[int, Told]]:
+def _samples(clocks: dict[int, BrokerClock]) -> Iterator[tuple[int, HistoryEvent]]:
     for node_id, clock in sorted(clocks.items()):
         for span in clock.spans:
-            yield span.from_ms * 1_000, Told(None, ClockSample(NodeId(node_id), span.offset_us, span.err_us))
+            yield span.from_ms * 1_000, HistoryEvent(None, ClockSample(NodeId(node_id), span.offset_us, span.err_us))
 
 
 def _scene(found: Learnt, lag_time_ms: int | None) -> Scene:

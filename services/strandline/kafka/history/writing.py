@@ -19,7 +19,7 @@ from strandline.export.encoding import ExportFormat, encoded, suffix_of
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.rows import Emitter, Row, Taken, to_row
 from strandline.export.schema import CONTROLLER_NODE_ID, SCHEMA_VERSION, TRANSITIONS
-from strandline.kafka.history.events import NOT_KNOWN, Told
+from strandline.kafka.history.events import NOT_KNOWN, HistoryEvent
 from strandline.kafka.history.window import EVERYTHING, Window
 
 ROWS_A_FILE = 20_000
@@ -72,7 +72,7 @@ class EventFiles:
         self._seq, self._mono_us, self._beat_us = self.last_seqs.get(incarnation, 0), at_us, at_us
         self._begin_us = at_us
 
-    def add(self, at_us: int, told: Told) -> None:
+    def add(self, at_us: int, reported: HistoryEvent) -> None:
         """Take one event.
 
         Raises:
@@ -81,7 +81,7 @@ class EventFiles:
         if not self._is_wanted(at_us):
             return
         self._seq += 1
-        self._put(at_us, told.event, told.tp, told.ext, told.topic)
+        self._put(at_us, reported.event, reported.tp, reported.ext, reported.topic)
 
     def add_gap(self, at_us: int, name: str) -> None:
         """Leave one number out, for a record that may have been an event.
