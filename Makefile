@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -133,8 +133,14 @@ bench-kafka-broker: .venv/.installed ## measure what a collector costs a real br
 bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))
 
+bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,... HOT=0.5]
+	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT))
+
 bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes; writes into docs/BENCHMARKS.md [ROUNDS=3]
 	@$(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
+
+bench-analytics-counts: .venv/.installed ## count what Spark reads and shuffles for a day with a hot partition [EVENTS=10000000 HOT=0.5]
+	@$(BIN)/python tests/bench/analytics_counts.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT))
 
 images: .venv/.installed ## build the container images [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]; deploy/README.md says more
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)

@@ -52,7 +52,7 @@ def text_of(results: Sequence[Measured], asked: Measured) -> str:
         "## What the statistics cost",
         "",
         f"All statistics over one window of a generated day: {asked['partitions']:,} partitions with three replicas, "
-        f"{asked['hours']} hours, seed {asked['seed']}, hourly files. "
+        f"{asked['hours']} hours, seed {asked['seed']}, hourly files{_skew_of(asked)}. "
         "Each engine in a process of its own, two threads, the same files; "
         f"Spark with {asked['memory']} of heap. Rows are those in the files, doubles included.",
         f"Measured {now} on {os.cpu_count()} CPUs, {platform.system()} {platform.release()}, "
@@ -65,6 +65,11 @@ def text_of(results: Sequence[Measured], asked: Measured) -> str:
         lines += [_line(result["rows"], engine, result[engine]) for engine in ("spark", "duckdb")]
     lines += ["", *verdicts(results), "", *_facts(results), "", *_table(results[-1])]
     return "\n".join(lines)
+
+
+def _skew_of(asked: Measured) -> str:
+    share = asked["hot_share"]
+    return f", {share:.0%} of all looks at one partition" if share else ""
 
 
 def memory_mib(of_engine: Measured) -> int:

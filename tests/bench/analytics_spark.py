@@ -15,6 +15,8 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ from stage_log import settings, steps_of
 
 from strandline_analytics.class_archive import make_archive
 from strandline_analytics.scope import Scope
-from strandline_analytics.session import open_session
+from strandline_analytics.session import MIDDLE_BYTES, open_session, session_for
+from strandline_analytics.sources import exports
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
@@ -69,13 +72,22 @@ def main() -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--memory", default="3g")
     parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--large", action="store_true", help="plan as for more than a GiB of files")
+    parser.add_argument("--only", default=",".join(ALL), help="statistics, with commas between")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--inspect", action="store_true")
     kinds.add_argument("--together", action="store_true")
     kinds.add_argument("--archive", action="store_true")
     asked = parser.parse_args()
+    if asked.large:
+        exports.session_for = partial(planned_as_large, session_for)
     kind = inspected if asked.inspect else all_at_once if asked.together else archived if asked.archive else measured
     print(json.dumps(kind(asked)))
+
+
+def planned_as_large(fit: Callable[[SparkSession, int], SparkSession], spark: SparkSession, size: int) -> SparkSession:
+    """The session for input of this size, or for the least that counts as large."""
+    return fit(spark, max(size, MIDDLE_BYTES + 1))
 
 
 def all_at_once(asked: argparse.Namespace) -> dict[str, Any]:
@@ -119,7 +131,8 @@ def inspected(asked: argparse.Namespace) -> dict[str, Any]:
         said = " ".join(f"--conf {name}={value}" for name, value in settings(Path(folder)).items())
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"{said} pyspark-shell"
         found = measured(asked)
-        return {name: found[name] for name in ("read_samples_too", "in_python")} | {"steps": steps_of(Path(folder))}
+        seen = ("read_samples_too", "in_python", "jvm_mib", "python_mib", "digests")
+        return {name: found[name] for name in seen} | {"steps": steps_of(Path(folder))}
 
 
 def measured(asked: argparse.Namespace) -> dict[str, Any]:
@@ -144,7 +157,8 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
     silver.looks.count()
     laps.lap("looks")
     digests, trespassers, in_python = {}, [], []
-    for name, statistic in ALL.items():
+    for name in asked.only.split(","):
+        statistic = ALL[name]
         describe(name)
         frame = result(statistic, silver, scope)
         rows = [row.asDict(recursive=True) for row in frame.collect()]

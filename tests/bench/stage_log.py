@@ -1,7 +1,8 @@
-"""Reads Spark's own event log: each step's stages, and whether they spilled or were skewed.
+"""Reads Spark's own event log: each step's stages, what they moved, and whether they spilled or were skewed.
 
 A step is a job description, set before its queries are run. The skew of a stage is how much longer its longest task ran
-than the median one; stages of fewer than four tasks, or of less than a second, are not counted.
+than the median one; stages of fewer than four tasks, or of less than a second, are not counted. Bytes, rows and time of
+the processor hardly depend on what else a machine does; the time that a task ran does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 def steps_of(folder: Path) -> dict[str, dict[str, Any]]:
-    """Per step: stages, tasks, spilled_mib, skew (the largest of its stages; None: none was large enough)."""
+    """What was done, by step.
+
+    - ``stages``, ``tasks``: how many there were.
+    - ``cpu_s``: time of the processor in tasks.
+    - ``read_mib``: of files and of kept tables; ``shuffled_mib``: written for other stages; ``spilled_mib``: to disk.
+    - ``skew``: the largest of its stages; None: none was large enough.
+    - ``largest``: MiB that the largest task read, and the median one of its stage; None: no stage had enough tasks.
+    """
     names: dict[int, str] = {}
     tasks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for event in _events(folder):
@@ -38,15 +46,39 @@ def steps_of(folder: Path) -> dict[str, dict[str, Any]]:
             names[event["Stage Info"]["Stage ID"]] = reported.get(DESCRIPTION, "")
         elif event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):
             tasks[event["Stage ID"]].append(event["Task Metrics"])
-    found: dict[str, dict[str, Any]] = {}
+    of_step: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for stage, metrics in tasks.items():
-        step = found.setdefault(names.get(stage, ""), {"stages": 0, "tasks": 0, "spilled_mib": 0.0, "skew": None})
-        step["stages"] += 1
-        step["tasks"] += len(metrics)
-        step["spilled_mib"] += round(sum(one["Disk Bytes Spilled"] for one in metrics) / (1 << 20), 1)
-        skew = _skew([one["Executor Run Time"] for one in metrics])
-        step["skew"] = max((each for each in (step["skew"], skew) if each is not None), default=None)
-    return found
+        of_step[names.get(stage, "")].append(_of_stage(metrics))
+    return {name: _of_step(stages) for name, stages in of_step.items()}
+
+
+def _of_stage(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+    read = [sum(_bytes_read(one)) / (1 << 20) for one in metrics]
+    return {
+        "tasks": len(metrics),
+        "cpu_s": sum(one["Executor CPU Time"] for one in metrics) / 1e9,
+        "read_mib": sum(_bytes_read(one)[0] for one in metrics) / (1 << 20),
+        "shuffled_mib": sum(one["Shuffle Write Metrics"]["Shuffle Bytes Written"] for one in metrics) / (1 << 20),
+        "spilled_mib": sum(one["Disk Bytes Spilled"] for one in metrics) / (1 << 20),
+        "skew": _skew([one["Executor Run Time"] for one in metrics]),
+        "largest": [round(max(read), 1), round(median(read), 1)] if len(read) >= _LEAST_TASKS else None,
+    }
+
+
+def _bytes_read(of_task: dict[str, Any]) -> tuple[int, int]:
+    """Of files and kept tables, and of other stages."""
+    shuffled = of_task["Shuffle Read Metrics"]
+    return of_task["Input Metrics"]["Bytes Read"], shuffled["Remote Bytes Read"] + shuffled["Local Bytes Read"]
+
+
+def _of_step(stages: list[dict[str, Any]]) -> dict[str, Any]:
+    sums = ("tasks", "cpu_s", "read_mib", "shuffled_mib", "spilled_mib")
+    found: dict[str, Any] = {"stages": len(stages)}
+    found |= {name: round(sum(stage[name] for stage in stages), 1) for name in sums}
+    return found | {
+        name: max((stage[name] for stage in stages if stage[name] is not None), default=None)
+        for name in ("skew", "largest")
+    }
 
 
 def _skew(times_ms: list[int]) -> float | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
-from day.shape import Shape
+from day.shape import HOT, Shape
 from day.written import write_day
 
 from strandline.export.destination import LocalDirectory
@@ -115,3 +116,17 @@ def test_a_leader_is_a_member_of_the_isr(day: duckdb.DuckDBPyConnection) -> None
           AND l.new_leader >= 0 AND NOT list_contains(i.new_isr, l.new_leader)"""
 
     assert _number(day, wrong) == 0
+
+
+def test_a_hot_partition_has_its_share_of_the_looks(tmp_path: Path) -> None:
+    """With ``hot_share`` one partition has that share of all looks and its own, and the day has no more events."""
+    write_day(replace(SHAPE, events=20_000, hot_share=0.5), tmp_path)
+
+    rows = duckdb.read_parquet(f"{tmp_path}/*/v1/samples/*/*/*.parquet", hive_partitioning=False)
+    ((hot, looks),) = (
+        rows.filter("event_type = 'REPLICA_SAMPLE'")
+        .aggregate(f"count(*) FILTER (partition = {HOT}), count(*)")
+        .fetchall()
+    )
+    assert 0.5 <= hot / looks < 0.65
+    assert abs(len(rows) - 20_000) < 2_000

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from day.nodes import Nodes, Outage
-from day.shape import CONTROLLER, HOUR, LAG_TIME_MAX_US, MIN_ISR, SECOND, Shape
+from day.shape import CONTROLLER, HOT, HOUR, LAG_TIME_MAX_US, MIN_ISR, SECOND, Shape
 
 Row = dict[str, Any]
 _MS = 1_000
@@ -47,6 +47,8 @@ def make_history(shape: Shape, nodes: Nodes, rng: np.random.Generator) -> Histor
     n = shape.partitions
     rates = (rng.lognormal(1.5, 2.0, n) * 1_000).clip(0, 500_000).astype(np.int64)
     rates[rng.random(n) < 0.15] = 0
+    if shape.hot_share:
+        rates[HOT] = 500_000
     replicas = np.argsort(rng.random((n, shape.nodes)), axis=1)[:, : shape.replication_factor]
     history = History(rates, replicas)
     for partition in range(n):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from day.decisions import History
-from day.shape import SECOND, Shape
+from day.shape import HOT, SECOND, Shape
 
 Columns = dict[str, np.ndarray]
 _APART = 1 << 40
@@ -35,10 +35,13 @@ def see(shape: Shape, history: History, rows_left: int, rng: np.random.Generator
     per_look = shape.replication_factor + 0.75 + 0.5 * (shape.replication_factor - 1)
     extra = 2 * len(states)
     looks = max(shape.partitions, int((rows_left - extra * per_look) / per_look))
-    interval = max(SECOND, shape.end * shape.partitions // looks)
-    look = _moments(shape, states, history, interval, rng)
+    hot_looks = int(looks * shape.hot_share)
+    interval = max(SECOND, shape.end * shape.partitions // (looks - hot_looks))
+    look = _moments(shape, states, history, interval, hot_looks, rng)
     look |= _heights(look, states, terms, history, rng)
-    interval_ms = interval * 5 // 4 // 1_000
+    interval_ms = np.full(shape.partitions, interval * 5 // 4 // 1_000)
+    if hot_looks:
+        interval_ms[HOT] = max(1, shape.end // hot_looks * 5 // 4 // 1_000)
     tables = {
         "REPLICA_SAMPLE": _replicas(shape, look, states, history, interval_ms, rng),
         "HW_ADVANCE": _advances(look, rng),
@@ -47,8 +50,10 @@ def see(shape: Shape, history: History, rows_left: int, rng: np.random.Generator
     return Seen(tables, interval)
 
 
-def _moments(shape: Shape, states: np.ndarray, history: History, interval: int, rng: np.random.Generator) -> Columns:
-    """The times of samples: on a grid with jitter, and on both sides of each change.
+def _moments(
+    shape: Shape, states: np.ndarray, history: History, interval: int, hot_looks: int, rng: np.random.Generator
+) -> Columns:
+    """The times of samples: on a grid with jitter, a finer one for a hot partition, and on both sides of each change.
 
     Only living leaders take samples.
     """
@@ -59,6 +64,10 @@ def _moments(shape: Shape, states: np.ndarray, history: History, interval: int, 
     before, after = states[:, 1] - 1_000, states[:, 1] + 130_000
     t = np.concatenate([grid, before, after])
     p = np.concatenate([p, states[:, 0], states[:, 0]])
+    if hot_looks:
+        step = shape.end // hot_looks
+        t = np.concatenate([t, np.arange(hot_looks) * step + rng.integers(0, max(1, step // 4), hot_looks)])
+        p = np.concatenate([p, np.full(hot_looks, HOT)])
     keep = (t > 200_000) & (t < shape.end - SECOND)
     t, p = t[keep], p[keep]
     state = np.searchsorted(states[:, 0] * _APART + states[:, 1], p * _APART + t, side="right") - 1
@@ -103,7 +112,7 @@ def _heights(
 
 
 def _replicas(
-    shape: Shape, look: Columns, states: np.ndarray, history: History, interval_ms: int, rng: np.random.Generator
+    shape: Shape, look: Columns, states: np.ndarray, history: History, interval_ms: np.ndarray, rng: np.random.Generator
 ) -> Columns:
     """Each sample of each replica."""
     rf, n = shape.replication_factor, len(look["t"])
@@ -127,7 +136,7 @@ def _replicas(
     number = np.arange(n) - np.maximum.accumulate(np.where(first, np.arange(n), 0)) + 1
     return {
         "p": look["p"][row], "t": t, "node_id": look["leader"][row], "leader_epoch": look["epoch"][row],
-        "partition_epoch": states[state, 6], "sample_id": number[row], "interval_ms": np.full(n * rf, interval_ms),
+        "partition_epoch": states[state, 6], "sample_id": number[row], "interval_ms": interval_ms[look["p"][row]],
         "replica_id": replica, "leo": leo,
         "durable_leo": np.where(own, np.maximum(hw, leader_leo - (rng.random(n * rf) < 0.05) * 3), leo),
         "leader_leo": leader_leo, "hw": hw, "acked_offset": np.where(acked_by_leader, leader_leo, hw),
@@ -157,7 +166,9 @@ def _advances(look: Columns, rng: np.random.Generator) -> Columns:
     }  # fmt: skip
 
 
-def _locals(shape: Shape, look: Columns, history: History, interval_ms: int, rng: np.random.Generator) -> Columns:
+def _locals(
+    shape: Shape, look: Columns, history: History, interval_ms: np.ndarray, rng: np.random.Generator
+) -> Columns:
     """Half of the followers recorded their own view shortly after the leader's sample."""
     rf = shape.replication_factor
     row = np.repeat(np.arange(len(look["t"])), rf)
@@ -167,6 +178,6 @@ def _locals(shape: Shape, look: Columns, history: History, interval_ms: int, rng
     late = (rng.lognormal(10.5, 1.0, len(row))).astype(np.int64)
     return {
         "p": look["p"][row], "t": look["t"][row] + late, "node_id": replica, "leader_epoch": look["epoch"][row],
-        "interval_ms": np.full(len(row), interval_ms), "leo": look["leo"][row], "hw": look["hw"][row],
+        "interval_ms": interval_ms[look["p"][row]], "leo": look["leo"][row], "hw": look["hw"][row],
         "fetch_leader_id": look["leader"][row],
     }  # fmt: skip

@@ -21,6 +21,8 @@ LAG_TIME_MAX_US = 30 * SECOND
 SESSION_TIMEOUT_US = 9 * SECOND
 MIN_ISR = 2
 CONTROLLER = -1
+HOT = 0
+"""The partition that is looked at more often than the others where a day is skewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class Shape:
     replication_factor: int = 3
     cluster_id: str = "day"
     start_us: int = START_US
+    hot_share: float = 0.0
+    """The share of all looks that are at the partition `HOT`, on top of those that it has like any other."""
 
     @property
     def end(self) -> int:
