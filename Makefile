@@ -139,8 +139,8 @@ bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; write
 bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes; writes into docs/BENCHMARKS.md [ROUNDS=3]
 	@$(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
-bench-analytics-counts: .venv/.installed ## count what Spark reads and shuffles for a day with a hot partition [EVENTS=10000000 HOT=0.5]
-	@$(BIN)/python tests/bench/analytics_counts.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT))
+bench-analytics-counts: .venv/.installed ## count what Spark reads and shuffles for a day with a hot partition [EVENTS=10000000 HOT=0.5 LARGE=1]
+	@$(BIN)/python tests/bench/analytics_counts.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT)) $(if $(LARGE),--large)
 
 images: .venv/.installed ## build the container images [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]; deploy/README.md says more
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)
