@@ -11,6 +11,7 @@ import sys
 from strandline_analytics.frames import statistics
 from strandline_analytics.jobs import run as job
 from strandline_analytics.jobs.ask import Question, chosen
+from strandline_analytics.jobs.parquet_results import ParquetResults
 from strandline_analytics.session import open_session
 
 LATER_US = 10**15
@@ -25,7 +26,8 @@ def main(export: str, out: str, *names: str) -> None:
     frames = statistics(spark, [export], names)
     rows = {name: [row.asDict(recursive=True) for row in frame.collect()] for name, frame in frames.items()}
     question = job.whole_hours(Question(inputs=(export,), statistics=chosen(names)))
-    written = job.run(spark, question, job.hours_for(spark, question, now_us=LATER_US), out)
+    results = ParquetResults(spark, out, question.grouping)
+    written = job.run(spark, question, job.hours_for(spark, question, now_us=LATER_US), results)
     print(json.dumps({"kind": type(spark).__module__, "rows": rows, "written": written.rows}, default=str))
     spark.stop()
 

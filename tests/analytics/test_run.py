@@ -20,10 +20,12 @@ from pyspark.sql import SparkSession
 from written_export import HOUR_US, Emitter, Row, write_export
 
 from strandline.export import layout
+from strandline_analytics.jobs import parquet_results
 from strandline_analytics.jobs import run as job
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.jobs.coverage import GRACE_US, HourState
 from strandline_analytics.jobs.ledger import FOLDER
+from strandline_analytics.jobs.parquet_results import ParquetResults
 from strandline_analytics.jobs.placing import UNFINISHED, HadoopMover
 from strandline_analytics.jobs.run import Written
 
@@ -118,7 +120,8 @@ class Runner:
         )
         whole = job.whole_hours(question)
         found = job.hours_for(self.spark, whole, now_us=at(120) + GRACE_US - 1)
-        return self.look(job.run(self.spark, whole, found, str(output), recompute=recompute), output)
+        results = ParquetResults(self.spark, str(output), whole.grouping)
+        return self.look(job.run(self.spark, whole, found, results, recompute=recompute), output)
 
     def look(self, written: Written, output: Path | None = None) -> Step:
         """The current state."""
@@ -158,7 +161,7 @@ def steps(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
 def _interrupted(runner: Runner, before: Written) -> Step:
     """A run that ends in its second table, before it is moved to its place and after the first one was."""
     with pytest.MonkeyPatch.context() as patched:
-        place, first_is_placed = job.place_rows, threading.Event()
+        place, first_is_placed = parquet_results.place_rows, threading.Event()
 
         def fail(*args: Any) -> None:
             root, folder = args[2], args[3]
@@ -172,7 +175,7 @@ def _interrupted(runner: Runner, before: Written) -> Step:
             assert first_is_placed.wait(300)
             raise Interrupted
 
-        patched.setattr(job, "place_rows", fail)
+        patched.setattr(parquet_results, "place_rows", fail)
         with pytest.raises(Interrupted):
             runner.run()
     return runner.look(before)

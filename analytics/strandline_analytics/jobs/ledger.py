@@ -10,26 +10,17 @@ Invariant: a ledger never says more than lies in the results; without a ledger n
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from strandline import __version__
 from strandline.export.layout import hour_folder
 from strandline_analytics.jobs.coverage import HourCoverage
+from strandline_analytics.jobs.results import Entry
 from strandline_analytics.sources.places import read_text, write_text
 
 FOLDER = "_written"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """Of one statistic: the files that its rows follow from, and how many rows there are."""
-
-    input_manifest_hash: str
-    rows: int
-    code_version: str = __version__
 
 
 def read_ledger(spark: SparkSession, root: str, hour: HourCoverage) -> dict[str, Entry]:

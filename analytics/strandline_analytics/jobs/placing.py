@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
+from strandline_analytics.jobs.results import PLACE
 from strandline_analytics.jvm import gateway_of, hadoop_settings, has_jvm
 
 UNFINISHED = "_unfinished"
 FILE_NAME = "rows.parquet"
-PLACE = "place"
 
 
 def place_rows(spark: SparkSession, rows: DataFrame, root: str, folder: str, clusters: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from strandline_analytics.explain.ask_group import AskedGroup, standstill
 from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
 from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
+from strandline_analytics.jobs.parquet_results import ParquetResults
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
 from strandline_analytics.report.gather import STEPS, TooMuch, gather
 from strandline_analytics.service import explanations, pages, refusals, values
@@ -211,7 +212,8 @@ class Engine:
         whole = whole_hours(question)
         hours = hours_for(self.spark, whole, now_us=_now_us())
         job.check()
-        written = run(self.spark, whole, hours, output, noticed=noticed)
+        results = ParquetResults(self.spark, output, whole.grouping)
+        written = run(self.spark, whole, hours, results, noticed=noticed)
         self.forget()
         return written
 

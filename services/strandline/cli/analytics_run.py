@@ -74,12 +74,14 @@ def run(
     with spark_session(memory) as spark:
         from strandline_analytics.jobs import run as job
         from strandline_analytics.jobs.coverage import require
+        from strandline_analytics.jobs.parquet_results import ParquetResults
 
         whole = job.whole_hours(question)
         hours = job.hours_for(spark, whole, now_us=now_us())
         if require_coverage is not None:
             require(hours, require_coverage)
-        written = job.run(spark, whole, hours, out, noticed=reported, recompute=recompute)
+        results = ParquetResults(spark, out, whole.grouping)
+        written = job.run(spark, whole, hours, results, noticed=reported, recompute=recompute)
     _tell(written)
 
 

@@ -1,0 +1,70 @@
+"""What a run asks of the place that its rows go to, whatever the format: files in folders, or tables.
+
+Invariant: an hour of a statistic is replaced as a whole, and nothing is reported as known that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from strandline import __version__
+from strandline_analytics.jobs.coverage import HourCoverage
+from strandline_analytics.stats.definition import Statistic
+
+PLACE = "place"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Of one statistic: the files that its rows follow from, and how many rows there are."""
+
+    input_manifest_hash: str
+    rows: int
+    code_version: str = __version__
+
+
+class Results(Protocol):
+    """Where the rows of closed hours are written."""
+
+    @property
+    def shown(self) -> str:
+        """What people are shown as the place."""
+        ...
+
+    def begin(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> None:
+        """Make ready for rows of these statistics and hours, and for `known`. Hours may be none.
+
+        Raises:
+            InputTrouble: what is there cannot take the rows.
+        """
+        ...
+
+    def known(self, hour: HourCoverage) -> Mapping[str, Entry]:
+        """What earlier runs wrote of an hour, as far as it is there, by statistic."""
+        ...
+
+    def write(self, statistic: Statistic, rows: DataFrame, hour: int, hashes: Mapping[str, str]) -> None:
+        """Replace an hour of a statistic; called for several statistics at a time.
+
+        Args:
+            rows: in their order, with ``place``, the number of their cluster in ``hashes``, beside what is written.
+            hour: since 1970.
+            hashes: of the input, by cluster; the rows of a cluster that has none now are removed.
+        """
+        ...
+
+    def finish(self, hour: HourCoverage) -> None:
+        """Called when every statistic of an hour is written."""
+        ...
+
+    def end(self) -> None:
+        """Called after the last hour."""
+        ...
+
+    def count(self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]) -> dict[str, int]:
+        """How many rows of these hours there are now, by statistic."""
+        ...
