@@ -41,7 +41,7 @@ def directories(broker_id: int) -> bytes:
     ("reason", "cause"), [(broker(2), "unclean_registration"), (directories(2), "offline_directory")]
 )
 def test_a_removal_before_a_registration_has_its_cause(tmp_path: Path, reason: bytes, cause: str) -> None:
-    """The controller removes a broker that was not stopped in order, or lost a directory, before it says so (A9)."""
+    """The controller removes a broker that was not stopped in order, or lost a directory, before it says so."""
     rows = rows_of(tmp_path, batch(5, broker(2)), batch(6, change(t0=ids(1, 3)), reason))
     (removal,) = (row for row in rows if row["event_type"] == "ISR_CHANGE")
     assert (removal["cause"], removal["initiator"]) == (cause, "controller")

@@ -46,7 +46,7 @@ def beginning_of(copies: Sequence[Copy], first_offset: int, proved_end: int) -> 
 
 
 class Transactions:
-    """Holds records of a transaction back until it ends (A7)."""
+    """Holds records of a transaction back until it ends."""
 
     def __init__(self) -> None:
         self._held: list[MetadataRecord] | None = None
