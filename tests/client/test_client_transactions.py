@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, Refuse, fake_cluster, until
 from tests.client.fake_transactions import End
+from tests.client.test_group_members import Heard
 
 from strandline.client import (
     Consumer,
@@ -350,6 +351,56 @@ async def test_offsets_that_are_refused_abort_the_transaction() -> None:
             await block()
         assert aborted.value.refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
         assert cluster.transactions.ends == [End(0, False)]
+
+
+@pytest.mark.parametrize("comes_back", [False, True], ids=["gone", "assigned again"])
+async def test_a_partition_that_was_lost_meanwhile_aborts_the_transaction(comes_back: bool) -> None:
+    """X18: the member's session ends between its input and the commit. Outputs without the offset of their input would
+    count twice, for another member, or this one again, reads it from what is committed."""
+    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
+        cluster.groups.has_topic = True
+        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
+        heard = Heard()
+        async with consumer:
+            await consumer.subscribe(TOPIC, listener=heard)
+            await until(lambda: len(consumer.assignment()) == 2)
+            write(cluster, b"a")
+            assert await _next_value(consumer) == b"a"
+            transaction = await producer.transaction(consumer=consumer).__aenter__()
+            await producer.send(TOPIC, b"A", partition=1)
+            if comes_back:
+                cluster.groups.refusals.append(ErrorCode.FENCED_MEMBER_EPOCH)
+                await until(lambda: [what for what, _ in heard.heard] == ["assigned", "lost", "assigned"])
+            else:
+                await consumer.unsubscribe()
+            with pytest.raises(TransactionAborted, match="was taken from this consumer"):
+                await transaction.commit()
+
+            assert cluster.transactions.ends == [End(0, False)]
+            assert cluster.groups.committed == {}
+
+
+async def test_a_partition_that_was_lost_does_not_abort_the_next_transaction() -> None:
+    """After the abort its records are given again, and the transaction that has them is committed."""
+    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
+        cluster.groups.has_topic = True
+        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
+        heard = Heard()
+        async with consumer:
+            await consumer.subscribe(TOPIC, listener=heard)
+            write(cluster, b"a")
+            assert await _next_value(consumer) == b"a"
+            cluster.groups.refusals.append(ErrorCode.FENCED_MEMBER_EPOCH)
+            await until(lambda: [what for what, _ in heard.heard] == ["assigned", "lost", "assigned"])
+            with pytest.raises(TransactionAborted):
+                async with producer.transaction(consumer=consumer):
+                    await producer.send(TOPIC, b"A", partition=1)
+            assert await _next_value(consumer) == b"a"
+            async with producer.transaction(consumer=consumer):
+                await producer.send(TOPIC, b"A", partition=1)
+
+        assert cluster.transactions.ends == [End(0, False), End(1, True)]
+        assert cluster.groups.committed == {"g": {(TOPIC, 0): 1}}
 
 
 async def _next_value(consumer: Consumer[bytes, bytes]) -> bytes | None:

@@ -58,6 +58,8 @@ class GroupCommits:
         self._given: set[Cursor] = set()
         # Of each that something uncommitted was given of, the first offset of that; for transactions.
         self._uncommitted: dict[Cursor, Offset] = {}
+        # Partitions that were taken away with something uncommitted; for transactions.
+        self._lost: set[TopicPartition] = set()
         # What was asked for by itself last, so that a consumer at rest commits nothing.
         self._newest: dict[TopicPartition, Offset] = {}
         self._stepped = asyncio.Event()
@@ -104,6 +106,17 @@ class GroupCommits:
         self._given.discard(cursor)
         self._uncommitted.pop(cursor, None)
 
+    def taken_away(self, cursor: Cursor) -> None:
+        """This consumer reads the partition no more: what it was given there is another's to commit, so a transaction
+        that has worked on it must not be committed."""
+        if self._is_uncommitted(cursor):
+            self._lost.add(_name(cursor))
+        self.moved(cursor)
+
+    def _is_uncommitted(self, cursor: Cursor) -> bool:
+        is_given = cursor in self._hand or cursor in self._uncommitted
+        return is_given and cursor.position is not None and self._newest.get(_name(cursor)) != cursor.position
+
     def worked_on(self) -> Positions:
         """The position of each partition that is read behind what was given before the present step."""
         return {
@@ -132,21 +145,23 @@ class GroupCommits:
 
     def given_uncommitted(self) -> GivenUncommitted:
         """All that was given since the last commit, what is in hand included."""
-        read, positions, lost = set(self._fetching.cursors.values()), Positions(), []
+        read, positions, lost = set(self._fetching.cursors.values()), Positions(), set(self._lost)
         for cursor in {**self._hand, **self._uncommitted}:
-            tp, position = _name(cursor), cursor.position
-            if position is None or self._newest.get(tp) == position:
+            position = cursor.position
+            if position is None or not self._is_uncommitted(cursor):
                 continue
             if cursor in read:
-                positions[tp] = OffsetAndMetadata(position)
+                positions[_name(cursor)] = OffsetAndMetadata(position)
             else:
-                lost.append(tp)
-        return GivenUncommitted(positions, tuple(lost))
+                lost.add(_name(cursor))
+        return GivenUncommitted(positions, tuple(sorted(lost)))
 
     def committed_in_transaction(self, offsets: Positions) -> None:
         """A transaction has committed these, all that was given: it has been worked on."""
         self.step()
         self._uncommitted.clear()
+        # Taken away when the coordinator of the group had its position already.
+        self._lost -= offsets.keys()
         self._newest.update({tp: one.offset for tp, one in offsets.items()})
         if offsets:
             self._on_committed(offsets)
@@ -154,6 +169,7 @@ class GroupCommits:
     def take_back(self) -> dict[Cursor, Offset]:
         """Forget that what is uncommitted was given; of each that is still read, the first offset of that."""
         self.step()
+        self._lost.clear()
         read, taken = set(self._fetching.cursors.values()), self._uncommitted
         self._uncommitted = {}
         return {cursor: first for cursor, first in taken.items() if cursor in read}

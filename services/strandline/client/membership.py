@@ -314,7 +314,7 @@ class Membership:
         self._withhold(cursors)
         self._assignment.remove(cursors)
         for cursor in cursors:
-            self._commits.moved(cursor)
+            self._commits.taken_away(cursor)
 
     async def _begin_to_read(self, partitions: Iterable[types.TopicPartition]) -> None:
         cursors: list[Cursor] = []

@@ -505,6 +505,9 @@ class Consumer(BlockingReader, Generic[K, V]):
     def group_metadata(self) -> GroupMetadata:
         """This member, as it commits.
 
+        For `Transaction.send_offsets` ask before the records are polled: heartbeats go on in the background, and a
+        later epoch also covers a partition that was lost and assigned again, which another member read meanwhile.
+
         Raises:
             ValueError: the consumer has not subscribed.
         """
