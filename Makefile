@@ -130,9 +130,6 @@ bench-kafka-collector: .venv/.installed ## measure what looking at 10,000 partit
 bench-kafka-broker: .venv/.installed ## measure what a collector costs a real broker of Kafka; minutes, needs Java and Maven; writes into docs/KAFKA.md [FLAGS="--pairs 3"]
 	@$(BIN)/python tests/bench/kafka_collector_at_broker.py $(FLAGS)
 
-bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,...]
-	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS))
-
 bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,... HOT=0.5]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT))
 
