@@ -7,6 +7,7 @@ the assignment to the last of COUNT records; connecting is not measured.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -53,6 +54,9 @@ READERS = {"strandline": read_strandline, "aiokafka": read_aiokafka}
 async def measure(kind: str, bootstrap: str, topic: str, pids: dict[str, int], count: int) -> None:
     """Measure and print one JSON line."""
     keep_large_buffers()
+    # Modules are no garbage: without this the collector looks through them for every few thousand records.
+    gc.collect()
+    gc.freeze()
     async with asyncio.timeout(LIMIT_S):
         spent = await READERS[kind](bootstrap, topic, {**pids, "client": os.getpid()}, count)
     print(json.dumps(records_figures(count, spent)), flush=True)
