@@ -104,6 +104,15 @@ async def test_without_the_right_only_what_is_proved_is_taken(controlled: Fake, 
     assert source_of(tmp_path / "out")["levels"] == ["collector"]
 
 
+async def test_a_broker_that_cannot_describe_the_quorum_is_named(controlled: Fake, tmp_path: Path) -> None:
+    """Without that question nobody can say what is committed, and no right would help."""
+    del controlled.offered[55]
+    done = await collect(controlled, tmp_path / "out", node(tmp_path, 1, *THREE_VOTERS), lambda so_far: None)
+    (note,) = done.notes
+    assert note.startswith(f"127.0.0.1:{controlled.brokers[1]} does not say up to where")
+    assert "DescribeQuorum" not in {name for _, name, _ in controlled.asked}
+
+
 async def test_a_look_does_not_meet_the_question_for_the_quorum(controlled: Fake, tmp_path: Path) -> None:
     """A broker that takes four periods to describe the quorum makes no look void: both questions use its one link."""
     controlled.quorum_hw = 1_000

@@ -436,9 +436,13 @@ class Collection:
         if not self._wanted.metadata_logs:
             return
         link = self._links.all()[0]
-        if not link.speaks(DESCRIBE_QUORUM):
+        if link.is_connected and not link.speaks(DESCRIBE_QUORUM):
+            self._note(
+                f"{link.broker.host}:{link.broker.port} does not say up to where the metadata log is committed "
+                "(DescribeQuorum); only what a snapshot of the log contains is taken"
+            )
             return
-        frame = await link.ask(DESCRIBE_QUORUM, describe_quorum(), self._within_s)
+        frame = await link.ask(DESCRIBE_QUORUM, describe_quorum(), self._within_s) if link.is_connected else None
         if frame is None:
             return
         try:

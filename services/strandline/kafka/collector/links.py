@@ -65,6 +65,11 @@ class Link:
         if self._asking is not None and not self._asking.done():
             await asyncio.wait({self._asking}, timeout=within_s)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker has said which questions it takes."""
+        return self._connection is not None
+
     def speaks(self, api: Api) -> bool:
         """Whether the broker is connected and takes such a question."""
         return self._connection is not None and speaks(self._connection.offered, api)
