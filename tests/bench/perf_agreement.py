@@ -15,13 +15,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import results
+from by_turns import by_turns
 from fan_out import line_of, reading
 from page_blocks import write_block
 from parties import RUN_GRACE_S, output_of, run_script
@@ -73,21 +74,6 @@ class Pair(NamedTuple):
 Figures = Mapping[str, Sequence[Pair]]
 """By what was measured."""
 
-Measure = Callable[[], Awaitable[float]]
-
-
-async def by_turns(count: int, bench: Measure, perf: Measure) -> list[Pair]:
-    """So many pairs, the other one first each time."""
-    found = []
-    for number in range(count):
-        if number % 2 == 0:
-            first = await bench()
-            found.append(Pair(first, await perf()))
-        else:
-            second = await perf()
-            found.append(Pair(await bench(), second))
-    return found
-
 
 async def measure(cluster: LocalCluster, size: Size) -> Figures:
     """All three commands."""
@@ -114,9 +100,9 @@ async def measure(cluster: LocalCluster, size: Size) -> Figures:
             size.pairs, lambda: _bench_passes(admin, bootstrap, size), lambda: _perf_passes(admin, bootstrap, size)
         )
     return {
-        "`perf produce`, records/s": produced,
-        "`perf consume`, records/s": consumed,
-        "`perf end-to-end`, p50 in ms": passed,
+        "`perf produce`, records/s": [Pair(*both) for both in produced],
+        "`perf consume`, records/s": [Pair(*both) for both in consumed],
+        "`perf end-to-end`, p50 in ms": [Pair(*both) for both in passed],
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from transaction_figures.against_plain import Pair, by_turns
+from transaction_figures.against_plain import Pair
 from transaction_figures.beside_open import CannotCountError, counted_calls, ratios
 from transaction_figures.page import Figures, block, rows
 
@@ -70,24 +70,6 @@ def test_calls_that_nobody_could_count_are_neither_met_nor_missed() -> None:
 def test_a_ratio_is_taken_in_its_own_round() -> None:
     """A machine that was twice as slow in one round changes nothing."""
     assert ratios([Pair(4.0, 4.2), Pair(8.0, 8.4)]) == pytest.approx([5.0, 5.0])
-
-
-async def test_the_other_one_is_first_in_the_next_round() -> None:
-    """What the first of a pair finds warm or cold is shared fairly, and each figure is ascribed to its own."""
-    order: list[str] = []
-
-    async def plain() -> float:
-        order.append("plain")
-        return 1.0
-
-    async def transactional() -> float:
-        order.append("transactional")
-        return 2.0
-
-    found = await by_turns(3, plain, transactional)
-
-    assert order == ["plain", "transactional", "transactional", "plain", "plain", "transactional"]
-    assert found == [Pair(1.0, 2.0)] * 3
 
 
 def test_what_perf_could_not_count_is_no_figure() -> None:

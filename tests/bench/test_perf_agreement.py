@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from perf_agreement import Pair, block, by_turns, rows
+from perf_agreement import Pair, block, rows
 
 LIMIT_S = 240
 """A run takes some seconds; ten other runs on the same cores must not make it a failure."""
@@ -37,24 +37,6 @@ def test_a_ratio_is_taken_in_its_own_pair() -> None:
     text = block({"x": [Pair(4_000.0, 4_000.0), Pair(2_000.0, 2_020.0), Pair(4_000.0, 8_000.0)]}, ABOUT)
 
     assert text.splitlines()[-1] == "| x | 3 | 4,000 | 4,000 | 1.01 (from 1.00 to 2.00) | within 5 % | met |"
-
-
-async def test_the_other_one_is_first_in_the_next_pair() -> None:
-    """What the first of a pair finds warm or cold is shared fairly, and each figure is ascribed to its own."""
-    order: list[str] = []
-
-    async def bench() -> float:
-        order.append("bench")
-        return 1.0
-
-    async def perf() -> float:
-        order.append("perf")
-        return 2.0
-
-    found = await by_turns(3, bench, perf)
-
-    assert order == ["bench", "perf", "perf", "bench", "bench", "perf"]
-    assert found == [Pair(1.0, 2.0)] * 3
 
 
 def test_every_pair_is_a_row() -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from by_turns import by_turns
+
 from strandline.cli.durations import read_duration
 from strandline.cli.perf import measure_producing
 from strandline.cli.perf_load import Load
@@ -29,21 +31,6 @@ class Pair(NamedTuple):
     def ratio(self) -> float:
         """Of the transactional figure to the plain one."""
         return self.transactional / self.plain
-
-
-async def by_turns(
-    rounds: int, plain: Callable[[], Awaitable[float]], transactional: Callable[[], Awaitable[float]]
-) -> list[Pair]:
-    """Both once in each round, the other one first each time."""
-    found = []
-    for number in range(rounds):
-        if number % 2 == 0:
-            usual = await plain()
-            found.append(Pair(usual, await transactional()))
-        else:
-            other = await transactional()
-            found.append(Pair(await plain(), other))
-    return found
 
 
 async def latencies(bootstrap: str, rounds: int, records: int) -> list[Pair]:
@@ -75,7 +62,8 @@ async def latencies(bootstrap: str, rounds: int, records: int) -> list[Pair]:
         # The first transaction has the topic of coordinators made.
         await acknowledged()
         await committed()
-        return await by_turns(rounds, lambda: median_ms(acknowledged), lambda: median_ms(committed))
+        found = await by_turns(rounds, lambda: median_ms(acknowledged), lambda: median_ms(committed))
+        return [Pair(*both) for both in found]
 
 
 async def rates(bootstrap: str, rounds: int, records: int) -> list[Pair]:
@@ -98,9 +86,10 @@ async def rates(bootstrap: str, rounds: int, records: int) -> list[Pair]:
         warm = max(1, records // 10)
         await rate(warm, in_transactions=False)
         await rate(warm, in_transactions=True)
-        return await by_turns(
+        found = await by_turns(
             rounds, lambda: rate(records, in_transactions=False), lambda: rate(records, in_transactions=True)
         )
+        return [Pair(*both) for both in found]
 
 
 async def emptied(admin: Admin, topic: str, partitions: int) -> None:
