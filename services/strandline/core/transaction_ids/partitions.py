@@ -20,7 +20,7 @@ def add_partitions(value: TransactionalId | None, request: AddPartitions, contex
     transactional_id = request.transactional_id
     refusal = refusal_of_identity(value, transactional_id, request.identity)
     if refusal is not None:
-        # The markers of the transaction before are some ms away, and whoever is refused asks again later than that.
+        # The markers of the transaction before are some ms away; a leader that is refused asks again later than that.
         is_early = refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
         return Decision(answer=refusal, scope=transactional_id, postponed=is_early)
     assert value is not None, "an id that is not known has no identity"

@@ -200,9 +200,7 @@ class Following:
             "nodes": sorted({*self._before.until_ms, *self._scrapes.by_node}),
             "scraped": self._before.scraped + self._new_samples(),
             "period_ms": self._period_ms,
-            "until_ms": {
-                str(node): at_ms for node, at_ms in sorted({**self._before.until_ms, **self._until()}.items())
-            },
+            "until_ms": {str(node): at_ms for node, at_ms in sorted(self._until().items())},
             "samples": self.samples,
             "late": self._before.late + self.late,
             "misplaced": max(self._before.misplaced, len(self.misplaced)),
