@@ -56,7 +56,7 @@ class ConsoleSettings(ServiceSettings):
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
     metadata_stale_ms: int = Field(
-        30_000, ge=1_000, description="age of what a node serves beyond which another one is asked"
+        30_000, ge=1_000, description="age of a node's metadata above which the console changes to another node"
     )
     look_interval_ms: int = Field(1_000, ge=100, description="time between two polls of a node, for all browsers")
     look_deadline_ms: int = Field(900, ge=50, description="longest wait for a node's answer")

@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
     )
     parser.add_argument("--data-dir", type=Path, help="the controller's directory, if its store is SQLite")
     parser.add_argument("--etcd-endpoints", default="", help="members of etcd, host:port with commas, if it is there")
-    parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="below which keys of etcd it is")
+    parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="prefix of the cluster's keys in etcd")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the copy; must not exist")
     add_files(parser)
     given = parser.parse_args(arguments)

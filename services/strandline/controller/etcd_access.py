@@ -22,7 +22,7 @@ from strandline.rpc.channels import parse_endpoint
 DEFAULT_PREFIX = "/strandline/default"
 
 _FILES = {
-    "etcd-ca": "file of the authority that etcd's certificates are of; empty: etcd is reached without TLS",
+    "etcd-ca": "certificates of the authority that signed etcd's, PEM; empty: etcd is reached without TLS",
     "etcd-cert": "certificate shown to etcd",
     "etcd-key": "its key",
     "etcd-user": "name at etcd, where etcd asks for a password",

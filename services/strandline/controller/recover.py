@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
     parser.add_argument(
         "--etcd-endpoints", default="", help="members of etcd, if the store is there; all controllers stop"
     )
-    parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="below which keys of etcd it is")
+    parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="prefix of the cluster's keys in etcd")
     add_files(parser)
     given = parser.parse_args(arguments)
     try:

@@ -115,23 +115,23 @@ class ControllerSettings(ServiceSettings):
     advertise: str = Field("", description="address given to clients, if it is not the bound one; host or host:port")
     internal_advertise: str = Field("", description="address given to nodes, if it is not the bound one")
     etcd_endpoints: Words = Field((), description="addresses of the members of etcd, host:port with commas")
-    etcd_prefix: str = Field("/strandline/default", description="below which keys of etcd this cluster is kept")
+    etcd_prefix: str = Field("/strandline/default", description="prefix of this cluster's keys in etcd")
     etcd_ca: str = Field(
-        "", description="file of the authority that etcd's certificates are of; empty: etcd is met without TLS"
+        "", description="certificates of the authority that signed etcd's, PEM; empty: etcd is reached without TLS"
     )
     etcd_cert: str = Field("", description="certificate shown to etcd; empty: none")
-    etcd_key: str = Field("", description="its key")
+    etcd_key: str = Field("", description="private key of etcd_cert, PEM")
     etcd_user: str = Field("", description="name of this controller at etcd, where etcd asks for a password")
     etcd_password_file: str = Field("", description="file with the password")
     etcd_quota_bytes: int = Field(
         2 << 30, ge=1 << 20, description="size at which etcd refuses writes, where its release does not say it"
     )
-    reign_lease_s: int = Field(3, ge=2, le=60, description="silence after which etcd takes a controller for gone")
+    reign_lease_s: int = Field(3, ge=2, le=60, description="time to live of the active controller's lease in etcd")
     log_snapshot_every: int = Field(
         1_000, ge=10, description="transactions after which etcd gets a snapshot and a shorter log"
     )
     part_bytes: int = Field(
-        1 << 20, ge=200, le=1 << 20, description="largest value of a transaction; a larger one goes in parts"
+        1 << 20, ge=200, le=1 << 20, description="largest value in etcd; a larger transaction is split into parts"
     )
 
     export_dir: ExportDir = ""

@@ -88,20 +88,26 @@ class ReplicaSettings(ServiceSettings):
     purgatory_max_bytes: int = Field(256 << 20, ge=1, description="bytes of batches that may wait")
 
     group_session_timeout_ms: int = Field(
-        45_000, ge=100, description="silence after which a member of a group is removed that chose no time of its own"
+        45_000, ge=100, description="session time-out of a group member that does not choose one"
     )
-    group_min_session_timeout_ms: int = Field(6_000, ge=100, description="the shortest that a member may choose")
-    group_max_session_timeout_ms: int = Field(1_800_000, ge=100, description="the longest that a member may choose")
+    group_min_session_timeout_ms: int = Field(
+        6_000, ge=100, description="shortest session time-out that a member may choose"
+    )
+    group_max_session_timeout_ms: int = Field(
+        1_800_000, ge=100, description="longest session time-out that a member may choose"
+    )
     group_heartbeat_interval_ms: int = Field(
         5_000, ge=20, description="time between two heartbeats of a member; a third of its session if that is shorter"
     )
     group_max_size: int = Field(10_000, ge=1, description="members of one group")
     offsets_retention_ms: int = Field(
-        604_800_000, ge=1_000, description="age after which an offset goes that no member reads on from"
+        604_800_000,
+        ge=1_000,
+        description="age after which a committed offset that no member uses expires",
     )
 
     transaction_max_timeout_ms: int = Field(
-        900_000, ge=1_000, description="the longest that a transaction may be open, as its producer chooses"
+        900_000, ge=1_000, description="longest transaction time-out that a producer may choose"
     )
     transactional_id_expiration_ms: int = Field(
         604_800_000, ge=1_000, description="age after which a transactional id without a transaction is forgotten"
