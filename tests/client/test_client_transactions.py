@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, Refuse, fake_cluster, until
 from tests.client.fake_transactions import End
-from tests.client.test_group_members import Heard
+from tests.client.test_group_members import Heard, lost_and_assigned_again
 
 from strandline.client import (
     Consumer,
@@ -403,6 +403,59 @@ async def test_a_partition_that_was_lost_does_not_abort_the_next_transaction() -
         assert cluster.groups.committed == {"g": {(TOPIC, 0): 1}}
 
 
+async def test_records_from_before_a_loss_abort_the_transaction_that_has_their_offsets_by_hand() -> None:
+    """X18: a member's epoch that is asked for after the loss covers the partition again, and its records do not."""
+    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
+        cluster.groups.has_topic = True
+        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
+        heard = Heard()
+        async with consumer:
+            await consumer.subscribe(TOPIC, listener=heard)
+            write(cluster, b"a")
+            assert await _next_value(consumer) == b"a"
+            before = consumer.group_metadata()
+            # Another member works on it as well, and commits exactly as far.
+            cluster.groups.committed["g"] = {(TOPIC, 0): 1}
+            await lost_and_assigned_again(cluster, heard)
+
+            async def block(*members: GroupMetadata) -> None:
+                async with producer.transaction() as transaction:
+                    for each, partition in zip(members, (0, 1), strict=False):
+                        await transaction.send_offsets({(TOPIC, partition): 1}, each)
+
+            # The second one is by a later call, which takes the epoch of all to where the partition is back.
+            for members in ((consumer.group_metadata(),), (before, consumer.group_metadata())):
+                with pytest.raises(TransactionAborted, match="before the partition was lost") as aborted:
+                    await block(*members)
+                assert aborted.value.refusal.code is ErrorCode.STALE_MEMBER_EPOCH
+            write(cluster, b"b")
+            assert await _next_value(consumer) == b"b"
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets({(TOPIC, 0): 2}, consumer.group_metadata())
+
+        assert [end.committed for end in cluster.transactions.ends] == [True]
+        assert cluster.groups.committed == {"g": {(TOPIC, 0): 2}}
+
+
+async def test_what_was_committed_before_a_loss_is_not_taken_for_committed_after_it() -> None:
+    """Another member may have put the group back; outputs without the offset of their input would count twice."""
+    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
+        cluster.groups.has_topic = True
+        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
+        heard = Heard()
+        async with consumer:
+            await consumer.subscribe(TOPIC, listener=heard)
+            write(cluster, b"a")
+            for put_back in (True, False):
+                assert await _next_value(consumer) == b"a"
+                async with producer.transaction(consumer=consumer):
+                    await producer.send(TOPIC, b"A", partition=1)
+                assert cluster.groups.committed == {"g": {(TOPIC, 0): 1}}
+                if put_back:
+                    cluster.groups.committed["g"][TOPIC, 0] = 0
+                    await lost_and_assigned_again(cluster, heard)
+
+
 async def _next_value(consumer: Consumer[bytes, bytes]) -> bytes | None:
     (record,) = await consumer.poll(5_000, max_records=1)
     return record.value
@@ -570,3 +623,28 @@ async def test_blocking_clients_have_transactions_too() -> None:
             given = await asyncio.to_thread(program)
         assert given == [b"a", b"a"]
         assert cluster.groups.committed == {"g": {(TOPIC, 0): 1, (TOPIC, 1): 1}}
+
+
+async def test_a_blocking_consumer_goes_back_to_the_first_record_that_was_given() -> None:
+    """U11: records that `for` takes one after the other are one step of it, and an abort takes back all of them."""
+    async with fake_cluster(partitions=2) as cluster:
+        write(cluster, b"a", b"b", b"c")
+
+        def program() -> list[bytes | None]:
+            given = []
+            with (
+                sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
+                sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+            ):
+                consumer.assign([(TOPIC, 0)])
+                try:
+                    with producer.transaction(consumer=consumer):
+                        given += [next(consumer).value for _ in range(3)]
+                        1 / 0  # noqa: B018
+                except ZeroDivisionError:
+                    given.append(next(consumer).value)
+            return given
+
+        async with asyncio.timeout(30):
+            given = await asyncio.to_thread(program)
+        assert given == [b"a", b"b", b"c", b"a"]

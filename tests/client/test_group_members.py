@@ -198,6 +198,56 @@ async def test_a_commit_from_before_a_loss_is_not_taken_after_it(waits: bool) ->
         assert cluster.groups.committed["g"] == {(TOPIC, 0): 20}
 
 
+async def lost_and_assigned_again(cluster: FakeCluster, heard: Heard) -> None:
+    """The member's session ends at the coordinator, and it joins again at once."""
+    cluster.groups.refusals.append(ErrorCode.FENCED_MEMBER_EPOCH)
+    await until(lambda: [what for what, _ in heard.heard] == ["assigned", "lost", "assigned"])
+
+
+async def test_records_from_before_a_loss_are_not_committed_after_it() -> None:
+    """The member's new epoch covers the partition again, and would take the group back behind what another member has
+    committed, or over what that one still works on. Once given again they are committed."""
+    async with fake_cluster() as cluster, member(cluster, auto_commit=False) as consumer:
+        heard = Heard()
+        await consumer.subscribe(TOPIC, listener=heard)
+        write(cluster, b"0", b"1", b"2")
+        records = await consumer.poll(5_000)
+        cluster.groups.committed["g"] = {(TOPIC, 0): 2}
+        await lost_and_assigned_again(cluster, heard)
+        for old in (records[:1], records, {ZERO: 3}):
+            with pytest.raises(CommitFailed) as failed:
+                await consumer.commit(old)
+            assert (failed.value.refusal.code, failed.value.is_definite) == (ErrorCode.STALE_MEMBER_EPOCH, True)
+        assert (len(records), cluster.groups.commits) == (3, [])
+
+        assert [record.offset for record in await consumer.poll(5_000)] == [2]
+        await consumer.commit(records)
+        assert cluster.groups.committed["g"] == {(TOPIC, 0): 3}
+
+
+async def test_only_positions_from_before_a_loss_are_refused() -> None:
+    """Those of other partitions in the same call are committed, and `commit_nowait` says the same."""
+    async with fake_cluster(partitions=2) as cluster, member(cluster, auto_commit=False) as consumer:
+        heard = Heard()
+        heard.do = lambda what: consumer.pause((TOPIC, 1)) if len(heard.heard) == 3 else None
+        await consumer.subscribe(TOPIC, listener=heard)
+        write(cluster, b"0", b"1", partition=1)
+        records = await consumer.poll(5_000)
+        await lost_and_assigned_again(cluster, heard)
+        write(cluster, b"0", partition=0)
+        records += await consumer.poll(5_000)
+        with pytest.raises(CommitFailed) as failed:
+            await consumer.commit(records)
+        assert (list(failed.value.refused), cluster.groups.committed["g"]) == ([ONE], {(TOPIC, 0): 1})
+
+        ended: asyncio.Future[CommitFailed | None] = asyncio.get_running_loop().create_future()
+        consumer.commit_nowait({ONE: 2}, lambda _, failure: ended.set_result(failure))
+        failure = await ended
+        assert failure is not None
+        assert list(failure.refused) == [ONE]
+        assert cluster.groups.commits == [{0: 1}]
+
+
 async def test_without_answers_reading_ends_with_the_lease() -> None:
     """0.9 of the session after the last answered heartbeat was sent, no record is given any more (G22)."""
     async with fake_cluster() as cluster, member(cluster, session_timeout_ms=600) as consumer:

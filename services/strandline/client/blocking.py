@@ -147,10 +147,13 @@ class BlockingReader(Blocking):
         """The position is behind what was taken, unless a seek went elsewhere meanwhile."""
         cursor, offset = self._cursor, self._next_offset
         if cursor is not None and offset is not None and cursor.generation == self._generation:
-            cursor.position = offset
+            first, cursor.position = cursor.position, offset
             if self._inner._group is not None:
                 # All but the last one have been worked on; that one has when more is asked for.
                 self._inner._group.step()
+                if first is not None and first < offset - 1:
+                    self._inner._group.gave(cursor, first)
+                    self._inner._group.step()
                 self._inner._group.gave(cursor, Offset(offset - 1))
         # Another call may pause or move it: what comes next is asked for again.
         self._cursor = self._next_offset = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from strandline.client.background import Background
@@ -25,11 +26,14 @@ Done = Callable[[Positions, CommitFailed | None], None]
 _CUT_OFF = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed meanwhile", Outcome.MAY_APPEAR)
 _NOT_SENT = Refusal(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed before", Outcome.NOT_APPENDED)
 
+NO_REFUSALS: Mapping[TopicPartition, Refusal] = MappingProxyType({})
+
 
 class _Asked(NamedTuple):
     offsets: Positions
     done: Done | None
     member: AsMember | None
+    refused: Mapping[TopicPartition, Refusal]
 
 
 class Commits:
@@ -45,9 +49,14 @@ class Commits:
         self._asked: list[_Asked] = []
         self._is_sending = False
 
-    def add(self, offsets: Positions, done: Done | None) -> None:
-        """Commit these; ``done`` is called once, when it is known what became of it."""
-        self._asked.append(_Asked(offsets, done, self._member()))
+    def add(
+        self,
+        offsets: Positions,
+        done: Done | None,
+        refused: Mapping[TopicPartition, Refusal] = NO_REFUSALS,
+    ) -> None:
+        """Commit these except for ``refused``; ``done`` is called once, when it is known what became of it."""
+        self._asked.append(_Asked(offsets, done, self._member(), refused))
         if not self._is_sending:
             self._is_sending = True
             self._background.start(self._send_all(), "commit offsets")
@@ -60,10 +69,10 @@ class Commits:
                 self._asked = self._asked[len(asked) :]
                 merged: Positions = {}
                 for one in asked:
-                    merged |= one.offsets
+                    merged |= {tp: position for tp, position in one.offsets.items() if tp not in one.refused}
                 failed = dict.fromkeys(merged, _CUT_OFF)
                 try:
-                    failed = await self._send(merged, member)
+                    failed = await self._send(merged, member) if merged else {}
                 finally:
                     self._tell(asked, failed)
         finally:
@@ -75,7 +84,7 @@ class Commits:
     def _tell(self, asked: list[_Asked], failed: Mapping[TopicPartition, Refusal]) -> None:
         for one in asked:
             if one.done is not None:
-                one.done(one.offsets, self._failure(one.offsets, failed))
+                one.done(one.offsets, self._failure(one.offsets, {**failed, **one.refused}))
 
     def _failure(self, offsets: Positions, failed: Mapping[TopicPartition, Refusal]) -> CommitFailed | None:
         refused = {tp: failed[tp] for tp in offsets if tp in failed}

@@ -395,8 +395,9 @@ class Consumer(Generic[K, V]):
     def group_metadata(self) -> GroupMetadata:
         """This member, as it commits.
 
-        For `Transaction.send_offsets` ask before the records are polled: heartbeats go on in the background, and a
-        later epoch also covers a partition that was lost and assigned again, which another member read meanwhile.
+        It is for `Transaction.send_offsets`, and names what was given before a partition was lost, which aborts a
+        transaction even if the partition has come back. Ask before the first `poll` of a block that polls several
+        times: what such a block is given once more counts as given.
 
         Raises:
             ValueError: the consumer has not subscribed.
@@ -405,7 +406,7 @@ class Consumer(Generic[K, V]):
         member = self._member()
         if member is None or self._group_id is None:
             raise ValueError("this consumer is no member of a group; subscribe first")
-        return GroupMetadata(self._group_id, *member)
+        return GroupMetadata(self._group_id, *member, self._grouped().superseded())
 
     async def commit(
         self, offsets: Offsets | Iterable[ConsumerRecord[K, V]] | None = None, *, metadata: str = ""
@@ -417,7 +418,8 @@ class Consumer(Generic[K, V]):
 
         Raises:
             CommitFailed: some were not committed; ``refused`` says which and why. UNKNOWN_MEMBER_ID: the group has
-                members, which own the partitions.
+                members, which own the partitions. STALE_MEMBER_EPOCH: another member owns the partition, or it was
+                lost after these records were given.
             ValueError: the consumer has no group.
         """
         await self._grouped().commit(self._to_commit(offsets, metadata))
@@ -808,9 +810,9 @@ class Consumer(Generic[K, V]):
         fetching = self._running()
         for cursor in cursors:
             fetching.drop(cursor)
-            cursor.seek(offset=offset, time=time)
             if self._group is not None:
                 self._group.moved(cursor)
+            cursor.seek(offset=offset, time=time)
         self._begin()
 
     def _member(self) -> AsMember | None:
@@ -824,10 +826,10 @@ class Consumer(Generic[K, V]):
             return
         for cursor, first in self._group.take_back().items():
             self._fetching.drop(cursor)
+            self._group.moved(cursor)
             cursor.seek(offset=first)
             cursor.begin_at_committed()
             cursor.is_committed_only = False
-            self._group.moved(cursor)
         self._begin()
 
     def _begin(self) -> None:

@@ -7,17 +7,18 @@ it is given again. An explicit commit without offsets takes it in, for the user 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from strandline.client.background import Background
 from strandline.client.committed_offsets import AsMember, CommittedOffsets, OffsetAndMetadata
-from strandline.client.committing import Commits, Done, Positions
+from strandline.client.committing import NO_REFUSALS, Commits, Done, Positions
 from strandline.client.cursor import Cursor
 from strandline.client.errors import CommitFailed
 from strandline.client.fetched import ConsumerRecord
 from strandline.client.fetching import Fetching
 from strandline.client.logger import log
+from strandline.client.older_assignments import OlderAssignments, Superseded
 from strandline.client.topic_partition import TopicPartition
 from strandline.core import types
 from strandline.core.errors import Refusal
@@ -60,6 +61,7 @@ class GroupCommits:
         self._uncommitted: dict[Cursor, Offset] = {}
         # Partitions that were taken away with something uncommitted; for transactions.
         self._lost: set[TopicPartition] = set()
+        self._older = OlderAssignments(fetching)
         # What was asked for by itself last, so that a consumer at rest commits nothing.
         self._newest: dict[TopicPartition, Offset] = {}
         self._stepped = asyncio.Event()
@@ -89,6 +91,7 @@ class GroupCommits:
     def gave(self, cursor: Cursor, first: Offset) -> None:
         """Records from this offset up to the position are in the user's hand."""
         self._hand.setdefault(cursor, first)
+        self._older.gave(cursor, first)
 
     def gave_next(self, cursor: Cursor, first: Offset) -> None:
         """The user asked for one more record and gets the one at this offset: `step` and `gave` in one."""
@@ -101,7 +104,8 @@ class GroupCommits:
             self.gave(cursor, first)
 
     def moved(self, cursor: Cursor) -> None:
-        """The user goes elsewhere: what was given there counts no more."""
+        """The user is about to go elsewhere: what was given there counts no more."""
+        self._older.moved(cursor)
         self._hand.pop(cursor, None)
         self._given.discard(cursor)
         self._uncommitted.pop(cursor, None)
@@ -109,9 +113,17 @@ class GroupCommits:
     def taken_away(self, cursor: Cursor) -> None:
         """This consumer reads the partition no more: what it was given there is another's to commit, so a transaction
         that has worked on it must not be committed."""
+        tp = _name(cursor)
         if self._is_uncommitted(cursor):
-            self._lost.add(_name(cursor))
+            self._lost.add(tp)
+        # Another member may commit something else.
+        newest = self._newest.pop(tp, None)
+        self._older.taken_away(cursor, newest if newest == cursor.position else None)
         self.moved(cursor)
+
+    def superseded(self) -> Superseded:
+        """The positions that rest on what was given before a partition was lost; not this consumer's to commit."""
+        return self._older.superseded()
 
     def _is_uncommitted(self, cursor: Cursor) -> bool:
         is_given = cursor in self._hand or cursor in self._uncommitted
@@ -160,9 +172,9 @@ class GroupCommits:
         """A transaction has committed these, all that was given: it has been worked on."""
         self.step()
         self._uncommitted.clear()
+        self._newest.update({tp: one.offset for tp, one in offsets.items() if tp not in self._lost})
         # Taken away when the coordinator of the group had its position already.
         self._lost -= offsets.keys()
-        self._newest.update({tp: one.offset for tp, one in offsets.items()})
         if offsets:
             self._on_committed(offsets)
 
@@ -212,10 +224,15 @@ class GroupCommits:
         Raises:
             CommitFailed: some were not committed.
         """
-        self._note_said(offsets)
-        await self._commit(offsets)
+        refused = self._refuse(offsets)
+        self._note_said({tp: one for tp, one in offsets.items() if tp not in refused})
+        await self._commit(offsets, refused)
 
-    async def _commit(self, offsets: Positions) -> None:
+    def _refuse(self, offsets: Positions) -> dict[TopicPartition, Refusal]:
+        """Why some of these are not asked for; who is no member is judged by the coordinator alone (G27)."""
+        return {} if self._offsets.member() is None else self._older.refusals(offsets)
+
+    async def _commit(self, offsets: Positions, refused: Mapping[TopicPartition, Refusal] = NO_REFUSALS) -> None:
         if not offsets:
             return
         ended: asyncio.Future[CommitFailed | None] = asyncio.get_running_loop().create_future()
@@ -224,7 +241,7 @@ class GroupCommits:
             if not ended.done():
                 ended.set_result(failed)
 
-        self._commits.add(offsets, done)
+        self._commits.add(offsets, done, refused)
         failed = await ended
         if failed is not None:
             self._forget(offsets, failed)
@@ -232,9 +249,10 @@ class GroupCommits:
 
     def commit_nowait(self, offsets: Positions, done: Done | None) -> None:
         """Commit these; ``done`` is called with what became of it."""
-        self._note_said(offsets)
         if not offsets:
             return
+        refused = self._refuse(offsets)
+        self._note_said({tp: one for tp, one in offsets.items() if tp not in refused})
 
         def ended(committed: Positions, failed: CommitFailed | None) -> None:
             if failed is not None:
@@ -242,7 +260,7 @@ class GroupCommits:
             if done is not None:
                 _tell(done, committed, failed)
 
-        self._commits.add(offsets, ended)
+        self._commits.add(offsets, ended, refused)
 
     async def commit_last(self, cursors: Collection[Cursor] | None = None) -> None:
         """Reading ends, of these or of all: commit what was worked on; after a failure the records come again."""

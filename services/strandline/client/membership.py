@@ -32,6 +32,7 @@ from strandline.client.member import (
 )
 from strandline.client.member import Verdict as Meaning
 from strandline.client.metadata import Cluster
+from strandline.client.older_assignments import Superseded
 from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.retry_log import RetryLog
 from strandline.client.topic_partition import TopicPartition
@@ -56,6 +57,8 @@ class GroupMetadata(NamedTuple):
     member_id: str
     member_epoch: int
     instance_id: str | None
+    superseded: Superseded = ()
+    """What was given before a partition was lost and not since; a transaction with these positions is aborted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

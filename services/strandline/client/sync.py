@@ -505,8 +505,9 @@ class Consumer(BlockingReader, Generic[K, V]):
     def group_metadata(self) -> GroupMetadata:
         """This member, as it commits.
 
-        For `Transaction.send_offsets` ask before the records are polled: heartbeats go on in the background, and a
-        later epoch also covers a partition that was lost and assigned again, which another member read meanwhile.
+        It is for `Transaction.send_offsets`, and names what was given before a partition was lost, which aborts a
+        transaction even if the partition has come back. Ask before the first `poll` of a block that polls several
+        times: what such a block is given once more counts as given.
 
         Raises:
             ValueError: the consumer has not subscribed.
@@ -521,7 +522,8 @@ class Consumer(BlockingReader, Generic[K, V]):
 
         Raises:
             CommitFailed: some were not committed; ``refused`` says which and why. UNKNOWN_MEMBER_ID: the group has
-                members, which own the partitions.
+                members, which own the partitions. STALE_MEMBER_EPOCH: another member owns the partition, or it was
+                lost after these records were given.
             ValueError: the consumer has no group.
         """
         self._run(self._inner.commit, offsets, metadata=metadata)

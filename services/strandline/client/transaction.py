@@ -17,6 +17,7 @@ from strandline.client.errors import ProducerFenced, TransactionAborted
 from strandline.client.logger import log
 from strandline.client.membership import GroupMetadata
 from strandline.client.metadata import Cluster
+from strandline.client.older_assignments import Superseded, refusals
 from strandline.client.transactional_id import TransactionalId, TransactionPhase
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 
@@ -37,6 +38,8 @@ class Transaction:
         self._timeout_ms = timeout_ms
         self._consumer = consumer
         self._staged: dict[str, _Staged] = {}
+        # Why what is staged must not be committed.
+        self._refusal: Refusal | None = None
         # What the consumer gave, as it is being committed.
         self._given: Positions = {}
         self._is_begun = self._is_over = False
@@ -79,14 +82,17 @@ class Transaction:
         """
         self._check_open()
         if isinstance(group, str):
-            self._stage(group, None, read_offsets(offsets))
+            self._stage(group, None, read_offsets(offsets), ())
         else:
             member = AsMember(group.member_id, group.member_epoch, group.instance_id)
-            self._stage(group.group_id, member, read_offsets(offsets))
+            self._stage(group.group_id, member, read_offsets(offsets), group.superseded)
 
-    def _stage(self, group_id: str, member: AsMember | None, offsets: Positions) -> None:
+    def _stage(self, group_id: str, member: AsMember | None, offsets: Positions, superseded: Superseded) -> None:
         before = self._staged.get(group_id)
-        self._staged[group_id] = _Staged(member, (before.offsets if before else {}) | offsets)
+        # All of them are sent in the newest epoch, so what was lost since an earlier call counts for all.
+        staged = _Staged(member, (before.offsets if before else {}) | offsets)
+        self._staged[group_id] = staged
+        self._refusal = self._refusal or next(iter(refusals(staged.offsets, superseded).values()), None)
 
     async def commit(self) -> None:
         """Commit now; the end of the block does it too. After `OutcomeUnknown` it asks again.
@@ -133,9 +139,15 @@ class Transaction:
             raise Refused(ErrorCode.INVALID_TXN_STATE, message, Outcome.NOT_APPENDED)
 
     async def _send_staged(self) -> bool:
-        """Send what is to be committed for groups; whether there is any."""
+        """Send what is to be committed for groups; whether there is any.
+
+        Raises:
+            Refused: STALE_MEMBER_EPOCH, some of it is not this member's; or a coordinator refused.
+        """
         if self._consumer is not None:
             self._stage_given(self._consumer)
+        if self._refusal is not None:
+            raise Refused.of(self._refusal)
         for group_id, staged in self._staged.items():
             await CommittedOffsets(self._cluster, group_id).stage(
                 staged.offsets,
@@ -160,4 +172,4 @@ class Transaction:
             raise Refused.of(Refusal(ErrorCode.STALE_MEMBER_EPOCH, message, Outcome.NOT_APPENDED))
         self._given = given.positions
         if self._given:
-            self._stage(group.group_id, consumer._member(), self._given)
+            self._stage(group.group_id, consumer._member(), self._given, group.superseded())
