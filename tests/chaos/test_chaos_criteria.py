@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +97,32 @@ def test_acks_1_promises_nothing(tmp_path: Path) -> None:
 
     assert anomalies(operations([path], [STRICT, LOOSE], frozenset({LOOSE}))) == []
     assert anomalies(operations([path], [STRICT, LOOSE], frozenset())) != []
+
+
+def test_judging_needs_no_memory_for_what_is_read_again(tmp_path: Path) -> None:
+    """A log that is read thirty times needs at most half more memory to be judged than one that is read once."""
+    peaks = {times: _peak_of_judging(tmp_path / f"{times}.jsonl", times) for times in (1, 30)}
+
+    assert peaks[30] < 1.5 * peaks[1], peaks
+
+
+def _peak_of_judging(path: Path, times: int) -> int:
+    records = [(seq, Value("p0", seq)) for seq in range(2_000)]
+    history = HistoryWriter(path)
+    for offset, value in records:
+        history.send(value, STRICT, 0)
+        history.sent(value, SendOutcome.OK, offset)
+    for _ in range(times):
+        history.seek("c0", STRICT, 0, 0)
+        for offset, value in records:
+            history.read("c0", STRICT, 0, [(offset, value)])
+    history.close()
+    tracemalloc.start()
+    try:
+        assert anomalies(operations([path], [STRICT, LOOSE], frozenset())) == []
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_equal_offsets_of_two_topics_are_two_places(tmp_path: Path) -> None:

@@ -93,19 +93,18 @@ def new_lines(path: Path, position: int) -> tuple[list[bytes], int]:
     return (whole.split(b"\n"), position + len(whole) + 1) if whole else ([], position)
 
 
-def operations(paths: Iterable[Path], topics: list[str], loose: frozenset[str]) -> list[Operation]:
-    """The histories of all clients in the form that `strandline.sim.history` checks.
+def operations(paths: Iterable[Path], topics: list[str], loose: frozenset[str]) -> Iterator[Operation]:
+    """The histories of all clients in the form that `strandline.sim.history` checks, read as they are taken.
 
     An acknowledgement in a topic of ``loose`` came with acks=1 and promises nothing: it counts as indefinite.
     """
     numbers = {topic: index * _LOOSE_FROM for index, topic in enumerate(topics)}
-    return [operation for path in paths for operation in _of_one_file(path, numbers, loose)]
+    return (operation for path in paths for operation in _of_one_file(path, numbers, loose))
 
 
 def _of_one_file(path: Path, numbers: dict[str, int], loose: frozenset[str]) -> Iterator[Operation]:
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("]")]
-    ended = {(row[2], row[3]): row for row in rows if row[0] == "sent"}
-    for row in rows:
+    ended = {(row[2], row[3]): row for row in _rows(path, b'["sent"')}
+    for row in _rows(path):
         match row:
             case ["send", at, client, seq, topic, partition]:
                 yield _send(
@@ -120,6 +119,14 @@ def _of_one_file(path: Path, numbers: dict[str, int], loose: frozenset[str]) -> 
             case ["end", topic, partition, offset, invoked, completed]:
                 where = numbers[topic] + partition
                 yield EndAnswer(partition=where, offset=offset, invoked_s=invoked, completed_s=completed)
+
+
+def _rows(path: Path, beginning: bytes = b"") -> Iterator[list[Any]]:
+    """The whole lines that begin so; a client that was killed leaves half a line at the end."""
+    with path.open("rb") as source:
+        for line in source:
+            if line.endswith(b"]\n") and line.startswith(beginning):
+                yield json.loads(line)
 
 
 def _send(at: float, value: Value, partition: int, end: list[Any] | None, is_loose: bool) -> Send:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -223,8 +224,8 @@ class Load:
 
         return (await until(look, f"the end of {topic}-{index} is known"))[0]
 
-    def history(self) -> list[Operation]:
-        """Everything the clients did and saw."""
+    def history(self) -> Iterator[Operation]:
+        """Everything the clients did and saw, read from their files as it is taken: an hour of it is 1 GB."""
         return operations(sorted(self._read_up_to), list(self.topics), frozenset({self.loose}))
 
     async def close(self) -> None:

@@ -243,7 +243,7 @@ class Transformers:
         for txn in txns:
             self.run.counters[f"transactions_{txn.outcome}"] += 1
         if self._found is not None:
-            produced = operations([self._sends], [OUTPUTS, INPUTS], frozenset())
+            produced = list(operations([self._sends], [OUTPUTS, INPUTS], frozenset()))
             self.run.counters["inputs"] = len(self._found.inputs)
             self.run.counters["outputs"] = len(self._found.outputs)
             shown: Counter[str] = Counter()
