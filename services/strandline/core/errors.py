@@ -128,7 +128,7 @@ RULES: dict[ErrorCode, ErrorRule] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorRule(True, "create the topic, or correct its name or partition"),
     ErrorCode.LEADER_NOT_AVAILABLE: ErrorRule(True, "wait for an election; `strandline cluster status` says why"),
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorRule(True, _REFRESH),
-    ErrorCode.REQUEST_TIMED_OUT: ErrorRule(True, "the records were appended and may still commit; retry idempotently"),
+    ErrorCode.REQUEST_TIMED_OUT: ErrorRule(True, "the request may still take effect; retry it in an idempotent way"),
     ErrorCode.REPLICA_NOT_AVAILABLE: ErrorRule(True, "ask another replica"),
     ErrorCode.MESSAGE_TOO_LARGE: ErrorRule(False, "send smaller batches (at most 1,048,588 bytes each)"),
     ErrorCode.STALE_CONTROLLER_EPOCH: ErrorRule(True, "refresh metadata and address the current controller"),

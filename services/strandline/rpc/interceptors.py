@@ -137,7 +137,7 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
             self._reported(method, error.refusal)
             await abort(context, error.refusal)
         if isinstance(error, TimeoutError):
-            refusal = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the call had no deadline and met the server's cap")
+            refusal = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the call had no deadline and exceeded the server's cap")
             await abort(context, refusal)
         request_id = f"{self._name}-{next(self._ids)}"
         _log.error("unexpected failure in a call", method=method, request_id=request_id, exc_info=error)
