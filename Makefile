@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -76,6 +76,9 @@ protos-released: .venv/.installed ## after a release: keep its contract, which l
 
 test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; minutes, needs Java and Maven
 	@$(BIN)/python -m pytest -s tests/kafka/live/node_faults.py
+
+test-formats: .venv/.installed ## tables of each table format by the PySpark of its pair, against Parquet; minutes, needs Maven [PAIR=iceberg]
+	@PYTHONPATH=tests/analytics/formats $(BIN)/python -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py $(if $(PAIR),-k "$(PAIR)")
 
 test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -178,6 +179,7 @@ _JVM_FOR_LITTLE = (
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 _LOG_LEVEL = "spark.log.level"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _FITTED: dict[tuple[str, int], SparkSession] = {}
 """Sessions for a size of input, by their application and the most bytes that they are for."""
@@ -192,6 +194,7 @@ def open_session(
     memory: str = "2g",
     jvm: Sequence[str] | None = None,
     little: bool = False,
+    settings: Mapping[str, str] = _NOTHING,
 ) -> SparkSession:
     """Open a session of our own, or join the one that `spark-submit` prepared.
 
@@ -205,12 +208,13 @@ def open_session(
         memory: of the driver, as Spark spells it; counts only where this process starts the JVM.
         jvm: further options of that JVM; None: those of an archive of classes, if there is one (`class_archive`).
         little: the session ends after questions about little input (`SMALL_BYTES`); the JVM is set up for that.
+        settings: further ones of a session of our own: those that must be there before it starts.
     """
     if master is None:
         session = _joined()
     else:
         options = (*(_JVM_FOR_LITTLE if little else ()), *(jvm_options() if jvm is None else jvm))
-        session = _embedded(app, master, memory, options)
+        session = _embedded(app, master, memory, options, settings)
         if little:
             keep_objects(session)
         else:
@@ -231,7 +235,7 @@ def _joined() -> SparkSession:
     return session
 
 
-def _embedded(app: str, master: str, memory: str, jvm: Sequence[str]) -> SparkSession:
+def _embedded(app: str, master: str, memory: str, jvm: Sequence[str], more: Mapping[str, str]) -> SparkSession:
     # Workers of an embedded run are this very Python; Spark's own default is whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Else Spark looks for an address by the machine's name, and warns if it finds loopback.
@@ -243,7 +247,7 @@ def _embedded(app: str, master: str, memory: str, jvm: Sequence[str]) -> SparkSe
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join(options),
     }
-    settings |= _EMBEDDED | _WISHES | _MEANING
+    settings |= _EMBEDDED | _WISHES | _MEANING | dict(more)
     with without_greetings(), started(settings) as process:
         session = SparkSession.builder.config(map={**settings}).getOrCreate()
     if process is not None:

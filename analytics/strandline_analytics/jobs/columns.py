@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strandline_analytics.scope import Grouping
-from strandline_analytics.stats.definition import Value
+from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.timestamps import TIMES
 
 _COMMON = {
@@ -36,3 +36,9 @@ def head_columns(grouping: Grouping) -> list[Value]:
 def tail_columns() -> list[Value]:
     """How far a row can be relied on, and what it follows from."""
     return [Value(name, *said) for name, said in _EVERYWHERE.items()]
+
+
+def result_columns(statistic: Statistic, grouping: Grouping) -> list[Value]:
+    """All columns of a statistic's results, in their order."""
+    grouping = Grouping.CLUSTER if statistic.only_cluster else grouping
+    return [*head_columns(grouping), *statistic.extra, *statistic.values, *tail_columns()]

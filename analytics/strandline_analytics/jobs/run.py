@@ -1,6 +1,7 @@
 """What a batch run writes: the results of closed hours, each hour replaced as a whole, and nothing else.
 
-Where they go, and how it is known what is there already, is decided by the format (`parquet_results`).
+Where they go, and how it is known what is there already, is decided by the format: `parquet_results`, or
+`tables/hours_in_tables.py`.
 
 Each hour is computed by itself. An hour whose files and code are those that its results name is left as it is, so a run
 over the last day costs what changed in it, and a file that came late changes exactly the hours that follow from it.

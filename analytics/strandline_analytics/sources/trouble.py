@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from strandline_analytics.pyspark_range import NeedsNewerSpark
+from strandline_analytics.tables.runtimes import NoRuntime
 
 _FILE_OF_SPARK = re.compile(r"(?:FAILED_READ_FILE\S*\]?|reading file)[^/]*?((?:file|[a-z0-9]+)?:?/\S+?)[.,]?(?:\s|$)")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
@@ -38,7 +39,7 @@ def explained(error: BaseException) -> Exception | None:
     """What an exception means for the caller; None when it is a defect and must show its traceback."""
     from strandline_analytics.silver.events import ConflictingEvents
 
-    if isinstance(error, InputTrouble | ConflictingEvents | NeedsNewerSpark):
+    if isinstance(error, InputTrouble | ConflictingEvents | NeedsNewerSpark | NoRuntime):
         return error
     text = str(error)
     if "JAVA_GATEWAY_EXITED" in text:

@@ -1,4 +1,4 @@
-"""`strandline analytics run`: compute the closed hours of a window and write them as Parquet.
+"""`strandline analytics run`: compute the closed hours of a window and write them, as Parquet or as tables.
 
 Invariant: the hours that were not written are listed, with the reason; exit code 4 means that less is there than was
 required, and then nothing was written.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.cli.analytics_coverage import now_us, reported
+from strandline.cli.analytics_formats import Catalog, FormatOption, Namespace, destination_of
 from strandline.cli.analytics_options import (
     Cluster,
     From,
@@ -25,9 +26,10 @@ from strandline.cli.analytics_options import (
     time_text,
     window_us,
 )
-from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, is_submitted, spark_session
 from strandline.cli.analytics_stats import statistics_of
 from strandline.cli.durations import read_duration
+from strandline_analytics.tables.formats import ResultFormat
 
 if TYPE_CHECKING:
     from strandline_analytics.jobs.run import Written
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
 HOUR = read_duration("1h")
 
 Stats = Annotated[str, typer.Option("--stat", metavar="S1,S10", help="Which statistics; `all` for every one.")]
-OutDir = Annotated[str, typer.Option("--out", metavar="DIR|URI", help="Results go to DIR/results/stat=...")]
+OutDir = Annotated[
+    str | None,
+    typer.Option("--out", metavar="DIR|URI", help="Files go to DIR/results/stat=...; of tables it is the warehouse."),
+]
 
 Recompute = Annotated[
     bool, typer.Option("--recompute", help="Also compute hours whose files and version did not change.")
@@ -44,7 +49,7 @@ Recompute = Annotated[
 
 def run(
     inputs: Inputs,
-    out: OutDir,
+    out: OutDir = None,
     stat: Stats = "all",
     start: From = None,
     end: To = None,
@@ -53,6 +58,9 @@ def run(
     step: Step = HOUR,
     require_coverage: RequireCoverage = None,
     recompute: Recompute = False,
+    kind: FormatOption = ResultFormat.PARQUET,
+    catalog: Catalog = None,
+    namespace: Namespace = None,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """Compute every closed hour that the window touches and whose files changed, and replace its results."""
@@ -71,16 +79,16 @@ def run(
         cluster_id=cluster,
         grouping=grouping_of(group_by),
     )
-    with spark_session(memory) as spark:
+    destination = destination_of(kind, out=out, catalog=catalog, namespace=namespace, is_given=is_submitted())
+    with spark_session(memory, settings=destination.settings) as spark:
         from strandline_analytics.jobs import run as job
         from strandline_analytics.jobs.coverage import require
-        from strandline_analytics.jobs.parquet_results import ParquetResults
 
         whole = job.whole_hours(question)
         hours = job.hours_for(spark, whole, now_us=now_us())
         if require_coverage is not None:
             require(hours, require_coverage)
-        results = ParquetResults(spark, out, whole.grouping)
+        results = destination.results(spark, whole.grouping)
         written = job.run(spark, whole, hours, results, noticed=reported, recompute=recompute)
     _tell(written)
 

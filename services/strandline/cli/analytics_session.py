@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from strandline.cli.analytics_options import EXIT_INCOMPLETE
@@ -19,16 +20,22 @@ if TYPE_CHECKING:
     from strandline_analytics.session import Session
 
 DEFAULT_MEMORY = "2g"
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @contextmanager
 def spark_session(
-    memory: str = DEFAULT_MEMORY, *, progress: bool = True, inputs: Sequence[str] = ()
+    memory: str = DEFAULT_MEMORY,
+    *,
+    progress: bool = True,
+    inputs: Sequence[str] = (),
+    settings: Mapping[str, str] = NONE,
 ) -> Iterator[Session]:
     """A session for one command, stopped at its end; expected failures end the command with one line.
 
     Args:
         inputs: all that the command reads, if it ends by itself; over little of it another JVM is faster.
+        settings: what a session of our own needs besides; one that spark-submit prepared is used as it is.
 
     Raises:
         typer.Exit: something is missing, or the input cannot be used.
@@ -36,15 +43,27 @@ def spark_session(
     check_installed()
     from strandline.cli.analytics_progress import stages_shown
     from strandline_analytics.session import is_little, open_session
+    from strandline_analytics.tables.runtimes import not_started
 
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = None if is_submitted() else "local[*]"
     with failures_reported():
-        spark = open_session(master=None if submitted else "local[*]", memory=memory, little=is_little(inputs))
+        try:
+            spark = open_session(master=master, memory=memory, little=is_little(inputs), settings=settings)
+        except Exception as error:
+            trouble = not_started(settings, error)
+            if trouble is None:
+                raise
+            raise trouble from error
         try:
             with stages_shown(spark, wanted=progress):
                 yield spark
         finally:
             spark.stop()
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit prepared the session that this process is to join."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @contextmanager

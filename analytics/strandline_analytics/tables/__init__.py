@@ -1,0 +1,1 @@
+"""Results as tables of a catalog: Apache Iceberg and Delta Lake, by their own runtimes for Spark."""

@@ -1,0 +1,68 @@
+"""How tables are made fit for rows in a session, and how a session without a runtime is recognized.
+
+Invariant: what a session lacks ends in one line that names the pairs that work, not in an error of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from strandline_analytics.stats.definition import Value
+from strandline_analytics.tables import statements
+from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables.runtimes import NoRuntime, pairs
+
+_WITHOUT_RUNTIME = (
+    "CATALOG_NOT_FOUND",
+    "CANNOT_LOAD_CATALOG",
+    "Cannot find catalog plugin class",
+    "DATA_SOURCE_NOT_FOUND",
+    "MISSING_CATALOG_ABILITY",
+    "Failed to find the data source",
+    "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG",
+    "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE",
+    "UNSUPPORTED_FEATURE.TABLE_OPERATION",
+)
+"""What Spark and Delta say where a runtime, its extension or its catalog is not set up."""
+
+
+def set_up(
+    spark: SparkSession,
+    kind: ResultFormat,
+    namespace: str | None,
+    tables: Mapping[str, tuple[str, Sequence[Value]]],
+) -> None:
+    """Make tables that are not there, and add columns that are new.
+
+    Args:
+        spark: any session.
+        kind: a format of tables.
+        namespace: quoted; None: there is none to make.
+        tables: comments and columns, by quoted names.
+
+    Raises:
+        NoRuntime: the session has no runtime of the format, or no such catalog.
+        OtherColumns: a table has other columns.
+    """
+    try:
+        if namespace is not None:
+            spark.sql(statements.create_namespace(namespace))
+        for table, (comment, columns) in tables.items():
+            spark.sql(statements.create_table(table, columns, kind, comment))
+    except PySparkException as error:
+        text = str(error)
+        if any(mark in text for mark in _WITHOUT_RUNTIME):
+            first = text.splitlines()[0]
+            raise NoRuntime(
+                f"--format {kind.value}: this session has no runtime or catalog for it ({first}). Give both to "
+                f"spark-submit, by --packages and --conf; these pairs work: {pairs()}"
+            ) from error
+        raise
+    for table, (_, columns) in tables.items():
+        there = {field.name: field.dataType.simpleString() for field in spark.table(table).schema}
+        added = statements.add_columns(table, columns, there)
+        if added is not None:
+            spark.sql(added)

@@ -1,0 +1,150 @@
+"""Each pair of a table format and a PySpark: statistics of worked histories as tables, compared with Parquet.
+
+`make test-formats` runs this; it makes an environment for each PySpark and takes minutes. One history of a namespace:
+a run that is killed between statistics, the run that ends its work, the same run again, and a deletion by others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pair_environment import environment, python_for
+from worked_histories import HISTORIES, history_rows
+from written_export import write_export
+
+from strandline.cli import submit
+from strandline_analytics.stats import ALL
+from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables.runtimes import RUNTIMES, Runtime
+
+pytestmark = pytest.mark.timeout(3600)
+
+WORKED = ("failover", "group_lag", "w2_rejoin")
+"""A cluster for each: transitions, samples and groups; each lacks rows of some statistics."""
+_FIRST_COMMITS = {
+    ResultFormat.ICEBERG: "results/*/metadata/v2.metadata.json",
+    ResultFormat.DELTA: "results/*/_delta_log/00000000000000000001.json",
+}
+_STEP_S = 1800
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The worked histories, as files that services export."""
+    root = tmp_path_factory.mktemp("export")
+    for name in WORKED:
+        rows = history_rows((HISTORIES / f"{name}.jsonl").read_text(encoding="utf-8"))
+        write_export(root, [row | {"cluster_id": name} for row in rows])
+    return root
+
+
+class Pair:
+    """A pair at work in a directory of its own."""
+
+    def __init__(self, runtime: Runtime, export: Path, root: Path) -> None:
+        self.runtime, self.export = runtime, export
+        self.out, self.files = root / "out", root / "files"
+        self.python = python_for(runtime)
+        self.committed_before_the_kill = self._killed()
+        script = Path(__file__).with_name("written_again.py")
+        words = [script, runtime.format.value, export, self.out, self.files]
+        self.found: dict[str, Any] = json.loads(self._said([str(self.python), *map(str, words)]).splitlines()[-1])
+
+    def _killed(self) -> int:
+        """Kill a run with its JVM when a first table has rows; how many tables have."""
+        words = ["-m", "strandline.cli", "analytics", "run", "-i", self.export, "--out", self.out, "--memory", "1g"]
+        command = [self.python, *words, "--format", self.runtime.format.value]
+        with (self.files.with_name("killed.log")).open("wb") as log:
+            run = subprocess.Popen(
+                [*map(str, command)], env=environment(), stdout=log, stderr=log, start_new_session=True
+            )
+            try:
+                while not self._committed():
+                    try:
+                        run.wait(0.05)
+                    except subprocess.TimeoutExpired:
+                        continue
+                    raise AssertionError(Path(log.name).read_text())
+            finally:
+                os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
+        return len(self._committed())
+
+    def _committed(self) -> list[Path]:
+        return [*self.out.glob(_FIRST_COMMITS[self.runtime.format])]
+
+    def submitted(self, *conf: str) -> str:
+        """What a run by spark-submit prints, in a session with a runtime and a catalog of its own."""
+        words = [word for one in conf for word in ("--conf", one)]
+        spark_submit = self.python.with_name("spark-submit")
+        command = [spark_submit, "--master", "local[2]", "--driver-memory", "1g", *words, submit.__file__, "run"]
+        command += ["-i", self.export, "--format", self.runtime.format.value, "--stat", "s8,s10"]
+        return self._said([*map(str, command)])
+
+    def _said(self, command: list[str]) -> str:
+        more = environment() | {"PYSPARK_PYTHON": str(self.python)}
+        done = subprocess.run(command, env=more, capture_output=True, text=True, timeout=_STEP_S, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+        return done.stdout
+
+
+@pytest.fixture(scope="module", params=RUNTIMES, ids=lambda one: f"{one.format.value}-{one.pyspark}")
+def pair(request: pytest.FixtureRequest, export: Path, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Each pair, after its history."""
+    return Pair(request.param, export, tmp_path_factory.mktemp("pair"))
+
+
+def test_a_killed_run_is_completed_and_equals_the_files_row_by_row(pair: Pair) -> None:
+    """It was killed when some tables had rows and others had none; in the end no row is missing, other or twice."""
+    assert 0 < pair.committed_before_the_kill < len(ALL)
+    assert pair.found["tables"] == pair.found["files"]
+    filled = [stat for stat, rows in pair.found["tables"].items() if rows]
+    assert len(filled) > len(ALL) / 2
+    assert len(filled) < len(ALL)
+
+
+def test_the_same_run_again_commits_nothing(pair: Pair) -> None:
+    """Hours are known as unchanged by rows, and where a statistic has none by the commit."""
+    before, after = pair.found["completed"], pair.found["repeated"]
+
+    assert after["unchanged"] == after["hours"] > 0
+    assert after["commits"] == before["commits"]
+    assert after["rows"] == before["rows"]
+
+
+def test_rows_that_others_deleted_are_written_again(pair: Pair) -> None:
+    """A commit before the deletion does not count for an hour without rows."""
+    assert pair.found["deleted"]["unchanged"] == 0
+    assert pair.found["deleted"]["rows"]["s10"] == len(pair.found["files"]["s10"]) > 0
+
+
+def test_a_table_of_an_earlier_version_takes_the_rows(pair: Pair) -> None:
+    """The column that it lacked is there, with its values."""
+    assert pair.found["older"] == pair.found["files"]["s10"]
+
+
+def test_a_session_that_was_given_is_used_as_it_is(pair: Pair, tmp_path: Path) -> None:
+    """spark-submit brings the runtime and the catalog, which is the session's current one."""
+    package = f"spark.jars.packages={pair.runtime.package}"
+    if pair.runtime.format is ResultFormat.ICEBERG:
+        own = ["spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog", "spark.sql.catalog.lake.type=hadoop",
+               f"spark.sql.catalog.lake.warehouse={tmp_path}", "spark.sql.defaultCatalog=lake"]  # fmt: skip
+        said, table = "lake.results", tmp_path / "results" / "s10_isr_time" / "metadata" / "v2.metadata.json"
+    else:
+        own = ["spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+               "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+               f"spark.sql.warehouse.dir={tmp_path}",
+               "spark.jars.excludes=org.slf4j:*,org.apache.hadoop:*"]  # fmt: skip
+        said = "spark_catalog.results"
+        table = tmp_path / "results.db" / "s10_isr_time" / "_delta_log" / "00000000000000000001.json"
+
+    rows = sum(len(pair.found["files"][stat]) for stat in ("s08", "s10"))
+    hours = pair.found["completed"]["hours"]
+    assert pair.submitted(package, *own).strip() == f"{said}: {hours} hours, 2 statistics, {rows} rows"
+    assert table.is_file()
