@@ -179,6 +179,8 @@ _JVM_FOR_LITTLE = (
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 _LOG_LEVEL = "spark.log.level"
+_OF_CATALOGS = re.compile(r"spark\.sql\.catalog\.(?!spark_catalog\b)")
+"""Settings of catalogs; those of Spark's own one are known to Spark, and some of them cannot be set in a session."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _FITTED: dict[tuple[str, int], SparkSession] = {}
@@ -290,8 +292,8 @@ def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
     given = _GIVEN.setdefault(application, frozenset(_set_in(spark)))
     own = {name: value for name, value in wanted.items() if name not in given}
     for setting, value in (_set_in(spark) | own).items():
-        # What is not Spark's own counts as not modifiable.
-        if setting in own or spark.conf.isModifiable(setting):
+        # What is not Spark's own counts as not modifiable, also a catalog that was added while the session runs.
+        if setting in own or _OF_CATALOGS.match(setting) or spark.conf.isModifiable(setting):
             fitted.conf.set(setting, value)
     return fitted
 

@@ -67,6 +67,20 @@ def test_what_was_set_holds_for_every_size(spark: SparkSession) -> None:
     assert session_for(spark, SMALL_BYTES).conf.get(name) == "UTC"
 
 
+def test_a_catalog_that_was_added_is_there_for_every_size(spark: SparkSession) -> None:
+    """Tables are written by the session for a size, so it has the catalogs of the given one, whenever they were set."""
+    settings_of_it = ("spark.sql.catalog.lake", "spark.sql.catalog.lake.type")
+    for setting in settings_of_it:
+        spark.conf.set(setting, "hadoop")
+    try:
+        fitted = session_for(spark, SMALL_BYTES)
+        assert [fitted.conf.get(setting) for setting in settings_of_it] == ["hadoop", "hadoop"]
+    finally:
+        for one in (spark, session_for(spark, SMALL_BYTES)):
+            for setting in settings_of_it:
+                one.conf.unset(setting)
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "parts"),
     [(MIDDLE_BYTES + 1, 16), (100 << 30, 1_024), (1 << 40, MOST_PARTS), (1 << 50, MOST_PARTS)],

@@ -28,6 +28,7 @@ from strandline_analytics.tables import statements
 from strandline_analytics.tables.commits import commits_of, hours_said, options_of, version_of, word_of
 from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.names import TableNames, table_of
+from strandline_analytics.tables.seen import see_again
 from strandline_analytics.tables.setting_up import set_up
 
 _Key = tuple[str, str, int]
@@ -44,6 +45,7 @@ class HoursInTables:
         self._names = names
         self._grouping = grouping
         self._known: dict[_Key, Entry | None] = {}
+        self._tables: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -66,6 +68,8 @@ class HoursInTables:
         wanted = {self.table(one): (one, result_columns(one, self._grouping)) for one in statistics}
         titled = {table: (f"{one.id} {one.name}: {one.title}", columns) for table, (one, columns) in wanted.items()}
         set_up(self._spark, self._kind, self._names.quoted_namespace, titled)
+        self._tables = tuple(titled)
+        see_again(self._spark, self._tables, self._kind)
         self._known = self._read(statistics, hours)
 
     def _read(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> dict[_Key, Entry | None]:
@@ -103,13 +107,15 @@ class HoursInTables:
         table = self.table(statistic)
         version = version_of(self._spark, table, self._kind)
         options = options_of(self._kind, word_of(hour, hashes), version=version)
+        see_again(rows.sparkSession, [table], self._kind)
         rows.drop(PLACE).writeTo(table).options(**options).overwrite(_is_of(hour, hashes))
 
     def finish(self, hour: HourCoverage) -> None:
         """Nothing is left to do: every commit is complete by itself."""
 
     def end(self) -> None:
-        """Nothing is left to do."""
+        """Show the session what was written beside it."""
+        see_again(self._spark, self._tables, self._kind)
 
     def count(self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]) -> dict[str, int]:
         """How many rows the tables have."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from strandline_analytics.sources.trouble import InputTrouble
 from strandline_analytics.stats.definition import Value
 from strandline_analytics.tables import statements
 from strandline_analytics.tables.formats import ResultFormat
@@ -27,6 +28,11 @@ _WITHOUT_RUNTIME = (
     "UNSUPPORTED_FEATURE.TABLE_OPERATION",
 )
 """What Spark and Delta say where a runtime, its extension or its catalog is not set up."""
+_NO_TABLE = "DELTA_TABLE_NOT_FOUND"
+
+
+class OtherFiles(InputTrouble):
+    """Something else than a table lies where a table is to be."""
 
 
 def set_up(
@@ -46,6 +52,7 @@ def set_up(
     Raises:
         NoRuntime: the session has no runtime of the format, or no such catalog.
         OtherColumns: a table has other columns.
+        OtherFiles: no table can be made where one is to be.
     """
     try:
         if namespace is not None:
@@ -62,7 +69,19 @@ def set_up(
             ) from error
         raise
     for table, (_, columns) in tables.items():
-        there = {field.name: field.dataType.simpleString() for field in spark.table(table).schema}
-        added = statements.add_columns(table, columns, there)
+        added = statements.add_columns(table, columns, _columns_of(spark, table))
         if added is not None:
             spark.sql(added)
+
+
+def _columns_of(spark: SparkSession, table: str) -> dict[str, str]:
+    try:
+        return {field.name: field.dataType.simpleString() for field in spark.table(table).schema}
+    except PySparkException as error:
+        # Delta takes any directory with files for a table that is there, so it makes none in it.
+        if _NO_TABLE not in str(error):
+            raise
+        raise OtherFiles(
+            f"{table} has files and is no table of Delta, perhaps one of --format iceberg: give another --out or "
+            "--namespace"
+        ) from error

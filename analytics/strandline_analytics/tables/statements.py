@@ -73,6 +73,15 @@ def add_columns(table: str, columns: Sequence[Value], there: Mapping[str, str]) 
     return f"ALTER TABLE {table} ADD COLUMNS ({', '.join(map(_column, missing))})" if missing else None
 
 
+def refresh(table: str) -> str:
+    """Forget what a session keeps of a table.
+
+    Args:
+        table: quoted.
+    """
+    return f"REFRESH TABLE {table}"
+
+
 def state_of_hours(tables: Mapping[str, str], start_us: int, end_us: int) -> str:
     """What rows of all tables say that they follow from: `stat, cluster_id, window_start, hash, version, rows`.
 

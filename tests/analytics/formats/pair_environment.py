@@ -49,4 +49,9 @@ def python_for(runtime: Runtime) -> Path:
 def environment() -> dict[str, str]:
     """Variables for a Python of such an environment: our code is that of the working tree."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
-    return own | {"PYTHONPATH": f"{ROOT / 'services'}{os.pathsep}{ROOT / 'analytics'}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    return own | {
+        "PYTHONPATH": f"{ROOT / 'services'}{os.pathsep}{ROOT / 'analytics'}",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # Nothing here runs often enough to be worth a second compilation.
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
+    }

@@ -53,6 +53,10 @@ class Tables:
                         question.statistics},
         }  # fmt: skip
 
+    def hours_with_rows(self, stat: str) -> int:
+        """Of how many hours of a cluster a table has rows."""
+        return self.spark.table(self.table(stat)).select("cluster_id", "window_start").distinct().count()
+
     def begin_with_fewer_columns(self, stat: str) -> None:
         """Make a table as an earlier version of strandline would have, without the last value of the statistic."""
         last = ALL[stat].values[-1].name
@@ -68,26 +72,28 @@ def rows_of(found: DataFrame) -> list[str]:
     return sorted(repr([(name, row[name]) for name in names]) for row in found.collect())
 
 
-def main(kind: str, export: str, out: str, files: str) -> None:
+def main(kind: str, export: str, out: str, files: str, stats: str) -> None:
     """Write, repeat, delete, write again."""
+    chosen = stats.split(",")
     form = ResultFormat(kind)
     needed = settings(runtime_for(form), catalog="strandline", warehouse=warehouse_of(out))
     spark = open_session("strandline-formats", master="local[2]", memory="1g", settings=needed)
-    question = job.whole_hours(Question(inputs=(export,), statistics=tuple(ALL.values())))
+    question = job.whole_hours(Question(inputs=(export,), statistics=tuple(ALL[stat] for stat in chosen)))
     hours = job.hours_for(spark, question, now_us=LATER_US)
     job.run(spark, question, hours, ParquetResults(spark, files, question.grouping))
 
     tables = Tables(spark, form, out, "results")
     found: dict[str, Any] = {"completed": tables.run(question), "repeated": tables.run(question)}
-    found["tables"] = {stat: rows_of(spark.table(tables.table(stat))) for stat in ALL}
+    found["tables"] = {stat: rows_of(spark.table(tables.table(stat))) for stat in chosen}
+    found["hours_with_rows"] = {stat: tables.hours_with_rows(stat) for stat in chosen}
     reader = spark.read.option("recursiveFileLookup", "true")
     empty = [stat for stat, count in found["completed"]["rows"].items() if not count]
     found["files"] = {
-        stat: [] if stat in empty else rows_of(reader.parquet(f"{files}/results/stat={stat}")) for stat in ALL
+        stat: [] if stat in empty else rows_of(reader.parquet(f"{files}/results/stat={stat}")) for stat in chosen
     }
 
     one = job.whole_hours(Question(inputs=(export,), statistics=(ALL["s10"],)))
-    spark.sql(f"DELETE FROM {tables.table('s10')} WHERE window_start >= 0")
+    spark.sql(f"DELETE FROM {tables.table('s10')}")
     found["deleted"] = tables.run(one)
     older = Tables(spark, form, out, "older")
     older.begin_with_fewer_columns("s10")
