@@ -182,6 +182,7 @@ _LOG_LEVEL = "spark.log.level"
 _OF_CATALOGS = re.compile(r"spark\.sql\.catalog\.(?!spark_catalog\b)")
 """Settings of catalogs; those of Spark's own one are known to Spark, and some of them cannot be set in a session."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 
 _FITTED: dict[tuple[str, int], SparkSession] = {}
 """Sessions for a size of input, by their application and the most bytes that they are for."""
@@ -326,6 +327,22 @@ def carried_out_in(spark: SparkSession, query: DataFrame) -> DataFrame:
     if query.sparkSession is spark or not has_jvm(spark):
         return query
     return query_of(analyzed_plan(query), spark, like=query)
+
+
+def planned_at_once(query: DataFrame) -> DataFrame:
+    """The same query, planned as a whole before it is carried out, with the other settings of its session.
+
+    A query that learns under way may merge parts of a shuffle, so that nothing can be said of how the rows of a table
+    lie that is kept of it: Spark would shuffle them again for whatever is grouped as they lie already.
+    """
+    spark = query.sparkSession
+    if not has_jvm(spark) or spark.conf.get(_ADAPTIVE) == "false":
+        return query
+    planning = spark.newSession()
+    for setting, value in (_set_in(spark) | {_ADAPTIVE: "false"}).items():
+        if setting == KEPT_AS_ROWS or spark.conf.isModifiable(setting):
+            planning.conf.set(setting, value)
+    return carried_out_in(planning, query)
 
 
 def _application(spark: SparkSession) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.places import PLACE, place
 from strandline_analytics.silver.tables import Silver
@@ -20,15 +19,22 @@ _LEADER = (PLACE, "leader_epoch", "node_id", "incarnation")
 
 
 def advances(silver: Silver) -> DataFrame:
-    """HW_ADVANCE rows with ``PLACE``, ``first_us`` and ``last_us`` in the controller's time; copies are among them."""
+    """HW_ADVANCE rows with ``PLACE``, ``first_us`` and ``last_us`` in the controller's time; copies are among them.
+
+    ``clock_err_us`` bounds the error of their clock. They are kept, for several statistics read them, and lie by
+    ``PLACE``, like looks: what is made of both needs no further shuffle. Of little input they are read by each query,
+    which costs less than the job that a kept table is.
+    """
 
     def make() -> DataFrame:
         rows = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
-        rows = rows.select(*PARTITION_KEY, *_LEADER[1:], "old_hw", "new_hw", "first_us", "last_us")
+        rows = rows.select("cluster_id", place(), *_LEADER[1:], "old_hw", "new_hw", "first_us", "last_us")
         rows = in_controller_time(rows, silver.clocks, "node_id", "last_us", "first_us")
-        return rows.select(place(), *_LEADER[1:], "old_hw", "new_hw", "first_us", "last_us")
+        return rows.drop("cluster_id").repartition(PLACE)
 
-    return silver.plan(("advances",), make)
+    if silver.reads_few_samples:
+        return silver.plan(("advances",), make)
+    return silver.keep(("advances",), make, samples=True, in_place=True)
 
 
 def hw_steps(silver: Silver, places: DataFrame) -> DataFrame:

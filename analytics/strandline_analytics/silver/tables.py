@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
+from strandline_analytics.session import planned_at_once
 from strandline_analytics.silver.clocks import Clocks, clock_offsets, clocks, epoch_starts
 from strandline_analytics.silver.control import control_rows, control_states, last_words, terms
-from strandline_analytics.silver.kept import kept, let_go
+from strandline_analytics.silver.kept import kept, let_go, tables_are_rows
 from strandline_analytics.silver.looks import looks
 from strandline_analytics.silver.places import PLACE, in_groups, numbered
 from strandline_analytics.sources.kafka.levels import Levels
@@ -59,17 +60,21 @@ class Silver:
     _locks: dict[tuple[object, ...], RLock] = field(default_factory=dict, init=False, repr=False, compare=False)
     _making: RLock = field(default_factory=RLock, init=False, repr=False, compare=False)
 
-    def keep(self, name: tuple[object, ...], make: Callable[[], DataFrame], *, samples: bool = False) -> DataFrame:
+    def keep(
+        self, name: tuple[object, ...], make: Callable[[], DataFrame], *, samples: bool = False, in_place: bool = False
+    ) -> DataFrame:
         """A table that several statistics share: made for the first of them, and kept.
 
         What does not fit into memory goes to disk.
 
         Args:
             samples: whether it is made of samples too.
+            in_place: whether its rows lie by ``PLACE``, which spares whatever is grouped by partition a shuffle.
         """
         with self._made_by_one(name):
             if name not in self._kept:
-                self._kept[name] = kept(self.fit(make(), samples))
+                made = self.fit(make(), samples)
+                self._kept[name] = kept(planned_at_once(made) if in_place else made)
             return self._kept[name]
 
     def plan(self, name: tuple[object, ...], make: Callable[[], _Planned]) -> _Planned:
@@ -135,12 +140,17 @@ class Silver:
         def make() -> DataFrame:
             return looks(samples, self.terms, self.epoch_starts, self.clocks, sorted(self.kafka))
 
-        return self.keep(("looks",), make, samples=True)
+        return self.keep(("looks",), make, samples=True, in_place=True)
 
     @property
     def reads_samples(self) -> bool:
         """Whether samples were opened too."""
         return self.samples is not None
+
+    @property
+    def reads_few_samples(self) -> bool:
+        """Whether samples are so few that to read them once more costs less than the job that a kept table is."""
+        return self.samples is not None and tables_are_rows(self.samples.sparkSession)
 
     @property
     def believed_looks(self) -> DataFrame:

@@ -8,11 +8,10 @@ was there by then, so it is at most one interval too late; and it is counted.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.first_above import first_above
 from strandline_analytics.silver.places import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -23,8 +22,8 @@ _SERIES = (PLACE, "leader_epoch", "incarnation")
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Mean and maximum of T; the mean is exact in integers up to the last division."""
     waits = F.col("leader_leo") > F.col("hw")
-    own = silver.leaders_looks.withColumn("_estimated", waits & F.col("hw_next_append_us").isNull())
-    own = own.join(_first_seen(own), [*_SERIES, "hw"], "left")
+    estimated = F.coalesce(waits & F.col("hw_next_append_us").isNull(), F.lit(False))
+    own = _with_first_seen(silver.leaders_looks.withColumn("_estimated", estimated))
     own = own.withColumn("_since", F.when(waits, F.coalesce("hw_next_append_us", "_seen")))
     pieces = scope.clip(silver.grouped(own, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
     doubled = (F.col("t0") + F.col("t1") - 2 * F.col("_since")).cast("decimal(38,0)") * F.col("dur")
@@ -39,11 +38,20 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     return silver.named(figures, scope)
 
 
-def _first_seen(own: DataFrame) -> DataFrame:
-    """For each HW that an append time is missing of: ``_seen``, when the series first showed a LEO above it."""
-    seen = own.select(*_SERIES, F.col("leader_leo").alias("_offset"), F.col("t0").alias("_at"))
-    asked = own.where("_estimated").select(*_SERIES, F.col("hw").alias("_offset")).distinct()
-    return first_above(seen, asked, _SERIES, offset="hw")
+def _with_first_seen(own: DataFrame) -> DataFrame:
+    """Looks with ``_seen``; of those that an append time is missing of: when the series first showed a LEO above their
+    HW.
+
+    A look that is ``_estimated`` is there twice meanwhile: as a LEO that was seen, and as a question about its HW. So
+    rows stay where they lie, by ``PLACE``, and nothing is joined: that would shuffle and sort all looks.
+    """
+    seen = F.struct(F.col("leader_leo").alias("offset"), F.col("t0").alias("at"), F.lit(False).alias("asks"))
+    asked = F.struct(F.col("hw").alias("offset"), F.lit(None).cast("bigint").alias("at"), F.lit(True).alias("asks"))
+    rows = own.withColumn("_row", F.explode(F.when(F.col("_estimated"), F.array(seen, asked)).otherwise(F.array(seen))))
+    # Rows before a question in this order are above the offset that it asks about.
+    above = Window.partitionBy(*_SERIES).orderBy(F.desc("_row.offset"), F.desc("_row.asks"))
+    above = above.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return rows.withColumn("_seen", F.min("_row.at").over(above)).where("_row.asks OR NOT _estimated")
 
 
 STATISTIC = Statistic(

@@ -45,7 +45,7 @@ def _stalls(silver: Silver) -> DataFrame:
 
 def _episodes(silver: Silver) -> DataFrame:
     """One row per episode, with ``_last_look``: which look showed it last."""
-    waiting = _heights(silver).groupBy(*_SERIES, "hw")
+    waiting = heights(silver).groupBy(*_SERIES, "hw")
     episodes = waiting.agg(
         F.min("_t0").alias("_seen"),
         F.max("_t1").alias("_held"),
@@ -72,7 +72,7 @@ def _episodes(silver: Silver) -> DataFrame:
     return episodes.join(F.broadcast(silver.places), PLACE)
 
 
-def _heights(silver: Silver) -> DataFrame:
+def heights(silver: Silver) -> DataFrame:
     """What was reported of each height of the HW: looks at it with something above, and advances to it and from it."""
     looks = silver.believed_looks.where("is_leader AND leader_leo > hw")
     # A copy of an advance moves neither the first nor the last of them.
@@ -86,9 +86,8 @@ def _heights(silver: Silver) -> DataFrame:
     rows = looks.select(
         *_SERIES, "hw", none.alias("_into"), none.alias("_outof"), *(c.alias(n) for n, c in seen.items())
     )
-    rows = rows.unionByName(moved.select(*_SERIES, "_moved.*", *(none.alias(name) for name in seen)))
-    # The one shuffle: what follows is grouped and ordered within a partition of a topic.
-    return rows.repartition(PLACE)
+    # Both lie by partition of a topic, within which what follows is grouped and ordered: nothing is shuffled.
+    return rows.unionByName(moved.select(*_SERIES, "_moved.*", *(none.alias(name) for name in seen)))
 
 
 def _with_minimum(episodes: DataFrame, silver: Silver) -> DataFrame:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import in_controller_time
+from strandline_analytics.silver.high_watermarks import advances
 from strandline_analytics.silver.places import GROUP, PLACE, place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -27,12 +28,14 @@ _TELLER = ("cluster_id", "leader_epoch", "node_id", "incarnation", "seq")
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Per follower: delays of the first sight of each HW, and how far it was behind in records."""
     # A copy of an advance is skipped by the search for the first; a copy of what a follower saw is not.
-    advances = silver.written_samples("HW_ADVANCE").select(
-        place(),
-        *_TELLER,
+    risen = advances(silver).select(
+        PLACE,
+        *_TELLER[1:-1],
+        F.lit(None).cast("bigint").alias("seq"),
         F.lit(True).alias("_leads"),
         F.col("new_hw").alias("hw"),
         F.col("last_us").alias("at"),
+        "clock_err_us",
     )
     begun = silver.of_type("EPOCH_START").select(
         place(), *_TELLER, F.lit(True).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
@@ -40,10 +43,9 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
     seen = silver.written_samples("LOCAL_SAMPLE").select(
         place(), *_TELLER, F.lit(False).alias("_leads"), "hw", F.col("ts_wall_us").alias("at")
     )
-    both = advances.unionByName(begun).unionByName(seen)
-    both = in_controller_time(both, silver.clocks, "node_id", "at").drop("cluster_id")
-    # The one shuffle: what follows is ordered and grouped within a partition of a topic.
-    both = both.repartition(PLACE)
+    others = in_controller_time(begun.unionByName(seen), silver.clocks, "node_id", "at").drop("cluster_id")
+    # The one shuffle: advances lie by partition of a topic already, within which what follows is ordered and grouped.
+    both = risen.unionByName(others.repartition(PLACE))
     is_advance = F.col("_leads")
     # The earliest advance to at least this HW: the nearest from above, for a leader's HW only rises within its epoch.
     downward = Window.partitionBy(*_TERM).orderBy(F.desc("hw"), F.desc("_leads"), F.desc("at"))
