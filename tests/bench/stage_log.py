@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 DESCRIPTION = "spark.job.description"
+_BEGUN = "SparkListenerStageSubmitted"
+_ENDED = "SparkListenerTaskEnd"
+_HEAD = 64
+"""A line names its event within so many characters."""
 _LEAST_TASKS = 4
 _LEAST_MS = 1_000
 
@@ -41,10 +45,10 @@ def steps_of(folder: Path) -> dict[str, dict[str, Any]]:
     names: dict[int, str] = {}
     tasks: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for event in _events(folder):
-        if event["Event"] == "SparkListenerStageSubmitted":
+        if event["Event"] == _BEGUN:
             reported = event.get("Properties") or {}
             names[event["Stage Info"]["Stage ID"]] = reported.get(DESCRIPTION, "")
-        elif event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):
+        elif event["Event"] == _ENDED and event.get("Task Metrics"):
             tasks[event["Stage ID"]].append(event["Task Metrics"])
     of_step: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for stage, metrics in tasks.items():
@@ -88,5 +92,7 @@ def _skew(times_ms: list[int]) -> float | None:
 
 
 def _events(folder: Path) -> Iterator[dict[str, Any]]:
-    lines: Iterable[str] = (line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines())
-    return (json.loads(line) for line in lines)
+    """The events that are counted: a log has gigabytes of plans besides, which are neither kept nor parsed."""
+    for path in sorted(folder.iterdir()):
+        with path.open(encoding="utf-8") as lines:
+            yield from (json.loads(line) for line in lines if any(name in line[:_HEAD] for name in (_BEGUN, _ENDED)))
