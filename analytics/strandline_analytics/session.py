@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -292,11 +292,16 @@ def session_for(spark: SparkSession, size_bytes: int) -> SparkSession:
     fitted = _FITTED[application, most]
     given = _GIVEN.setdefault(application, frozenset(_set_in(spark)))
     own = {name: value for name, value in wanted.items() if name not in given}
-    for setting, value in (_set_in(spark) | own).items():
-        # What is not Spark's own counts as not modifiable, also a catalog that was added while the session runs.
-        if setting in own or _OF_CATALOGS.match(setting) or spark.conf.isModifiable(setting):
-            fitted.conf.set(setting, value)
+    _settle(fitted, _set_in(spark) | own, own)
     return fitted
+
+
+def _settle(session: SparkSession, settings: Mapping[str, str], own: Collection[str]) -> None:
+    """Give a new session the settings of another one, of which ``own`` are ours."""
+    for setting, value in settings.items():
+        # What is not Spark's own counts as not modifiable, also a catalog that was added while the session runs.
+        if setting in own or _OF_CATALOGS.match(setting) or session.conf.isModifiable(setting):
+            session.conf.set(setting, value)
 
 
 def _wanted(size_bytes: int) -> tuple[int, dict[str, str]]:
@@ -339,9 +344,7 @@ def planned_at_once(query: DataFrame) -> DataFrame:
     if not has_jvm(spark) or spark.conf.get(_ADAPTIVE) == "false":
         return query
     planning = spark.newSession()
-    for setting, value in (_set_in(spark) | {_ADAPTIVE: "false"}).items():
-        if setting == KEPT_AS_ROWS or spark.conf.isModifiable(setting):
-            planning.conf.set(setting, value)
+    _settle(planning, _set_in(spark) | {_ADAPTIVE: "false"}, [KEPT_AS_ROWS])
     return carried_out_in(planning, query)
 
 
