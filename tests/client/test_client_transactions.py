@@ -192,7 +192,7 @@ async def test_a_lost_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch)
 
 async def test_an_unknown_outcome_is_said_and_asked_for_again() -> None:
     """U11: nothing may be begun until the coordinator has answered; `commit` asks."""
-    async with fake_cluster() as cluster, producer_of(cluster, delivery_timeout_ms=300) as producer:
+    async with fake_cluster() as cluster, producer_of(cluster, delivery_timeout_ms=1_000) as producer:
         cluster.transactions.loses_ends = 1
         transaction = producer.transaction()
 

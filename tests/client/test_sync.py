@@ -289,10 +289,12 @@ with sync.Consumer(sys.argv[1]) as consumer:
 
 
 async def started(program: str, cluster: FakeCluster) -> asyncio.subprocess.Process:
+    # A shell's background jobs ignore SIGINT, and so would a program that they start.
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        program,
+        listening + program,
         cluster.bootstrap,
         TOPIC,
         stdout=asyncio.subprocess.PIPE,
