@@ -41,7 +41,8 @@ class Session:
 def made(session: Any, namespace: str | None = "`lake`.`ops`") -> list[str]:
     """What a session is asked for one table."""
     set_up(session, ResultFormat.DELTA, namespace, TABLES)
-    return session.asked  # type: ignore[no-any-return]
+    asked: list[str] = session.asked
+    return asked
 
 
 def test_a_namespace_is_made_before_its_tables_and_none_for_places() -> None:
@@ -73,9 +74,10 @@ def test_files_that_are_no_table_are_refused() -> None:
 
 def test_a_session_is_asked_to_look_again_at_tables_that_it_keeps() -> None:
     """Iceberg's catalogs keep tables as they were; Delta reads the log of a table each time."""
-    iceberg, delta = Session(), Session()
-    see_again(iceberg, ["a", "b"], ResultFormat.ICEBERG)  # type: ignore[arg-type]
-    see_again(delta, ["a", "b"], ResultFormat.DELTA)  # type: ignore[arg-type]
+    iceberg: Any = Session()
+    delta: Any = Session()
+    see_again(iceberg, ["a", "b"], ResultFormat.ICEBERG)
+    see_again(delta, ["a", "b"], ResultFormat.DELTA)
 
     assert iceberg.asked == ["REFRESH TABLE a", "REFRESH TABLE b"]
     assert delta.asked == []

@@ -78,7 +78,7 @@ class OlderAssignments:
 
     def refusals(self, offsets: Positions) -> dict[TopicPartition, Refusal]:
         """Why some of these are not committed outside of a transaction, by partition."""
-        # To commit where reading stands changes nothing, whoever has worked on the record below.
+        # A commit of the current position changes nothing, even if another member has worked on the record below it.
         standing = {_name(cursor): cursor.position for cursor in self._fetching.cursors.values()}
         moving = {tp: one for tp, one in offsets.items() if one.offset != standing.get(tp)}
         return refusals(moving, self.superseded())

@@ -103,8 +103,8 @@ def operations(paths: Iterable[Path], topics: list[str], loose: frozenset[str]) 
 
 
 def _of_one_file(path: Path, numbers: dict[str, int], loose: frozenset[str]) -> Iterator[Operation]:
-    ended = {(row[2], row[3]): row for row in _rows(path, b'["sent"')}
-    for row in _rows(path):
+    ended = {(row[2], row[3]): row for row in rows_of(path, b'["sent"')}
+    for row in rows_of(path):
         match row:
             case ["send", at, client, seq, topic, partition]:
                 yield _send(
@@ -121,7 +121,7 @@ def _of_one_file(path: Path, numbers: dict[str, int], loose: frozenset[str]) -> 
                 yield EndAnswer(partition=where, offset=offset, invoked_s=invoked, completed_s=completed)
 
 
-def _rows(path: Path, beginning: bytes = b"") -> Iterator[list[Any]]:
+def rows_of(path: Path, beginning: bytes = b"") -> Iterator[list[Any]]:
     """The whole lines that begin so; a client that was killed leaves half a line at the end."""
     with path.open("rb") as source:
         for line in source:

@@ -14,13 +14,12 @@ Invariant: partitions of inputs are numbered from `INPUTS_FROM` on in what is ju
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.history_file import HistoryWriter
+from harness.history_file import HistoryWriter, rows_of
 
 from strandline.sim.history import Place, Send, SendOutcome, Value
 from strandline.sim.transaction_history import Moved, Polled, Txn, TxnOutcome
@@ -70,7 +69,7 @@ def transactions(paths: Iterable[Path]) -> list[Txn]:
 
 
 def _of_one_file(path: Path) -> Iterator[Txn]:
-    rows = whole_rows(path.read_bytes().splitlines())
+    rows = list(rows_of(path))
     asked = {row[2] for row in rows if row[0] == "asked"}
     ended = {row[2]: row for row in rows if row[0] == "ended"}
     for row in rows:
@@ -120,8 +119,3 @@ def acknowledged(rows: Iterable[list[Any]]) -> Iterator[Asked]:
                 asked[name] = at
             case ["ended", at, name, TxnOutcome.COMMITTED, _]:
                 yield Asked(ids[name], asked[name], at)
-
-
-def whole_rows(lines: Iterable[bytes]) -> list[list[Any]]:
-    """Every whole line; the last one of a killed process may be torn."""
-    return [json.loads(line) for line in lines if line.endswith(b"]")]

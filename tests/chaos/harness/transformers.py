@@ -9,6 +9,7 @@ Invariant: the driver judges only what these processes wrote down and what lies 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from harness.client_process import ClientProcess
 from harness.exactly_once import Found, judged
 from harness.history_file import decode, new_lines, operations
-from harness.transaction_history_file import INPUTS_FROM, Asked, acknowledged, transactions, whole_rows
+from harness.transaction_history_file import INPUTS_FROM, Asked, acknowledged, transactions
 from running_cluster import until
 
 from strandline.client import Admin, Consumer
@@ -164,7 +165,7 @@ class Transformers:
     def _look(self) -> list[Asked]:
         for path, position in self._histories.items():
             lines, self._histories[path] = new_lines(path, position)
-            rows = [*self._begun[path], *whole_rows(lines)]
+            rows = [*self._begun[path], *map(json.loads, lines)]
             self._commits += acknowledged(rows)
             ended = {row[2] for row in rows if row[0] == "ended"}
             self._begun[path] = [row for row in rows if row[2] not in ended]
