@@ -235,6 +235,25 @@ def test_named_successor_campaigns_at_once_and_others_wait() -> None:
     assert other.state is State.CAMPAIGNING
 
 
+@pytest.mark.parametrize("known", [OTHER, None])
+def test_a_read_that_overtakes_the_watch_names_the_successor(known: Holder | None) -> None:
+    """STANDBY, "gone" and the name read in one: the named one campaigns at once, others 200 ms later, once."""
+
+    def gone(to: str) -> Reign:
+        reign = standby()
+        reign.core.holder = known
+        reign.step(lambda now_ms: KeyChanged(now_ms, 9, None, to))
+        return reign
+
+    named, other = gone("c1"), gone("c2")
+    assert (named.state, other.state) == (State.CAMPAIGNING, State.STANDBY)
+    other.pass_ms(199)
+    other.step(lambda now_ms: KeyChanged(now_ms, 9, None, "c2"))
+    assert other.state is State.STANDBY
+    other.pass_ms(1)
+    assert other.state is State.CAMPAIGNING
+
+
 def test_standby_takes_the_key_of_one_that_refuses() -> None:
     """STANDBY, stream broke, then refused at both addresses: the alarm is read, then the key taken by its token."""
     reign = standby()

@@ -80,6 +80,10 @@ class Several:
         await self.until(lambda: any(_decides(process) for process in self.running.values()))
         return next(process for process in self.running.values() if _decides(process))
 
+    async def all_follow(self) -> None:
+        """Wait until every standby has a lease and the whole log, so that it may be the next one to decide."""
+        await self.until(lambda: all(_may_decide(p) for p in self.running.values() if not _decides(p)))
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so."""
         async with asyncio.timeout(WITHIN_S):
@@ -107,6 +111,11 @@ def _decides(process: SeveralProcess) -> bool:
     except Refused:
         return False
     return True
+
+
+def _may_decide(standby: SeveralProcess) -> bool:
+    core, now_ms = standby.reigning.core, standby.reigning._clock()
+    return core.is_ready(now_ms) and core._lease.is_live(now_ms)
 
 
 @asynccontextmanager

@@ -59,7 +59,7 @@ class Controller:
         """Begin to follow."""
         loop = asyncio.get_running_loop()
         self._following = loop.create_task(
-            self.store.follow(lambda _: self._note(), lambda revision, holder: self.keys.append((revision, holder)))
+            self.store.follow(lambda _: self._note(), lambda revision, holder, _: self.keys.append((revision, holder)))
         )
 
     def _note(self) -> None:
@@ -170,6 +170,20 @@ async def test_a_campaign_shows_who_won(one: Controller, other: Controller) -> N
     assert isinstance(lost, StoreView)
     assert lost.holder == Holder(one.token, "one", "one-1", one.lease)
     assert other.store.active == one.presence
+
+
+async def test_a_successor_is_named_until_the_next_reign(one: Controller, other: Controller) -> None:
+    """A read that shows the key gone shows the name with it; the next campaign deletes it (C22)."""
+    await one.win()
+    await one.store.name_successor(one.token, "other")
+    await one.store.resign(one.token, one.lease)
+    left = await other.store.read()
+    await other.win()
+    await other.store.take_key(other.token)
+    gone = await other.store.read()
+
+    assert (left.holder, left.successor) == (None, "other")
+    assert (gone.holder, gone.successor) == (None, None)
 
 
 async def test_a_transaction_above_the_limit_goes_in_parts(etcd: Etcd, prefix: str, other: Controller) -> None:
@@ -287,7 +301,7 @@ async def test_a_damaged_value_ends_following(one: Controller, other: Controller
     await one.store.etcd.put(key, kept.value[:-1] + bytes([kept.value[-1] ^ 1]))
 
     with pytest.raises(StoreDamaged, match="log value 1"):
-        await other.store.follow(lambda _: None, lambda _revision, _holder: None)
+        await other.store.follow(lambda _: None, lambda _revision, _holder, _successor: None)
 
 
 async def test_followers_go_on_when_their_member_dies(

@@ -82,6 +82,7 @@ async def test_a_subscription_goes_on_when_the_reign_moves(members: Members, tmp
             stream = stub.Subscribe()
             await stream.write(pb.SubscribeRequest(all_topics=True))
             await _until(stream, 1, await _decide(first))
+            await cluster.all_follow()
             await first.reigning.hand_over(to="c2")
             await cluster.until(lambda: second.reigning.core.state is State.ACTIVE)
             assert await cluster.active() is second

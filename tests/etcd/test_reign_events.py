@@ -31,6 +31,7 @@ async def test_a_reign_has_a_begin_and_an_end(members: Members, tmp_path: Path) 
     async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
         first = await cluster.active()
         token = first.reigning.core.token
+        await cluster.all_follow()
         await first.reigning.hand_over(to="c2")
         await cluster.until(lambda: cluster.running["c2"].reigning.core.state is State.ACTIVE)
         one = await _until(cluster, tmp_path / "c1", 2)

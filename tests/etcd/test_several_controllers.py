@@ -116,6 +116,7 @@ async def test_an_admin_does_not_notice_a_hand_over(members: Members, tmp_path: 
         async with stub_of(first) as stub:
             await _register(stub, 1)
         addresses = [target(p.endpoint) for p in cluster.running.values() if p.endpoint is not None]
+        await cluster.all_follow()
         async with Admin(addresses, timeout_ms=int(WITHIN_S * 1000)) as admin:
             leaving = asyncio.create_task(first.reigning.hand_over(to="c2"))
             created = [await admin.create_topic(f"t{number}", partitions=1) for number in range(20)]
@@ -190,7 +191,7 @@ async def test_a_hand_over_goes_to_the_one_that_was_named(members: Members, tmp_
     """`--to` names the successor, and the one who resigned serves on as standby (C22)."""
     async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
         first = await cluster.active()
-        await cluster.until(lambda: len(cluster.standbys()) == 2)
+        await cluster.all_follow()
         await first.reigning.hand_over(to="c3")
         await cluster.until(lambda: cluster.running["c3"].reigning.core.state is State.ACTIVE)
         await cluster.until(lambda: first in cluster.standbys())

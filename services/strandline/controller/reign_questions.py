@@ -83,7 +83,7 @@ class ReignQuestions:
         async def work() -> ReignEvent:
             done = await self._store.append(effect.token, effect.after, batch)
             if isinstance(done, StoreView):
-                return events.AppendRefused(self._clock(), effect.question, *done)
+                return events.AppendRefused(self._clock(), effect.question, done.revision, done.holder, done.head)
             return events.Appended(self._clock(), effect.question, done)
 
         # A large transaction is several calls, each with its own deadline.
@@ -165,7 +165,7 @@ class ReignQuestions:
             self.unanswered_s = None
             self.last_offset = view.head.offset if view.head is not None else 0
             self.on_head_read(asked_ms, view.head)
-            return events.StoreRead(self._clock(), effect.question, view.revision, view.holder, view.head)
+            return events.StoreRead(self._clock(), effect.question, *view)
 
         self._ask(effect.question, work, READ_S)
 

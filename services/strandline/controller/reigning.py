@@ -448,8 +448,8 @@ class Reigning:
         if self.core.state in FOLLOWING:
             self.step(events.TransactionsCame(self._clock(), head))
 
-    def _key_changed(self, revision: int, holder: Holder | None) -> None:
-        self.step(events.KeyChanged(self._clock(), revision, holder))
+    def _key_changed(self, revision: int, holder: Holder | None, successor: str | None) -> None:
+        self.step(events.KeyChanged(self._clock(), revision, holder, successor))
 
     def _successor_named(self, controller_id: str) -> None:
         if self.core.holder is not None:

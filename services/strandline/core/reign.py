@@ -229,7 +229,7 @@ class ReignCore:
                 rows[state, LeaseGranted] = self._lease_granted
                 rows[state, LeaseRenewed] = self._lease_renewed
                 rows[state, LeaseLost] = self._lease_lost
-                rows[state, KeyChanged] = lambda event, _: self._key_is(event.revision, event.holder)
+                rows[state, KeyChanged] = lambda event, _: self._key_is(event.revision, event.holder, event.successor)
                 rows[state, StoreBroken] = lambda event, _: self._stop(event.reason)
                 rows[state, StoreRead] = self._store_read
             rows[state, Unanswered] = self._unanswered
@@ -386,8 +386,8 @@ class ReignCore:
 
     # Who holds the key.
 
-    def _key_is(self, revision: int, holder: Holder | None) -> None:
-        """The key was so at ``revision``."""
+    def _key_is(self, revision: int, holder: Holder | None, successor: str | None = None) -> None:
+        """The key was so at ``revision``; its last holder named ``successor``, as far as is known."""
         if self._key_revision is not None and revision < self._key_revision:
             return
         self._key_revision = revision
@@ -396,12 +396,16 @@ class ReignCore:
             if revision >= self._reign.token and (holder is None or holder.token != self._reign.token):
                 self._depose()
             return
+        is_named = holder is None and successor not in (None, self._named)
+        if is_named:
+            # A read may overtake the watch, which would show the name before the deletion.
+            self._named = successor
         if holder != before:
             self._out.append(TellHint(holder))
-            if holder is None and self._named not in (None, self.controller_id):
-                self._campaign_at_ms = max(self._campaign_at_ms, self._now_ms + self._timings.successor_wait_ms)
-            elif holder is not None:
-                self._named = None
+        if holder is not None:
+            self._named = None if holder != before else self._named
+        elif (holder != before or is_named) and self._named not in (None, self.controller_id):
+            self._campaign_at_ms = max(self._campaign_at_ms, self._now_ms + self._timings.successor_wait_ms)
         if self.state is State.CAMPAIGNING and holder is not None and not self._is_asked(Campaign):
             self._campaign_settled(holder)
 
@@ -477,7 +481,7 @@ class ReignCore:
             self._stop(why)
             return
         self._backoff_ms = self._timings.backoff_ms
-        self._key_is(event.revision, event.holder)
+        self._key_is(event.revision, event.holder, event.successor)
         reign = self._reign
         if reign is None:
             if event.head == self.applied and self._follows:

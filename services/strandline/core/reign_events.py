@@ -92,13 +92,15 @@ class CampaignLost:
 
 @dataclass(frozen=True, slots=True)
 class StoreRead:
-    """Answer to `ReadStore`: ``active`` and ``head`` in one linearizable transaction; None for an absent key."""
+    """Answer to `ReadStore`: ``active``, ``head`` and ``handover`` in one linearizable transaction; None if absent."""
 
     now_ms: int
     question: int
     revision: int
     holder: Holder | None
     head: Head | None
+    successor: str | None = None
+    """See `KeyChanged`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,8 @@ class KeyChanged:
     now_ms: int
     revision: int
     holder: Holder | None
+    successor: str | None = None
+    """Controller id that the last holder named (C22), if it was read with the key; `SuccessorNamed` if watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,7 @@ class PeerLost:
 
 @dataclass(frozen=True, slots=True)
 class SuccessorNamed:
-    """The active controller of ``token`` said on its stream that it hands over to ``controller_id`` (C22)."""
+    """The watch showed that the active controller of ``token`` hands over to ``controller_id`` (C22)."""
 
     now_ms: int
     token: int

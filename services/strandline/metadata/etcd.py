@@ -65,11 +65,13 @@ etcd #13766, #14685, #15271, #15247."""
 
 
 class StoreView(NamedTuple):
-    """``active`` and ``head`` at one revision; `core.reign_events.StoreRead`."""
+    """``active``, ``head`` and ``handover`` at one revision; `core.reign_events.StoreRead`."""
 
     revision: int
     holder: Holder | None
     head: Head | None
+    successor: str | None = None
+    """Controller id that the last holder named, until the next one takes the key; only `EtcdStore.read` looks."""
 
 
 class EtcdHealth(NamedTuple):
@@ -186,7 +188,7 @@ class EtcdStore:
         active, moved = self.keys.active, self.keys.moved
         answer = await self.etcd.txn(
             [created_at(active, 0), *([created_at(moved, 0)] if serves else [])],
-            [put(active, presence_value(presence), lease_id)],
+            [put(active, presence_value(presence), lease_id), delete(self.keys.successor)],
             [get(active), get(self.keys.head), get(moved)],
         )
         if answer.succeeded:
@@ -197,9 +199,9 @@ class EtcdStore:
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
     async def read(self) -> StoreView:
-        """``active`` and ``head``, linearizably. Raises `Unanswered`, `StoreDamaged`, `StoreFailed`."""
-        answer = await self.etcd.look(get(self.keys.active), get(self.keys.head))
-        return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
+        """``active``, ``head`` and ``handover``, linearizably. Raises `Unanswered`, `StoreDamaged`, `StoreFailed`."""
+        answer = await self.etcd.look(get(self.keys.active), get(self.keys.head), get(self.keys.successor))
+        return self._view(answer.header.revision, *(found(answer, place) for place in range(3)))
 
     async def has_alarm(self) -> bool:
         """Whether a member has no space, or is corrupt (C16). Raises `Unanswered` when none says."""
@@ -427,7 +429,7 @@ class EtcdStore:
     async def follow(
         self,
         on_applied: Callable[[Head | None], None],
-        on_key: Callable[[int, Holder | None], None],
+        on_key: Callable[[int, Holder | None, str | None], None],
         on_successor: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Read everything, then apply every change as it comes; until cancelled.
@@ -470,12 +472,12 @@ class EtcdStore:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _read_whole(
-        self, on_applied: Callable[[Head | None], None], on_key: Callable[[int, Holder | None], None]
+        self, on_applied: Callable[[Head | None], None], on_key: Callable[[int, Holder | None, str | None], None]
     ) -> int:
         revision = await self._read_from_snapshot(0)
         on_applied(self.applied)
-        active = await self.etcd.get(self.keys.active)
-        on_key(self.etcd.revision, self._holder(active))
+        view = await self.read()
+        on_key(view.revision, view.holder, view.successor)
         return revision
 
     async def _read_from_snapshot(self, at: int) -> int:
@@ -522,7 +524,7 @@ class EtcdStore:
         self,
         changes: Changes,
         on_applied: Callable[[Head | None], None],
-        on_key: Callable[[int, Holder | None], None],
+        on_key: Callable[[int, Holder | None, str | None], None],
         on_successor: Callable[[str], None],
     ) -> bool:
         """Apply one revision; False when everything has to be read again."""
@@ -530,7 +532,7 @@ class EtcdStore:
         for event in changes.events:
             key = event.kv.key
             if key == self.keys.active:
-                on_key(changes.revision, None if event.type == DELETE else self._holder(event.kv))
+                on_key(changes.revision, None if event.type == DELETE else self._holder(event.kv), None)
             elif key == self.keys.successor and event.type != DELETE:
                 on_successor(event.kv.value.decode())
             elif (
@@ -583,10 +585,13 @@ class EtcdStore:
         self.state = state_of(transaction) if before is None else before.apply(transaction)
         self.on_change(self.state, None if before is None else transaction)
 
-    def _view(self, revision: int, active: KeyValue | None, head: KeyValue | None) -> StoreView:
+    def _view(
+        self, revision: int, active: KeyValue | None, head: KeyValue | None, successor: KeyValue | None = None
+    ) -> StoreView:
         try:
             known = None if head is None else read_head(head.value, head.mod_revision)
-            return StoreView(revision, self._holder(active), known)
+            named = None if successor is None else successor.value.decode()
+            return StoreView(revision, self._holder(active), known, named)
         except DamagedDocument as error:
             raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
