@@ -27,6 +27,7 @@ from analytics import run_job  # noqa: E402
 from checks import Outcome, Test  # noqa: E402
 from clients import Clients, in_sync  # noqa: E402
 from controllers import decide_at_home  # noqa: E402
+from etcd_certificates import give_certificates  # noqa: E402
 from kubectl import Failed, all_ready, in_namespace, kubectl  # noqa: E402
 from machine import NamedCluster, OwnCluster, find_cluster  # noqa: E402
 from manifests import bind_shared_claim, dry_run_all  # noqa: E402
@@ -134,6 +135,7 @@ class Run:
     def _deploy(self) -> None:
         if self.cluster.is_own:
             bind_shared_claim(_HERE / "overlay")
+        give_certificates()
         began = time.monotonic()
         kubectl("apply", "--kustomize", str(_HERE / "overlay"))
         for stateful in ("strandline-etcd", "strandline-controller"):
