@@ -29,10 +29,17 @@ _WITHOUT_RUNTIME = (
 )
 """What Spark and Delta say where a runtime, its extension or its catalog is not set up."""
 _NO_TABLE = "DELTA_TABLE_NOT_FOUND"
+_NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+_DETAILS = "# Detailed Table Information"
+"""The line of a table's description after which its own properties come."""
 
 
 class OtherFiles(InputTrouble):
     """Something else than a table lies where a table is to be."""
+
+
+class OtherFormat(InputTrouble):
+    """A table of the catalog has the name of ours, and another format."""
 
 
 def set_up(
@@ -53,11 +60,14 @@ def set_up(
         NoRuntime: the session has no runtime of the format, or no such catalog.
         OtherColumns: a table has other columns.
         OtherFiles: no table can be made where one is to be.
+        OtherFormat: the catalog has a table of the name in another format.
     """
     try:
         if namespace is not None:
             spark.sql(statements.create_namespace(namespace))
         for table, (comment, columns) in tables.items():
+            if namespace is not None:
+                _check_format(spark, kind, table)
             spark.sql(statements.create_table(table, columns, kind, comment))
     except PySparkException as error:
         text = str(error)
@@ -72,6 +82,35 @@ def set_up(
         added = statements.add_columns(table, columns, _columns_of(spark, table))
         if added is not None:
             spark.sql(added)
+
+
+def _check_format(spark: SparkSession, kind: ResultFormat, table: str) -> None:
+    """Refuse a table of another format. A table that is named by its place has the format in its name."""
+    provider = provider_of(spark, table)
+    if provider not in (None, kind.value):
+        raise OtherFormat(
+            f"{table} is a table of provider {provider}, and --format {kind.value} was asked for: give another "
+            f"--namespace, or rename or drop that table"
+        )
+
+
+def provider_of(spark: SparkSession, table: str) -> str | None:
+    """The format of a table as its catalog names it, in lower case; None: there is no such table, or it has no name.
+
+    Args:
+        spark: any session.
+        table: quoted.
+    """
+    try:
+        said = spark.sql(statements.describe_table(table)).collect()
+    except PySparkException as error:
+        if _NOT_FOUND not in str(error):
+            raise
+        return None
+    # Columns come first, and one of them may be called Provider.
+    names = [row["col_name"] for row in said]
+    details = said[names.index(_DETAILS) :] if _DETAILS in names else []
+    return next((row["data_type"].lower() for row in details if row["col_name"] == "Provider"), None)
 
 
 def _columns_of(spark: SparkSession, table: str) -> dict[str, str]:

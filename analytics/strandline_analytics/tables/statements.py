@@ -82,6 +82,15 @@ def refresh(table: str) -> str:
     return f"REFRESH TABLE {table}"
 
 
+def describe_table(table: str) -> str:
+    """Say what a table is, in rows of `col_name`, `data_type` and `comment`.
+
+    Args:
+        table: quoted.
+    """
+    return f"DESCRIBE TABLE EXTENDED {table}"
+
+
 def state_of_hours(tables: Mapping[str, str], start_us: int, end_us: int) -> str:
     """What rows of all tables say that they follow from: `stat, cluster_id, window_start, hash, version, rows`.
 
