@@ -5,7 +5,7 @@ Invariant: what a session lacks ends in one line that names the pairs that work,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -65,9 +65,8 @@ def set_up(
     try:
         if namespace is not None:
             spark.sql(statements.create_namespace(namespace))
+            _check_formats(spark, kind, tables)
         for table, (comment, columns) in tables.items():
-            if namespace is not None:
-                _check_format(spark, kind, table)
             spark.sql(statements.create_table(table, columns, kind, comment))
     except PySparkException as error:
         text = str(error)
@@ -84,14 +83,15 @@ def set_up(
             spark.sql(added)
 
 
-def _check_format(spark: SparkSession, kind: ResultFormat, table: str) -> None:
-    """Refuse a table of another format. A table that is named by its place has the format in its name."""
-    provider = provider_of(spark, table)
-    if provider not in (None, kind.value):
-        raise OtherFormat(
-            f"{table} is a table of provider {provider}, and --format {kind.value} was asked for: give another "
-            f"--namespace, or rename or drop that table"
-        )
+def _check_formats(spark: SparkSession, kind: ResultFormat, tables: Iterable[str]) -> None:
+    """Refuse a table of another format. One that is named by its place has the format in its name."""
+    for table in tables:
+        provider = provider_of(spark, table)
+        if provider not in (None, kind.value):
+            raise OtherFormat(
+                f"{table} is a table of provider {provider}, and --format {kind.value} was asked for: give another "
+                "--namespace, or rename or drop that table"
+            )
 
 
 def provider_of(spark: SparkSession, table: str) -> str | None:
