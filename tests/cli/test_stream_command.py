@@ -19,6 +19,8 @@ RUNNER = CliRunner()
         (["--input", ".", "--step", "often"], "'often' is no duration"),
         (["--input", ".", "--delay", "5ms"], "5ms is too short; give 1s or more"),
         (["--input", ".", "--trigger", "0s"], "0s is too short; give 1s or more"),
+        (["--input", ".", "--format", "iceberg"], "--format iceberg: live rows become final one by one"),
+        (["--input", ".", "--format", "delta"], "run `strandline analytics run --format delta` every hour"),
     ],
 )
 def test_a_wrong_option_is_refused_at_once(

@@ -18,6 +18,7 @@ import typer
 from strandline.cli.analytics_options import Inputs, Memory, existing
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 from strandline.cli.durations import Duration, duration_option, read_duration
+from strandline_analytics.tables.formats import ResultFormat
 
 if TYPE_CHECKING:
     from strandline_analytics.stream.job import Query
@@ -45,6 +46,11 @@ Delay = Annotated[
 ]
 FinalOnly = Annotated[bool, typer.Option("--final-only", help="Write no provisional rows of open windows.")]
 
+LiveFormat = Annotated[
+    ResultFormat,
+    typer.Option("--format", help="Only parquet: `strandline analytics run` writes the tables of closed hours."),
+]
+
 
 def stream(
     inputs: Inputs,
@@ -54,9 +60,11 @@ def stream(
     step: Step = read_duration("1h"),
     delay: Delay = read_duration("15m"),
     final_only: FinalOnly = False,
+    kind: LiveFormat = ResultFormat.PARQUET,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """Write S1, S8, S10, S15 and S18 as they happen: provisional rows first, final ones of closed windows."""
+    _check_format(kind)
     existing(inputs)
     check_installed()
     with spark_session(memory, progress=trigger is None) as spark:
@@ -85,6 +93,20 @@ def stream(
         finally:
             query.stop()
         typer.echo(_summary(query.recentProgress, job.out))
+
+
+def _check_format(kind: ResultFormat) -> None:
+    """Refuse tables: what is final here is a row and not an hour, and it is not always the row of the batch.
+
+    Raises:
+        typer.BadParameter: another format than files was asked for.
+    """
+    if kind.is_table:
+        raise typer.BadParameter(
+            f"--format {kind.value}: live rows become final one by one, are written without the events that come "
+            "later, and name no input, so they are not the rows of a closed hour, which these tables hold. Leave it "
+            f"out, and run `strandline analytics run --format {kind.value}` every hour for the tables"
+        )
 
 
 def _await(query: Query) -> None:
