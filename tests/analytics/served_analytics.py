@@ -23,6 +23,7 @@ from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.service.jobs import Job
 from strandline_analytics.service.process import AnalyticsServer
 from strandline_analytics.service.settings import AnalyticsSettings
+from strandline_analytics.tables.destination import Destination
 
 DEADLINE_S = 240
 SERVICE_NAME = "strandline.v1.AnalyticsService"
@@ -129,10 +130,11 @@ def export_into(root: Path) -> None:
 
 
 @contextmanager
-def serving(root: Path, results: Path, spark: SparkSession | None) -> Iterator[Served]:
+def serving(root: Path, results: Path | Destination, spark: SparkSession | None) -> Iterator[Served]:
     """A server over the export in ``root``; without a session it answers every request that needs no Spark."""
     export_into(root)
-    settings = AnalyticsSettings(inputs=(str(root),), results=results, queue_length=QUEUE_LENGTH, poll_s=0.1)
+    destination = Destination(out=str(results)) if isinstance(results, Path) else results
+    settings = AnalyticsSettings(inputs=(str(root),), destination=destination, queue_length=QUEUE_LENGTH, poll_s=0.1)
     server = Served(settings, cast(SparkSession, spark))
     try:
         yield server

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from served_analytics import DEADLINE_S, HOUR_US, Served, hour_of_the_export, query, refused, serving, timeline, until
 
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
+from strandline_analytics.jobs.coverage import HourCoverage
+from strandline_analytics.jobs.results import Entry
+from strandline_analytics.scope import Grouping
 from strandline_analytics.service.engine import Engine, interruptible
 from strandline_analytics.service.jobs import Cancelled, Job
+from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.tables.destination import Destination
+from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables.names import TableNames, table_of
 
 pytestmark = pytest.mark.timeout(600)  # a query takes seconds to plan, and minutes on a machine that is busy tenfold
 
@@ -97,7 +105,69 @@ def test_a_run_writes_tables_and_tells_how_it_stands(served: Served) -> None:
     (output,) = run.outputs
     assert (output.stat, output.rows) == ("s10", 2)
     assert list(Path(output.path).rglob("*.parquet"))
+    assert output.table == ""
     assert run.submitted.ToMicroseconds() <= run.started.ToMicroseconds() <= run.ended.ToMicroseconds()
+
+
+class RowsKept:
+    """Results in memory, with the names of tables."""
+
+    shown = "lake.ops"
+
+    def __init__(self, kept: dict[str, list[Row]]) -> None:
+        self._kept = kept
+
+    def begin(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> None:
+        """Nothing is there."""
+
+    def place(self, statistic: Statistic) -> str:
+        """The name of a table."""
+        return TableNames(catalog="lake", namespace="ops").shown_table(table_of(statistic, Grouping.PARTITION))
+
+    def known(self, hour: HourCoverage) -> dict[str, Entry]:
+        """Nothing."""
+        return {}
+
+    def write(self, statistic: Statistic, rows: DataFrame, hour: int, hashes: dict[str, str]) -> None:
+        """Keep rows."""
+        self._kept[statistic.id] = rows.collect()
+
+    def finish(self, hour: HourCoverage) -> None:
+        """Rows of an hour are complete."""
+
+    def end(self) -> None:
+        """All are."""
+
+    def count(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> dict[str, int]:
+        """How many rows were kept."""
+        return {one.id: len(self._kept[one.id]) for one in statistics}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept(Destination):
+    """Tables that need no runtime."""
+
+    rows: dict[str, list[Row]]
+
+    def results(self, spark: SparkSession, grouping: Grouping) -> RowsKept:
+        """A place for one run."""
+        return RowsKept(self.rows)
+
+
+def test_a_run_writes_where_the_server_says_and_queries_read_the_export(spark: SparkSession, tmp_path: Path) -> None:
+    """A server of tables names the table and no path; a query has the figures of the run before that has written."""
+    kept = Kept(kind=ResultFormat.ICEBERG, out=None, rows={})
+    with serving(tmp_path, kept, spark) as server:
+        _, queried, _ = query(server)
+        assert kept.rows == {}
+        asked = pb.SubmitRunRequest(stats=["s10"], range=hour_of_the_export())
+        run = server.stub.SubmitRun(asked, timeout=DEADLINE_S).run
+        server.outcome(server.submit(lambda job: None)).result(DEADLINE_S)
+        run = server.stub.GetRun(pb.GetRunRequest(run_id=run.run_id), timeout=DEADLINE_S).run
+
+    assert (run.state, run.error_message) == (pb.RUN_STATE_DONE, "")
+    assert list(run.outputs) == [pb.RunOutput(stat="s10", table="lake.ops.s10_isr_time", rows=2)]
+    assert [row["full_us"] for row in kept.rows["s10"]] == [row.values["full_us"].int64_value for row in queried]
 
 
 def test_coverage_is_reported_by_the_hour(served: Served) -> None:

@@ -13,8 +13,10 @@ from packaging.version import Version
 from typer.testing import CliRunner, Result
 
 from strandline.cli.analytics_formats import destination_of
+from strandline.cli.analytics_serve import server_destination
 from strandline.cli.app import app
 from strandline_analytics.tables import runtimes
+from strandline_analytics.tables.destination import Destination
 from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.runtimes import RUNTIMES, NoRuntime, Runtime, pairs_table, runtime_for
 
@@ -23,18 +25,22 @@ TABLES = [ResultFormat.ICEBERG, ResultFormat.DELTA]
 IDS = [one.package for one in RUNTIMES]
 
 
-def run(*words: object) -> Result:
-    """`strandline analytics run` over nothing, in this process."""
-    return CliRunner().invoke(app, ["analytics", "run", *map(str, words)], env={"COLUMNS": "400"})
+def run(*words: object, command: str = "run") -> Result:
+    """`strandline analytics run`, or another one, over nothing, in this process."""
+    return CliRunner().invoke(app, ["analytics", command, *map(str, words)], env={"COLUMNS": "400"})
 
 
+@pytest.mark.parametrize(("command", "place"), [("run", "--out"), ("serve", "--results")])
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_pyspark_without_a_runtime_is_refused_in_one_line(kind: ResultFormat, tmp_path: Path) -> None:
-    """The line names the installed version and every pair that works; no Spark was started for it."""
+def test_a_pyspark_without_a_runtime_is_refused_in_one_line(
+    kind: ResultFormat, command: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names the installed version and every pair that works, at the start; no Spark was started for it."""
+    monkeypatch.setattr(f"strandline.cli.analytics_{command}.spark_session", never)
     if any(one.format is kind and Version(one.pyspark).release[:2] == Version(pyspark.__version__).release[:2]
            for one in RUNTIMES):  # fmt: skip
         pytest.skip(f"there is a runtime of {kind.value} for PySpark {pyspark.__version__}")
-    reported = run("-i", tmp_path, "--out", tmp_path / "out", "--format", kind)
+    reported = run("-i", tmp_path, place, tmp_path / "out", "--format", kind, command=command)
     (line,) = reported.output.splitlines()
 
     assert reported.exit_code == 1
@@ -43,6 +49,11 @@ def test_a_pyspark_without_a_runtime_is_refused_in_one_line(kind: ResultFormat, 
     )
     assert all(one.shown in line for one in RUNTIMES)
     assert not (tmp_path / "out").exists()
+
+
+def never(*_: object, **__: object) -> None:
+    """In place of a session."""
+    raise AssertionError("Spark was started")
 
 
 @pytest.mark.parametrize("one", RUNTIMES, ids=IDS)
@@ -87,6 +98,34 @@ def test_options_that_do_not_go_together_are_refused(words: list[str], said: str
 
     assert reported.exit_code == 2
     assert said in " ".join(reported.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--catalog", "lake"], "--catalog and --namespace are of tables"),
+        (["--format", "delta", "--catalog", "lake"], "names tables of --format delta by their places"),
+    ],
+)
+def test_a_server_refuses_them_as_well(words: list[str], said: str, tmp_path: Path) -> None:
+    """They are those of `run`, but for the name of the place."""
+    reported = run("-i", tmp_path, *words, command="serve")
+
+    assert reported.exit_code == 2
+    assert said in " ".join(reported.output.replace("│", " ").split())
+
+
+def test_a_server_in_a_session_that_was_given_takes_no_place_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default place is that of files, and of a warehouse of our own; a given one is refused by its name."""
+    of_files = server_destination(ResultFormat.PARQUET, None, None, None)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    of_tables = server_destination(ResultFormat.ICEBERG, None, "lake", "ops")
+
+    assert of_files == Destination(out=str(Path("strandline-results").absolute()))
+    assert of_tables == Destination(kind=ResultFormat.ICEBERG, out=None, catalog="lake", namespace="ops")
+    assert server_destination(ResultFormat.PARQUET, "s3a://bucket/out", None, None).out == "s3a://bucket/out"
+    with pytest.raises(typer.BadParameter, match=r"^--results: tables of --format iceberg lie where the session's"):
+        server_destination(ResultFormat.ICEBERG, "here", None, None)
 
 
 @pytest.fixture

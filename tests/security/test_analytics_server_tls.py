@@ -16,6 +16,7 @@ from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.service.process import AnalyticsServer
 from strandline_analytics.service.settings import AnalyticsSettings
+from strandline_analytics.tables.destination import Destination
 
 DEADLINE_S = 10
 
@@ -36,7 +37,9 @@ async def test_clients_ask_and_nobody_else(tmp_path: Path, own: str) -> None:
     made = Certificates.at(tmp_path / "certs")
     (tmp_path / "export").mkdir()
     settings = AnalyticsSettings(
-        inputs=(str(tmp_path / "export"),), results=tmp_path / "results", **cast(Any, settings_of(made.files(own)))
+        inputs=(str(tmp_path / "export"),),
+        destination=Destination(out=str(tmp_path / "results")),
+        **cast(Any, settings_of(made.files(own))),
     )
     # Spark computes answers; no request here needs one.
     server = AnalyticsServer(settings, cast(Any, None))

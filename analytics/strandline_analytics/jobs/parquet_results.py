@@ -47,6 +47,10 @@ class ParquetResults:
         """The folder of the grouping."""
         return self._root
 
+    def place(self, statistic: Statistic) -> str:
+        """The folder of a statistic."""
+        return f"{self._root}/stat={statistic.id}"
+
     def begin(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> None:
         """Remove what a run that was killed left behind."""
         if hours:

@@ -35,6 +35,10 @@ class Results(Protocol):
         """What people are shown as the place."""
         ...
 
+    def place(self, statistic: Statistic) -> str:
+        """Where the rows of one statistic are: a folder, or a table."""
+        ...
+
     def begin(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> None:
         """Make ready for rows of these statistics and hours, and for `known`. Hours may be none.
 

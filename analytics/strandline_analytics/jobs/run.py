@@ -44,6 +44,8 @@ class Written:
     """Every hour that was asked for, written or not."""
     rows: dict[str, int]
     """How many rows there are of these hours now, by statistic."""
+    places: dict[str, str]
+    """Where the rows are, by statistic: a folder, or a table."""
     unchanged: tuple[HourCoverage, ...] = ()
     """Hours whose results were there already, from the same files and by the same code."""
 
@@ -125,7 +127,13 @@ def run(
                 _write_hour(spark, question, stale, files, results)
     results.end()
     rows = results.count(question.statistics, closed)
-    return Written(folder=results.shown, hours=tuple(hours), rows=rows, unchanged=tuple(unchanged))
+    return Written(
+        folder=results.shown,
+        hours=tuple(hours),
+        rows=rows,
+        places={one.id: results.place(one) for one in question.statistics},
+        unchanged=tuple(unchanged),
+    )
 
 
 def _is_written(results: Results, hour: HourCoverage, question: Question, files: Sequence[ExportedFile]) -> bool:

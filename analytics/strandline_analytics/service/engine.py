@@ -24,7 +24,6 @@ from strandline_analytics.explain.ask_group import AskedGroup, standstill
 from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
 from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
-from strandline_analytics.jobs.parquet_results import ParquetResults
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
 from strandline_analytics.report.gather import STEPS, TooMuch, gather
 from strandline_analytics.service import explanations, pages, refusals, values
@@ -41,6 +40,7 @@ from strandline_analytics.sources.kafka.availability import unavailable
 from strandline_analytics.sources.trouble import NothingThere, explained
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result, with_any_value
+from strandline_analytics.tables.destination import Destination
 from strandline_analytics.timeline.event import events_from
 from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.order import timeline
@@ -207,12 +207,14 @@ class Engine:
                 self.report(job, Question(inputs=inputs, statistics=tuple(ALL.values())), STEPS)
 
     @interruptible
-    def run(self, job: Job, question: Question, output: str, noticed: Callable[[Sequence[str]], None]) -> Written:
-        """Write the tables of the closed hours that a question touches."""
+    def run(
+        self, job: Job, question: Question, destination: Destination, noticed: Callable[[Sequence[str]], None]
+    ) -> Written:
+        """Write the results of the closed hours that a question touches."""
         whole = whole_hours(question)
         hours = hours_for(self.spark, whole, now_us=_now_us())
         job.check()
-        results = ParquetResults(self.spark, output, whole.grouping)
+        results = destination.results(self.spark, whole.grouping)
         written = run(self.spark, whole, hours, results, noticed=noticed)
         self.forget()
         return written

@@ -33,6 +33,8 @@ class Run:
     job: Job
     stats: tuple[str, ...]
     grouping: Grouping
+    writes_tables: bool
+    """Whether it writes tables of a catalog or a warehouse, and not files."""
     notes: list[str] = field(default_factory=list)
 
     def reported(self, waiting_behind: int) -> pb.Run:
@@ -49,10 +51,16 @@ class Run:
             notes=self.notes,
         )
         if job.state is JobState.DONE:
-            _tell_written(run, job.outcome.result())
+            self._tell_written(run, job.outcome.result())
         elif job.error is not None and not isinstance(job.error, Cancelled):
             run.error_message = refusals.sentence_of(job.error)
         return run
+
+    def _tell_written(self, run: pb.Run, written: Written) -> None:
+        run.left_out.extend(hour_reported(hour) for hour in written.left_out)
+        for stat, rows in written.rows.items():
+            where = {"table" if self.writes_tables else "path": written.places[stat]}
+            run.outputs.add(stat=stat, rows=rows, **where)
 
 
 class Runs:
@@ -107,12 +115,6 @@ def hour_reported(hour: HourCoverage, input_hash: str = "") -> pb.HourCoverage:
         unknown_types=sorted(hour.unknown_types),
         input_manifest_hash=input_hash,
     )
-
-
-def _tell_written(run: pb.Run, written: Written) -> None:
-    run.left_out.extend(hour_reported(hour) for hour in written.left_out)
-    for stat, rows in written.rows.items():
-        run.outputs.add(stat=stat, path=f"{written.folder}/stat={stat}", rows=rows)
 
 
 def noting(run_notes: list[str]) -> Callable[[Sequence[str]], None]:

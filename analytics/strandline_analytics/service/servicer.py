@@ -170,10 +170,11 @@ class AnalyticsServicer:
         """Puts a run into the queue."""
         question = questions.run_of(request, self._settings.inputs)
         notes: list[str] = []
-        output = str(self._settings.results)
-        job = self._queue.submit("run", lambda job: self._engine.run(job, question, output, noting(notes)))
+        to = self._settings.destination
+        job = self._queue.submit("run", lambda job: self._engine.run(job, question, to, noting(notes)))
         job.outcome.add_done_callback(lambda outcome: _log_failure(job, outcome))
-        run = self._runs.add(Run(job, tuple(one.id for one in question.statistics), question.grouping, notes))
+        stats = tuple(one.id for one in question.statistics)
+        run = self._runs.add(Run(job, stats, question.grouping, to.kind.is_table, notes))
         return pb.SubmitRunResponse(run=self._reported(run))
 
     async def GetRun(self, request: pb.GetRunRequest, context: Context) -> pb.GetRunResponse:

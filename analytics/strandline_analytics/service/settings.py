@@ -6,9 +6,9 @@ Invariant: settings are frozen and read once, by the code that starts the proces
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from strandline.core.messages import Endpoint
+from strandline_analytics.tables.destination import Destination
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 MOST_PAGE_ROWS = 10_000
@@ -21,8 +21,8 @@ class AnalyticsSettings:
 
     inputs: tuple[str, ...]
     """Exports: directories or URIs."""
-    results: Path
-    """Directory below which runs write their tables."""
+    destination: Destination
+    """Where runs write their results; the session must have what it needs."""
     bind: Endpoint = LOOPBACK
     """Address that is served; port 0: the kernel chooses."""
     health_bind: str = ""

@@ -52,6 +52,10 @@ class HoursInTables:
         """The catalog and namespace."""
         return self._names.shown
 
+    def place(self, statistic: Statistic) -> str:
+        """The table of a statistic, for people."""
+        return self._names.shown_table(table_of(statistic, self._grouping))
+
     def table(self, statistic: Statistic) -> str:
         """The table of a statistic, in SQL."""
         return self._names.table(table_of(statistic, self._grouping))
@@ -62,6 +66,8 @@ class HoursInTables:
         Raises:
             NoRuntime: the session has no runtime of the format, or no such catalog.
             OtherColumns: a table cannot take the rows.
+        OtherFiles: files lie where a table is to be.
+        OtherFormat: the catalog has a table of the name in another format.
         """
         if not hours:
             return

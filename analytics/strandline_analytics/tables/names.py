@@ -33,6 +33,10 @@ class TableNames:
             return f"{self.catalog}.{self.namespace}"
         return f"{self.warehouse}/{self.namespace.replace('.', '/')}"
 
+    def shown_table(self, name: str) -> str:
+        """A table, for people: its name, or the place that names it."""
+        return f"{self.shown}{'/' if self.catalog is None else '.'}{name}"
+
     @property
     def quoted_namespace(self) -> str | None:
         """The namespace in SQL; None where tables are named by their places."""

@@ -1,26 +1,18 @@
-"""Where `--format`, `--out`, `--catalog` and `--namespace` lead: to files, to tables of a session of our own, or to
-tables of the session that spark-submit prepared.
+"""Where `--format`, `--out`, `--catalog` and `--namespace` lead, and which of them do not go together.
 
 Invariant: what cannot be written is refused before Spark starts, in one line; a given session is used as it is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from strandline_analytics.tables.destination import NAMESPACE, Destination
 from strandline_analytics.tables.formats import ResultFormat
 
-if TYPE_CHECKING:
-    from strandline_analytics.jobs.results import Results
-    from strandline_analytics.scope import Grouping
-    from strandline_analytics.session import Session
-    from strandline_analytics.tables.names import TableNames
-
 OWN_CATALOG = "strandline"
-NAMESPACE = "results"
 
 FormatOption = Annotated[
     ResultFormat,
@@ -37,52 +29,24 @@ Namespace = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
-    """Where results go, as it was asked for and checked."""
-
-    kind: ResultFormat
-    out: str | None
-    catalog: str | None
-    namespace: str
-    settings: dict[str, str]
-    """What the session needs, if it is our own."""
-
-    def results(self, spark: Session, grouping: Grouping) -> Results:
-        """The place for rows of closed hours."""
-        if not self.kind.is_table:
-            from strandline_analytics.jobs.parquet_results import ParquetResults
-
-            assert self.out is not None
-            return ParquetResults(spark, self.out, grouping)
-        from strandline_analytics.tables.hours_in_tables import HoursInTables
-
-        return HoursInTables(spark, self.kind, self.names(spark), grouping)
-
-    def names(self, spark: Session) -> TableNames:
-        """The names of tables; a catalog that was not named is the session's current one."""
-        from strandline_analytics.tables.names import TableNames
-        from strandline_analytics.tables.warehouse import warehouse_of
-
-        if self.out is None:
-            catalog = self.catalog or spark.catalog.currentCatalog()
-            return TableNames(catalog=catalog, namespace=self.namespace)
-        if self.kind is ResultFormat.DELTA:
-            return TableNames(warehouse=warehouse_of(self.out), namespace=self.namespace)
-        return TableNames(catalog=self.catalog, namespace=self.namespace)
-
-
 def destination_of(
-    kind: ResultFormat, *, out: str | None, catalog: str | None, namespace: str | None, is_given: bool
+    kind: ResultFormat,
+    *,
+    out: str | None,
+    catalog: str | None,
+    namespace: str | None,
+    is_given: bool,
+    option: str = "--out",
 ) -> Destination:
     """Check what was asked for.
 
     Args:
         kind: `--format`.
-        out: `--out`; in a session of our own the place of files, or the warehouse of tables.
+        out: in a session of our own the place of files, or the warehouse of tables.
         catalog: `--catalog`.
         namespace: `--namespace`.
         is_given: whether the session is one that spark-submit prepared.
+        option: what ``out`` is called.
 
     Raises:
         typer.BadParameter: options that do not go together.
@@ -93,14 +57,14 @@ def destination_of(
     if kind.is_table and is_given:
         if out is not None:
             raise typer.BadParameter(
-                f"--out: tables of --format {kind.value} lie where the session's catalog says; leave it out, and give "
-                "--catalog for another catalog than its current one"
+                f"{option}: tables of --format {kind.value} lie where the session's catalog says; leave it out, and "
+                "give --catalog for another catalog than its current one"
             )
-        return Destination(kind=kind, out=None, catalog=catalog, namespace=namespace or NAMESPACE, settings={})
+        return Destination(kind=kind, out=None, catalog=catalog, namespace=namespace or NAMESPACE)
     if out is None:
-        raise typer.BadParameter("--out is missing: the directory or URI of results")
+        raise typer.BadParameter(f"{option} is missing: the directory or URI of results")
     if not kind.is_table:
-        return Destination(kind=kind, out=out, catalog=None, namespace=NAMESPACE, settings={})
+        return Destination(kind=kind, out=out)
     if kind is ResultFormat.DELTA and catalog:
         raise typer.BadParameter(
             "--catalog: a session of our own names tables of --format delta by their places; leave it out, or use "

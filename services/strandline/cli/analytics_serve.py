@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline.cli.analytics_formats import Catalog, FormatOption, Namespace, destination_of
 from strandline.cli.analytics_options import Inputs, Memory, existing
-from strandline.cli.analytics_session import DEFAULT_MEMORY, spark_session
+from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, is_submitted, spark_session
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.over_tls import TlsCa, TlsCert, TlsKey
+from strandline_analytics.tables.destination import Destination
+from strandline_analytics.tables.formats import ResultFormat
 
 if TYPE_CHECKING:
     from strandline_analytics.service.settings import AnalyticsSettings
+
+RESULTS = "strandline-results"
 
 Bind = Annotated[
     str, typer.Option("--bind", metavar="HOST:PORT", help="Address to serve; port 0: the kernel's choice.")
@@ -58,7 +63,14 @@ LogLeast = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", envvar="STRANDLINE_INSECURE", help="Serve beyond loopback without TLS.")
 ]
-Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Directory where runs write their tables.")]
+Results = Annotated[
+    str | None,
+    typer.Option(
+        "--results",
+        metavar="DIR|URI",
+        help="Where runs (SubmitRun) write: files, or the warehouse of tables. Default: strandline-results.",
+    ),
+]
 QueueLength = Annotated[
     int, typer.Option("--queue-length", min=1, help="Queries that may wait for the one being computed.")
 ]
@@ -86,7 +98,10 @@ def serve(
     tls_key: TlsKey = "",
     tls_ca: TlsCa = "",
     insecure: Insecure = False,
-    results: Results = Path("strandline-results"),
+    results: Results = None,
+    kind: FormatOption = ResultFormat.PARQUET,
+    catalog: Catalog = None,
+    namespace: Namespace = None,
     queue_length: QueueLength = 8,
     page_rows: PageRows = 1_000,
     warm: Warm = True,
@@ -123,14 +138,15 @@ def serve(
         # Reported before Spark starts, which takes a while.
         raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
     existing(inputs)
-    with spark_session(memory, progress=False) as spark:
+    destination = server_destination(kind, results, catalog, namespace)
+    with spark_session(memory, progress=False, settings=destination.settings) as spark:
         from strandline.rpc.server import PortTaken
         from strandline_analytics.service import process
         from strandline_analytics.service.settings import AnalyticsSettings
 
         settings: AnalyticsSettings = AnalyticsSettings(
             inputs=tuple(inputs),
-            results=results.absolute(),
+            destination=destination,
             bind=endpoint,
             health_bind=health_bind,
             metrics_bind=metrics_bind,
@@ -157,3 +173,27 @@ def serve(
 
         code = run_service(main, log_format=lines[0], log_level=lines[1])
     raise typer.Exit(int(code))
+
+
+def server_destination(
+    kind: ResultFormat, results: str | None, catalog: str | None, namespace: str | None
+) -> Destination:
+    """Where runs write, checked before Spark starts.
+
+    Args:
+        kind: `--format`.
+        results: `--results`; None: the default, where there is one.
+        catalog: `--catalog`.
+        namespace: `--namespace`.
+
+    Raises:
+        typer.BadParameter: options that do not go together.
+        typer.Exit: there is no runtime of the format for this PySpark.
+    """
+    check_installed()
+    is_given = is_submitted()
+    # A default would be refused where the session's catalog says where tables lie.
+    out = results if results is not None or (kind.is_table and is_given) else RESULTS
+    if out is not None and ":/" not in out:
+        out = str(Path(out).absolute())
+    return destination_of(kind, out=out, catalog=catalog, namespace=namespace, is_given=is_given, option="--results")

@@ -1014,29 +1014,35 @@ Global___WatchPartitionsResponse: _TypeAlias = WatchPartitionsResponse  # noqa: 
 
 @_typing.final
 class RunOutput(_message.Message):
-    """A table that a run wrote."""
+    """What a run wrote of one statistic."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STAT_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
     stat: _builtins.str
     """Id of the statistic."""
     path: _builtins.str
-    """Where its Parquet files are, on the server."""
+    """Where its Parquet files are, on the server; empty if the server writes tables of a catalog."""
     rows: _builtins.int
     """How many rows it wrote."""
+    table: _builtins.str
+    """Its table: CATALOG.NAMESPACE.NAME, or the directory of a Delta table that no catalog knows; empty if the server
+    writes files.
+    """
     def __init__(
         self,
         *,
         stat: _builtins.str = ...,
         path: _builtins.str = ...,
         rows: _builtins.int = ...,
+        table: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "rows", b"rows", "stat", b"stat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "rows", b"rows", "stat", b"stat", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

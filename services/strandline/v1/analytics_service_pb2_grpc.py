@@ -130,7 +130,7 @@ class AnalyticsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SubmitRun(self, request, context):
-        """Asks for statistics as Parquet tables below the server's results directory.
+        """Asks for the results of closed hours, in the place and the format that the server was started with.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,7 @@ class AnalyticsServiceStub:
     WatchPartitions: _grpc.UnaryStreamMultiCallable[_analytics_service_pb2.WatchPartitionsRequest, _analytics_service_pb2.WatchPartitionsResponse]
     """Tells the state of every partition, then each change, from the newest exported events."""
     SubmitRun: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.SubmitRunRequest, _analytics_service_pb2.SubmitRunResponse]
-    """Asks for statistics as Parquet tables below the server's results directory."""
+    """Asks for the results of closed hours, in the place and the format that the server was started with."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.GetRunRequest, _analytics_service_pb2.GetRunResponse]
     """Returns the state of a run."""
     CancelRun: _grpc.UnaryUnaryMultiCallable[_analytics_service_pb2.CancelRunRequest, _analytics_service_pb2.CancelRunResponse]
@@ -81,7 +81,7 @@ class AnalyticsServiceAsyncStub(AnalyticsServiceStub):
     WatchPartitions: _aio.UnaryStreamMultiCallable[_analytics_service_pb2.WatchPartitionsRequest, _analytics_service_pb2.WatchPartitionsResponse]  # type: ignore[assignment]
     """Tells the state of every partition, then each change, from the newest exported events."""
     SubmitRun: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.SubmitRunRequest, _analytics_service_pb2.SubmitRunResponse]  # type: ignore[assignment]
-    """Asks for statistics as Parquet tables below the server's results directory."""
+    """Asks for the results of closed hours, in the place and the format that the server was started with."""
     GetRun: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.GetRunRequest, _analytics_service_pb2.GetRunResponse]  # type: ignore[assignment]
     """Returns the state of a run."""
     CancelRun: _aio.UnaryUnaryMultiCallable[_analytics_service_pb2.CancelRunRequest, _analytics_service_pb2.CancelRunResponse]  # type: ignore[assignment]
@@ -138,7 +138,7 @@ class AnalyticsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _analytics_service_pb2.SubmitRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_analytics_service_pb2.SubmitRunResponse, _abc.Awaitable[_analytics_service_pb2.SubmitRunResponse]]:
-        """Asks for statistics as Parquet tables below the server's results directory."""
+        """Asks for the results of closed hours, in the place and the format that the server was started with."""
 
     @_abc_1.abstractmethod
     def GetRun(
