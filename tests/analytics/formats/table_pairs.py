@@ -2,6 +2,7 @@
 
 `make test-formats` runs this; it makes an environment for each PySpark and takes minutes. One history of a namespace:
 a run that is killed between statistics, the run that ends its work, the same run again, and a deletion by others.
+Beside it a server is asked for a run in a namespace of its own.
 It is that of the statistics in `CHOSEN`; with STATS=all of every one, which takes several times as long.
 """
 
@@ -9,19 +10,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from pair_environment import environment, python_for
 from worked_histories import HISTORIES, history_rows
 from written_export import Emitter, write_export
 
 from strandline.cli import submit
+from strandline.v1 import analytics_service_pb2 as pb
+from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.jobs.columns import result_columns
-from strandline_analytics.scope import Grouping
+from strandline_analytics.scope import HOUR_US, Grouping
 from strandline_analytics.stats import ALL
 from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.runtimes import RUNTIMES, Runtime, settings
@@ -59,6 +64,7 @@ class Pair:
         self.out, self.files = root / "out", root / "files"
         self.python = python_for(runtime)
         self.committed_before_the_kill = self._killed()
+        self.served, self.queried = self._served()
         script = Path(__file__).with_name("written_again.py")
         words = [script, runtime.format.value, export, self.out, self.files, ",".join(CHOSEN)]
         self.found: dict[str, Any] = json.loads(self._said([str(self.python), *map(str, words)]).splitlines()[-1])
@@ -83,6 +89,24 @@ class Pair:
                 run.wait()
         return len(self._committed())
 
+    def _served(self) -> tuple[pb.Run, int]:
+        """A run that a server was asked for, at its end, and how many rows a query has."""
+        words = ["-m", "strandline.cli", "analytics", "serve", "-i", self.export, "--results", self.out, "--no-warm"]
+        command = [self.python, *words, "--format", self.runtime.format.value, "--namespace", "served"]
+        with (self.files.with_name("served.log")).open("wb") as log:
+            server = subprocess.Popen([*map(str, command)], env=environment(), stdout=subprocess.PIPE, stderr=log)
+            try:
+                assert server.stdout is not None
+                begun = re.match(r"serving on (\S+)", server.stdout.readline().decode())
+                assert begun is not None, Path(log.name).read_text()
+                with grpc.insecure_channel(begun[1]) as channel:
+                    answers = asked_of(pb_grpc.AnalyticsServiceStub(channel))
+            finally:
+                server.terminate()
+                server.communicate(timeout=_STEP_S)
+        assert server.returncode == 0, Path(log.name).read_text()
+        return answers
+
     def _committed(self) -> list[Path]:
         return [*self.out.glob(_FIRST_COMMITS[self.runtime.format])]
 
@@ -99,6 +123,15 @@ class Pair:
         done = subprocess.run(command, env=more, capture_output=True, text=True, timeout=_STEP_S, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
         return done.stdout
+
+
+def asked_of(stub: Any) -> tuple[pb.Run, int]:
+    """A run of S10, at its end, and how many rows of it a query that was asked behind it has."""
+    run = stub.SubmitRun(pb.SubmitRunRequest(stats=["s10"]), timeout=_STEP_S).run
+    # One question is computed at a time, so a query is answered when the run has ended.
+    parts = [*stub.Query(pb.QueryRequest(stat="s10", step_us=HOUR_US), timeout=_STEP_S)]
+    ended = stub.GetRun(pb.GetRunRequest(run_id=run.run_id), timeout=_STEP_S).run
+    return ended, parts[0].header.total_rows
 
 
 @pytest.fixture(scope="module", params=RUNTIMES, ids=lambda one: f"{one.format.value}-{one.pyspark}")
@@ -140,6 +173,30 @@ def test_rows_that_others_deleted_are_written_again(pair: Pair) -> None:
 def test_a_table_of_an_earlier_version_takes_the_rows(pair: Pair) -> None:
     """The column that it lacked is there, with its values."""
     assert pair.found["older"] == pair.found["files"]["s10"]
+
+
+def test_a_server_writes_the_same_tables(pair: Pair) -> None:
+    """A run by gRPC names its table and no path, and has the rows of the files; a query is answered from the export."""
+    (output,) = pair.served.outputs
+    places = {
+        ResultFormat.ICEBERG: "strandline.served.s10_isr_time",
+        ResultFormat.DELTA: f"file://{pair.out}/served/s10_isr_time",
+    }
+
+    assert (pair.served.state, pair.served.error_message) == (pb.RUN_STATE_DONE, "")
+    assert (output.table, output.path) == (places[pair.runtime.format], "")
+    assert output.rows == len(pair.found["files"]["s10"]) > 0
+    assert pair.found["served"] == pair.found["files"]["s10"]
+    assert pair.queried > 0
+
+
+def test_a_table_of_another_format_is_refused(pair: Pair) -> None:
+    """A catalog has a table of Parquet under the name; the line names it, and the table is as it was."""
+    assert pair.found["taken"]["refused"].startswith(
+        "`spark_catalog`.`taken`.`s10_isr_time` is a table of provider parquet, and --format "
+        f"{pair.runtime.format.value} was asked for: give another --namespace"
+    )
+    assert pair.found["taken"]["columns"] == ["theirs"]
 
 
 def test_a_session_that_was_given_is_used_as_it_is(pair: Pair, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.hours_in_tables import HoursInTables
 from strandline_analytics.tables.names import TableNames, table_of
 from strandline_analytics.tables.runtimes import runtime_for, settings
+from strandline_analytics.tables.setting_up import OtherFormat
 from strandline_analytics.tables.statements import create_namespace, create_table
 from strandline_analytics.tables.warehouse import warehouse_of
 
@@ -72,6 +73,21 @@ def rows_of(found: DataFrame) -> list[str]:
     return sorted(repr([(name, row[name]) for name in names]) for row in found.collect())
 
 
+def taken(spark: SparkSession, kind: ResultFormat, question: Question, place: str) -> dict[str, Any]:
+    """What a run says where Spark's own catalog has a table of Parquet under the name, and what that has afterwards."""
+    names = TableNames(catalog="spark_catalog", namespace="taken")
+    table = names.table(table_of(ALL["s10"], Grouping.PARTITION))
+    spark.sql(create_namespace(str(names.quoted_namespace)) + f" LOCATION '{place}'")
+    spark.sql(f"CREATE TABLE {table} (theirs INT) USING parquet")
+    hours = job.hours_for(spark, question, now_us=LATER_US)
+    refused = ""
+    try:
+        job.run(spark, question, hours, HoursInTables(spark, kind, names, question.grouping))
+    except OtherFormat as error:
+        refused = str(error)
+    return {"refused": refused, "columns": spark.table(table).columns}
+
+
 def main(kind: str, export: str, out: str, files: str, stats: str) -> None:
     """Write, repeat, delete, write again."""
     chosen = stats.split(",")
@@ -99,6 +115,8 @@ def main(kind: str, export: str, out: str, files: str, stats: str) -> None:
     older.begin_with_fewer_columns("s10")
     older.run(one)
     found["older"] = rows_of(spark.table(older.table("s10")))
+    found["served"] = rows_of(spark.table(Tables(spark, form, out, "served").table("s10")))
+    found["taken"] = taken(spark, form, one, f"{out}-taken")
     print(json.dumps(found))
     spark.stop()
 
