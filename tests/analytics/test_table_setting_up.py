@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ class Session:
     ) -> None:
         self.asked: list[str] = []
         self._provider = provider
+        self.catalog = SimpleNamespace(tableExists=lambda name: provider is not None)
         self._refused, self._without = statements, tables
 
     def sql(self, statement: str) -> Any:
@@ -34,8 +36,6 @@ class Session:
         if self._refused is not None:
             raise AnalysisException(self._refused)
         if statement.startswith("DESCRIBE"):
-            if self._provider is None:
-                raise AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] The table or view cannot be found.")
             said = [("Provider", "string"), ("# Detailed Table Information", ""), ("Provider", self._provider)]
             rows = [{"col_name": name, "data_type": kind} for name, kind in said]
             return type("Frame", (), {"collect": lambda _: rows})()

@@ -29,7 +29,6 @@ _WITHOUT_RUNTIME = (
 )
 """What Spark and Delta say where a runtime, its extension or its catalog is not set up."""
 _NO_TABLE = "DELTA_TABLE_NOT_FOUND"
-_NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 _DETAILS = "# Detailed Table Information"
 """The line of a table's description after which its own properties come."""
 
@@ -101,12 +100,10 @@ def provider_of(spark: SparkSession, table: str) -> str | None:
         spark: any session.
         table: quoted.
     """
-    try:
-        said = spark.sql(statements.describe_table(table)).collect()
-    except PySparkException as error:
-        if _NOT_FOUND not in str(error):
-            raise
+    # A description of a table that is not there would be reported by PySpark's own log.
+    if not spark.catalog.tableExists(table):
         return None
+    said = spark.sql(statements.describe_table(table)).collect()
     # Columns come first, and one of them may be called Provider.
     names = [row["col_name"] for row in said]
     details = said[names.index(_DETAILS) :] if _DETAILS in names else []

@@ -188,6 +188,8 @@ def test_a_server_writes_the_same_tables(pair: Pair) -> None:
     assert output.rows == len(pair.found["files"]["s10"]) > 0
     assert pair.found["served"] == pair.found["files"]["s10"]
     assert pair.queried > 0
+    # PySpark logs what it is refused, even where that is expected.
+    assert "TABLE_OR_VIEW_NOT_FOUND" not in pair.files.with_name("served.log").read_text()
 
 
 def test_a_table_of_another_format_is_refused(pair: Pair) -> None:
