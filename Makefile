@@ -80,9 +80,9 @@ test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and comp
 test-formats: .venv/.installed ## tables of each table format by the PySpark of its pair, against Parquet; minutes, needs Maven [PAIR=iceberg STATS=all]
 	@PYTHONPATH=tests/analytics/formats STATS=$(STATS) $(BIN)/python -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py $(if $(PAIR),-k "$(PAIR)")
 
-test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries; writes docs/COMPATIBILITY.md
+test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries, and each PySpark [FLAGS=--spark for that alone]; writes docs/COMPATIBILITY.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/python tests/matrix/run.py
+	@$(BIN)/python tests/matrix/run.py $(FLAGS)
 
 test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
 	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }

@@ -104,6 +104,7 @@ def differing(live: dict[str, Any], batch: dict[str, Any] | None) -> Any:
     return batch and {name: (value, batch[name]) for name, value in live.items() if value != batch[name]}
 
 
+@pytest.mark.reads_stream
 def test_final_rows_are_those_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     """Each row of S1, S8, S10, S15 and S18 is equal, and no row of the batch with known values is missing."""
     root = tmp_path / "export"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import TimerValues
-from pyspark.sql.streaming.tws_tester import TwsTester
 from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline_analytics.stream.carry import Carry
@@ -17,6 +16,11 @@ from strandline_analytics.stream.columns import completed, types
 from strandline_analytics.stream.job import trouble_of
 from strandline_analytics.stream.machine import Timing, settle
 from strandline_analytics.stream.processor import LivePartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.tws_tester import TwsTester
+
+pytestmark = pytest.mark.reads_stream
 
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
 KEY = ("c", "T", 0)
@@ -31,6 +35,9 @@ class Unwrapped(LivePartition):
 
 def in_memory(*, provisional: bool) -> TwsTester:
     """A processor with state in memory."""
+    # PySpark 4.1 has no such module, and runs nothing of this file (`make test-matrix`).
+    from pyspark.sql.streaming.tws_tester import TwsTester
+
     processor = Unwrapped(TIMING, provisional=provisional)
     return TwsTester(processor, timeMode="EventTime", eventTimeExtractor=lambda row: int(row.at_ms))
 

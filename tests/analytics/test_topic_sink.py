@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     async def create() -> None:
         async with Probe(running) as probe:
             await probe.everybody()
-            for topic in ("written", "orders", "totals"):
+            for topic in ("written", "streamed", "orders", "totals"):
                 await probe.create_topic(topic, partitions=PARTITIONS, replication_factor=1)
 
     try:
@@ -150,6 +150,23 @@ def job() -> ModuleType:
     return module
 
 
+@pytest.mark.cluster
+def test_rows_of_a_stream_are_records(spark: SparkSession, cluster: LocalCluster, tmp_path: Path) -> None:
+    """Two runs of availableNow from one checkpoint write every row once, the second only what came since the first."""
+    files = tmp_path / "in"
+    files.mkdir()
+    options = {"bootstrap": cluster.bootstrap, "topic": "streamed", "checkpointLocation": str(tmp_path / "check")}
+    writer = spark.readStream.text(str(files)).writeStream.format("strandline").options(**options)
+
+    for name, text in {"first": "a\nb\nc\n", "second": "d\ne\n"}.items():
+        (files / name).write_text(text)
+        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+
+    found = asyncio.run(consumed(cluster, "streamed"))
+    assert sorted(record.value for record in found) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@pytest.mark.reads_stream
 @pytest.mark.cluster
 def test_a_job_moves_from_kafka_by_format_and_address(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path

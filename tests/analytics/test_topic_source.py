@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
 from tests.cluster.running_cluster import Probe, plan, started, stopped
 
 from strandline.cli.local_cluster import LocalCluster
@@ -20,7 +19,8 @@ from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
-from strandline_analytics.topic.stream_source import TopicStreamReader
+
+# What PySpark 4.1 lacks is imported by the tests that need it, so that the others run with it (`make test-matrix`).
 
 # The first query of a session starts the Python workers and real processes share two cores with them.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -113,6 +113,7 @@ def test_a_batch_is_what_the_client_consumes(spark: SparkSession, cluster: Local
     assert some.rdd.getNumPartitions() >= 5
 
 
+@pytest.mark.reads_stream
 def test_a_stream_gives_every_record_once(spark: SparkSession, cluster: LocalCluster, tmp_path: Path) -> None:
     """Two runs of availableNow, the second from the checkpoint of the first: no record twice, none left out."""
     asyncio.run(create(cluster, "stream"))
@@ -169,8 +170,13 @@ def test_what_is_wrong_is_reported_by_option(spark: SparkSession, cluster: Local
     assert "option bootstrap: it is missing" in failure(topic="t")
 
 
+@pytest.mark.reads_stream
 def test_a_topic_made_anew_is_not_continued(cluster: LocalCluster) -> None:
     """An offset of a deleted topic is rejected, although a topic of the same name exists."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from strandline_analytics.topic.stream_source import TopicStreamReader
+
     options = {"bootstrap": cluster.bootstrap, "topic": "again", "startingOffsets": "earliest"}
     reader = TopicStreamReader(read_options(options, streaming=True))
 
@@ -193,8 +199,11 @@ def test_a_topic_made_anew_is_not_continued(cluster: LocalCluster) -> None:
         reader.partitions(start, before)
 
 
+@pytest.mark.reads_stream
 def test_times_select_records(cluster: LocalCluster) -> None:
     """A time means the first record that is not older; where none is, that is an error or the end, as asked."""
+    from strandline_analytics.topic.stream_source import TopicStreamReader
+
     asyncio.run(create(cluster, "timed"))
     asyncio.run(write(cluster, "timed", 0, 20))
     asyncio.run(write(cluster, "timed", 1_000, 2))
@@ -213,8 +222,13 @@ def test_times_select_records(cluster: LocalCluster) -> None:
         begins(startingTimestamp=late)
 
 
+@pytest.mark.reads_stream
 def test_several_topics_are_one_stream(cluster: LocalCluster) -> None:
     """A pattern takes a topic that is made later, and a least number of records holds a micro-batch back."""
+    from pyspark.sql.streaming.datasource import ReadMinRows
+
+    from strandline_analytics.topic.stream_source import TopicStreamReader
+
     asyncio.run(create(cluster, "sea-1", 1))
     asyncio.run(write(cluster, "sea-1", 0, 3, partitions=1))
     options = {"bootstrap": cluster.bootstrap, "subscribePattern": "sea-.*", "startingOffsets": "earliest"}
