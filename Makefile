@@ -3,7 +3,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -74,8 +74,8 @@ protos: .venv/.installed .venv/.protoc ## format the contract and generate servi
 protos-released: .venv/.installed ## after a release: keep its contract, which later ones must not break
 	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
 
-test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; minutes, needs Java and Maven
-	@$(BIN)/python -m pytest -s tests/kafka/live/node_faults.py
+test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; run the Spark example on Kafka; minutes, needs Java and Maven
+	@$(BIN)/python -m pytest -s tests/kafka/live/node_faults.py tests/kafka/live/moved_job.py
 
 test-formats: .venv/.installed ## tables of each table format by the PySpark of its pair, against Parquet; minutes, needs Maven [PAIR=iceberg STATS=all]
 	@PYTHONPATH=tests/analytics/formats STATS=$(STATS) $(BIN)/python -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py $(if $(PAIR),-k "$(PAIR)")
@@ -147,6 +147,9 @@ images: .venv/.installed ## build the container images [BASE=image JAVA=image ET
 
 report-picture: .venv/.installed ## play the demo and photograph its report for README.md; minutes, needs Chromium and Java [DEMO=directory of an earlier one]
 	@$(BIN)/python tests/analytics/report/report_picture.py $(if $(DEMO),--demo $(DEMO))
+
+kafka-report-picture: .venv/.installed ## import the real Kafka run of the tests and photograph its report for docs/KAFKA.md; needs Chromium and Java
+	@PYTHONPATH=tests/analytics/report $(BIN)/python tests/kafka/report_of_run_a.py
 
 grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
 	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py

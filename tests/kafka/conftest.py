@@ -1,12 +1,10 @@
-"""Run A, the history of a real Kafka cluster, as directories of its nodes."""
+"""Run A as directories of its nodes, for tests."""
 
 from __future__ import annotations
 
-import lzma
-import shutil
 import sys
-import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,7 @@ if (_HERE := str(Path(__file__).parent)) not in sys.path:
     # Makes the builders of this folder importable for its tests.
     sys.path.append(_HERE)
 
-RUN_A = Path(__file__).parent / "run_a"
-SEGMENT = "00000000000000000000.log"
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+import run_a_files
 
 MakeNode = Callable[[int], Path]
 Unpack = Callable[[Path, int], Path]
@@ -26,37 +22,19 @@ Unpack = Callable[[Path, int], Path]
 @pytest.fixture(scope="session")
 def run_a_log() -> bytes:
     """The bytes of the metadata log of run A."""
-    return lzma.decompress((RUN_A / f"{SEGMENT}.xz").read_bytes())
+    return run_a_files.metadata_log()
 
 
 @pytest.fixture(scope="session")
 def unpack_node(run_a_log: bytes) -> Unpack:
-    """Make the directory of one node of run A below another one: its log, its snapshot, and who it is."""
-
-    def make(below: Path, node_id: int) -> Path:
-        root = below / f"node{node_id}"
-        folder = root / "__cluster_metadata-0"
-        folder.mkdir(parents=True)
-        (folder / SEGMENT).write_bytes(run_a_log)
-        snapshot = RUN_A / f"{142 if node_id == 3 else 143:020}-0000000001.checkpoint"
-        shutil.copy(snapshot, folder)
-        (root / "meta.properties").write_text(f"#\nnode.id={node_id}\nversion=1\ncluster.id={CLUSTER}\n")
-        return root
-
-    return make
+    """`run_a_files.unpack_node` with the log that was read once."""
+    return partial(run_a_files.unpack_node, log=run_a_log)
 
 
 @pytest.fixture(scope="session")
 def unpack_logs() -> Unpack:
-    """Unpack the folder of logs of one node of run A, with its partitions' small files beside it."""
-
-    def make(below: Path, node_id: int) -> Path:
-        root = below / f"logs-of-{node_id}"
-        with tarfile.open(RUN_A / "logs" / f"node{node_id}.tar.xz") as packed:
-            packed.extractall(root, filter="data")
-        return root / "logs"
-
-    return make
+    """`run_a_files.unpack_logs`."""
+    return run_a_files.unpack_logs
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from photograph import chromium, photograph
+
 PICTURE = Path(__file__).parents[3] / "docs" / "img" / "report.png"
-WIDTH, HEIGHT = 1100, 1700
+HEIGHT = 1700
 _LIMIT_S = 1_200
-_SHOT_S = 180
 
 
 def main() -> int:
@@ -26,24 +26,11 @@ def main() -> int:
     parser.add_argument("--demo", type=Path, help="the directory of a demo that was played before")
     parser.add_argument("--out", type=Path, default=PICTURE)
     asked = parser.parse_args()
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        sys.stderr.write("chromium is not installed; on Debian: apt-get install chromium\n")
-        return 1
+    chromium()  # Before the work of minutes.
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         page = _played(root / "demo") if asked.demo is None else _made_again(asked.demo, root / "report.html")
-        shot = root / "report.png"
-        flags = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--force-device-scale-factor=1",
-        ]
-        where = [f"--user-data-dir={root / 'profile'}", f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={shot}"]
-        _run([chromium, *flags, *where, "--virtual-time-budget=5000", page.as_uri()], _SHOT_S)
-        asked.out.write_bytes(shot.read_bytes())
+        photograph(page, asked.out, height=HEIGHT)
     return 0
 
 
@@ -62,8 +49,8 @@ def _made_again(demo: Path, page: Path) -> Path:
     return page
 
 
-def _run(command: list[str], limit_s: float = _LIMIT_S) -> None:
-    subprocess.run(command, check=True, timeout=limit_s)
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, timeout=_LIMIT_S)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""The example job of docs/SPARK.md against a real Apache Kafka: what it is moved from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
+from kafka_cluster import START_S, running
+from kafka_jars import KafkaAbsent
+
+JOB = Path(__file__).parents[3] / "examples" / "spark" / "totals.py"
+PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+CUSTOMERS, ORDERS = 4, 30
+_JOB_S = 300
+
+
+async def make_topics(bootstrap: list[str]) -> None:
+    """Make the topics of the job, as soon as the broker takes some."""
+    async with asyncio.timeout(START_S):
+        while True:
+            admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+            try:
+                await admin.start()
+                await admin.create_topics([NewTopic("orders", 2, 1), NewTopic("totals", 2, 1)])
+                return
+            except KafkaError:
+                await asyncio.sleep(0.5)
+            finally:
+                await admin.close()
+
+
+async def order(bootstrap: list[str]) -> None:
+    """Write the orders that the test of Strandline's source writes."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        for number in range(ORDERS):
+            text = b'{"customer": "c%d", "amount": %d}' % (number % CUSTOMERS, number)
+            await producer.send_and_wait("orders", text)
+    finally:
+        await producer.stop()
+
+
+async def totals(bootstrap: list[str]) -> dict[bytes, int]:
+    """Read the sum of each customer."""
+    consumer = AIOKafkaConsumer("totals", bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        async with asyncio.timeout(START_S):
+            return {record.key: int(record.value) for record in [await anext(consumer) for _ in range(CUSTOMERS)]}
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.timeout(1_200)
+def test_the_example_runs_on_kafka(tmp_path: Path) -> None:
+    """`totals.py kafka ADDRESS` gives the sums that `totals.py strandline ADDRESS` gives (test_topic_sink.py)."""
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--packages", PACKAGE, "--master", "local[2]"]
+    try:
+        with running(tmp_path / "kafka", 1) as cluster:
+            asyncio.run(make_topics(cluster.bootstrap))
+            asyncio.run(order(cluster.bootstrap))
+            job = [str(JOB), "kafka", cluster.bootstrap[0], str(tmp_path / "checkpoint")]
+            environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+            done = subprocess.run(
+                [*submit, *job], env=environment, capture_output=True, text=True, timeout=_JOB_S, check=False
+            )
+            assert done.returncode == 0, done.stderr[-2_000:]
+            found = asyncio.run(totals(cluster.bootstrap))
+    except KafkaAbsent as absent:
+        pytest.skip(f"no Kafka: {absent}")
+
+    assert found == {b"c%d" % customer: sum(range(customer, ORDERS, CUSTOMERS)) for customer in range(CUSTOMERS)}
