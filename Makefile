@@ -75,7 +75,7 @@ protos-released: .venv/.installed ## after a release: keep its contract, which l
 	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
 
 test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; run the Spark example on Kafka; minutes, needs Java and Maven
-	@$(BIN)/python -m pytest -s tests/kafka/live/node_faults.py tests/kafka/live/moved_job.py
+	@PYTHONPATH=tests/analytics/formats $(BIN)/python -m pytest -s tests/kafka/live/node_faults.py tests/kafka/live/moved_job.py
 
 test-formats: .venv/.installed ## tables of each table format by the PySpark of its pair, against Parquet; minutes, needs Maven [PAIR=iceberg STATS=all]
 	@PYTHONPATH=tests/analytics/formats STATS=$(STATS) $(BIN)/python -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py $(if $(PAIR),-k "$(PAIR)")

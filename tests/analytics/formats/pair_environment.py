@@ -11,8 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from strandline_analytics.tables.runtimes import Runtime
-
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL_S = 900
 FETCH_S = 600
@@ -21,16 +19,16 @@ _LISTED = ROOT / "requirements" / "analytics.txt"
 _FETCH = "org.apache.maven.plugins:maven-dependency-plugin:3.7.0:get"
 
 
-def python_for(runtime: Runtime) -> Path:
-    """The Python of an environment with the pair's PySpark, made if it is not there.
+def python_for(pyspark: str, package: str) -> Path:
+    """The Python of an environment with a version of PySpark, made if it is not there; Maven fetches the package.
 
     Raises:
         subprocess.CalledProcessError: pip or Maven failed.
     """
-    folder = _FOLDER / runtime.pyspark
+    folder = _FOLDER / pyspark
     python, mark = folder / "bin" / "python", folder / "complete"
     lines = [line for line in _LISTED.read_text().splitlines() if not line.startswith("pyspark==")]
-    wanted = "\n".join([*lines, f"pyspark=={runtime.pyspark}", ""])
+    wanted = "\n".join([*lines, f"pyspark=={pyspark}", ""])
     if not (mark.is_file() and mark.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
@@ -38,9 +36,9 @@ def python_for(runtime: Runtime) -> Path:
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "--requirement", str(folder / "requirements.txt")], check=True, timeout=INSTALL_S)
         mark.write_text(wanted)
-    fetched = folder / f"fetched-{runtime.package.replace(':', '-')}"
+    fetched = folder / f"fetched-{package.replace(':', '-')}"
     if not fetched.exists() and shutil.which("mvn") is not None:
-        fetch = ["mvn", "-B", "-q", _FETCH, f"-Dartifact={runtime.package}"]
+        fetch = ["mvn", "-B", "-q", _FETCH, f"-Dartifact={package}"]
         subprocess.run(fetch, check=True, timeout=FETCH_S)
         fetched.touch()
     return python

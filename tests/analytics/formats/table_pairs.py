@@ -62,7 +62,7 @@ class Pair:
     def __init__(self, runtime: Runtime, export: Path, root: Path) -> None:
         self.runtime, self.export = runtime, export
         self.out, self.files = root / "out", root / "files"
-        self.python = python_for(runtime)
+        self.python = python_for(runtime.pyspark, runtime.package)
         self.committed_before_the_kill = self._killed()
         self.served, self.queried = self._served()
         script = Path(__file__).with_name("written_again.py")
