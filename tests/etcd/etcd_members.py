@@ -61,10 +61,29 @@ def stopped(members: Members, *indexes: int) -> Iterator[None]:
     for index in indexes:
         members.send(index, signal.SIGSTOP)
     try:
+        for index in indexes:
+            _until_still(members.pid(index))
         yield
     finally:
         for index in indexes:
             members.send(index, signal.SIGCONT)
+
+
+def _until_still(pid: int) -> None:
+    """Return when every thread has stopped: until then one that is on a processor may answer another call."""
+    deadline_s = time.monotonic() + READY_S
+    while any(_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline_s, f"process {pid} goes on {READY_S:g} s after SIGSTOP"
+        time.sleep(0.001)
+
+
+def _state(task: Path) -> str:
+    try:
+        # The name before it may have spaces and parentheses.
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        # A thread that ended meanwhile answers nothing either.
+        return "T"
 
 
 def etcdctl(members: Members, *words: str) -> str:
