@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -22,9 +24,15 @@ def _make_targets() -> set[str]:
     return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
+@cache
+def _root() -> Any:
+    """The whole command line, put together once: a page names hundreds of commands."""
+    return typer.main.get_command(app)
+
+
 def _unknown_strandline_command(words: list[str]) -> bool:
     """Whether the words after `strandline` name no command. Words after a whole command are its arguments."""
-    command = typer.main.get_command(app)
+    command = _root()
     for word in words:
         below = getattr(command, "commands", None)
         if below is None:
