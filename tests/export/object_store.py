@@ -10,6 +10,7 @@ import time
 from types import TracebackType
 
 START_S = 60.0
+_LOOK_S = 0.02
 BUCKET = "tides"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -37,14 +38,22 @@ class ObjectStore:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env={**os.environ, **CREDENTIALS})
+        try:
+            self._await_port(self._process)
+        except BaseException:
+            self.stop()
+            raise
+        self._make_bucket()
+
+    def _await_port(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    break
-        else:
-            raise TimeoutError("the object store did not start")
-        self._make_bucket()
+                    return
+            assert process.poll() is None, f"the object store ended with code {process.returncode} at its start"
+            time.sleep(_LOOK_S)
+        raise TimeoutError("the object store did not start")
 
     def _make_bucket(self) -> None:
         import pyarrow.fs as arrow_fs

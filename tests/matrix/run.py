@@ -44,7 +44,9 @@ SPARK_TESTS = {
     "4.2": ("tests/analytics",),
 }  # fmt: skip
 SPARK_EXTRAS = ("analytics", "sim")
-SPARK_TOOLS = (*TOOLS, "duckdb", "grpcio-status", "playwright")
+SPARK_TOOLS = (*TOOLS, "duckdb", "flask", "flask-cors", "grpcio-status", "moto", "playwright")
+# botocore, under the S3 server of a test, takes no newer one.
+SPARK_BOUND = "python-dateutil<3"
 SPARK_NAMED = ("pyspark", "pandas", "pyarrow", "jinja2", "grpcio", "protobuf")
 DEADLINE_S = 1_200
 SPARK_DEADLINE_S = 3_600
@@ -139,7 +141,7 @@ def spark_run(spark: str) -> Run:
     """The tests of the analytics with a minor version of PySpark, on the Python that everything is tested with."""
     version, end = f"{sys.version_info.major}.{sys.version_info.minor}", SPARK_ENDS[spark]
     print(f"==> PySpark {spark}, {end} libraries", end=": ", flush=True)
-    extras, tools, bound = SPARK_EXTRAS, SPARK_TOOLS, f"pyspark=={spark}.*"
+    extras, tools, bound = SPARK_EXTRAS, SPARK_TOOLS, f"pyspark=={spark}.*\n{SPARK_BOUND}"
     inside = environment(f"pyspark-{spark}", end, sys.executable, extras=extras, tools=tools, bound=bound)
     return tested(version, end, inside, SPARK_TESTS[spark], SPARK_DEADLINE_S)
 
