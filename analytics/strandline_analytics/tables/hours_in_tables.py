@@ -66,8 +66,8 @@ class HoursInTables:
         Raises:
             NoRuntime: the session has no runtime of the format, or no such catalog.
             OtherColumns: a table cannot take the rows.
-        OtherFiles: files lie where a table is to be.
-        OtherFormat: the catalog has a table of the name in another format.
+            OtherFiles: files lie where a table is to be.
+            OtherFormat: the catalog has a table of the name in another format.
         """
         if not hours:
             return

@@ -194,6 +194,6 @@ def server_destination(
     is_given = is_submitted()
     # A default would be refused where the session's catalog says where tables lie.
     out = results if results is not None or (kind.is_table and is_given) else RESULTS
-    if out is not None and ":/" not in out:
+    if out is not None and "://" not in out:
         out = str(Path(out).absolute())
     return destination_of(kind, out=out, catalog=catalog, namespace=namespace, is_given=is_given, option="--results")

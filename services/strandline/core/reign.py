@@ -402,9 +402,9 @@ class ReignCore:
             self._named = successor
         if holder != before:
             self._out.append(TellHint(holder))
-        if holder is not None:
-            self._named = None if holder != before else self._named
-        elif (holder != before or is_named) and self._named not in (None, self.controller_id):
+            if holder is not None:
+                self._named = None
+        if holder is None and (before is not None or is_named) and self._named not in (None, self.controller_id):
             self._campaign_at_ms = max(self._campaign_at_ms, self._now_ms + self._timings.successor_wait_ms)
         if self.state is State.CAMPAIGNING and holder is not None and not self._is_asked(Campaign):
             self._campaign_settled(holder)
