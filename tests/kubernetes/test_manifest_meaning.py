@@ -306,6 +306,14 @@ def test_certificates_have_the_names_that_are_dialled() -> None:
     assert node["secretName"] == "strandline-replica-2-tls"
 
 
+def test_members_of_etcd_accept_peers_behind_masquerading() -> None:
+    """With TLS a peer has to have a certificate, and may come from another address than the certificate names."""
+    member = _environment("production", _member("production"))
+
+    assert member["ETCD_PEER_CLIENT_CERT_AUTH"] == "true"
+    assert member["ETCD_EXPERIMENTAL_PEER_SKIP_CLIENT_SAN_VERIFICATION"] == "true"
+
+
 def test_certificates_of_etcd_are_of_an_authority_of_their_own() -> None:
     """Members have the names that controllers and members dial; no certificate of a client or a node opens etcd."""
     (box,) = [box for role, box in _services("production") if role == "controller"]
