@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -85,10 +85,15 @@ def command(java: str, settings: Mapping[str, str]) -> list[str]:
 
 
 @contextmanager
-def started(settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes] | None]:
+def started(
+    settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda: None
+) -> Iterator[subprocess.Popen[bytes] | None]:
     """In the block PySpark finds a JVM with these settings; None where it has to start one itself.
 
     The JVM ends when its standard input does.
+
+    Args:
+        meanwhile: called once while the JVM starts, which takes a second: work of this process that has to be done.
 
     Raises:
         PySparkRuntimeError: the JVM ended before it could be spoken to (JAVA_GATEWAY_EXITED).
@@ -106,6 +111,7 @@ def started(settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes] | N
             # An interrupt at the terminal is for this process, which ends the JVM.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
         )
+        meanwhile()
         while jvm.poll() is None and not written.exists():
             time.sleep(_LOOKED_AT_S)
         if not written.exists():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -198,6 +198,7 @@ def open_session(
     jvm: Sequence[str] | None = None,
     little: bool = False,
     settings: Mapping[str, str] = _NOTHING,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> SparkSession:
     """Open a session of our own, or join the one that `spark-submit` prepared.
 
@@ -212,12 +213,13 @@ def open_session(
         jvm: further options of that JVM; None: those of an archive of classes, if there is one (`class_archive`).
         little: the session ends after questions about little input (`SMALL_BYTES`); the JVM is set up for that.
         settings: further ones of a session of our own: those that must be there before it starts.
+        meanwhile: called once while the JVM starts, if this process starts one: work that has to be done anyway.
     """
     if master is None:
         session = _joined()
     else:
         options = (*(_JVM_FOR_LITTLE if little else ()), *(jvm_options() if jvm is None else jvm))
-        session = _embedded(app, master, memory, options, settings)
+        session = _embedded(app, master, memory, options, settings, meanwhile)
         if little:
             keep_objects(session)
         else:
@@ -238,7 +240,14 @@ def _joined() -> SparkSession:
     return session
 
 
-def _embedded(app: str, master: str, memory: str, jvm: Sequence[str], more: Mapping[str, str]) -> SparkSession:
+def _embedded(
+    app: str,
+    master: str,
+    memory: str,
+    jvm: Sequence[str],
+    more: Mapping[str, str],
+    meanwhile: Callable[[], object],
+) -> SparkSession:
     # Workers of an embedded run are this very Python; Spark's own default is whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Else Spark looks for an address by the machine's name, and warns if it finds loopback.
@@ -251,7 +260,7 @@ def _embedded(app: str, master: str, memory: str, jvm: Sequence[str], more: Mapp
         "spark.driver.extraJavaOptions": " ".join(options),
     }
     settings |= _EMBEDDED | _WISHES | _MEANING | dict(more)
-    with without_greetings(), started(settings) as process:
+    with without_greetings(), started(settings, meanwhile) as process:
         session = SparkSession.builder.config(map={**settings}).getOrCreate()
     if process is not None:
         gateway_of(session).proc = process

@@ -102,6 +102,28 @@ def test_a_jvm_that_ends_at_once_is_reported_as_pyspark_reports_it(
     assert not [name for name in os.environ if "GATEWAY" in name]
 
 
+@pytest.mark.timeout(30)
+def test_other_work_is_done_while_the_jvm_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is to be done meanwhile is done before the JVM can be spoken to: this one waits for it."""
+    done = tmp_path / "done"
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        f"#!/bin/sh\nwhile [ ! -e {done} ]; do sleep 0.01; done\n"
+        "printf '\\0\\0\\0\\7\\0\\0\\0\\1s' > $_PYSPARK_DRIVER_CONN_INFO_PATH.part\n"
+        "mv $_PYSPARK_DRIVER_CONN_INFO_PATH.part $_PYSPARK_DRIVER_CONN_INFO_PATH\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with started(_SETTINGS, done.touch) as jvm:
+        assert jvm is not None
+        assert (os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]) == ("7", "s")
+        assert jvm.stdin is not None
+        jvm.stdin.close()
+        assert jvm.wait() == 0
+
+
 @pytest.mark.timeout(_LIMIT_S)
 def test_the_jvm_is_a_child_that_ends_with_its_process() -> None:
     """The session's JVM is started by this process itself, no variable of it stays, and it ends when the process does.

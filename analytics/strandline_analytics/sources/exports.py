@@ -224,8 +224,16 @@ def read_rows(spark: SparkSession, files: Sequence[ExportedFile], *, whole: bool
         of_cluster[file.cluster_id].append(file)
     frames = [frame for cluster, own in of_cluster.items() for frame in _read_cluster(spark, cluster, own, whole)]
     if not frames:
-        return spark.createDataFrame([], spark_ddl())
+        return _no_rows(spark)
     return reduce(DataFrame.unionByName, frames)
+
+
+def _no_rows(spark: SparkSession) -> DataFrame:
+    """No row, with all columns of the schema.
+
+    Not `createDataFrame`, whose rows come from this process: a worker of Python would be started to send none.
+    """
+    return spark.range(0).select(*(F.lit(None).cast(column.kind.value).alias(column.name) for column in COLUMNS))
 
 
 def span_of_rows(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[int, int] | None:

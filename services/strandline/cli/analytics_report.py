@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 if TYPE_CHECKING:
     from strandline.v1 import analytics_service_pb2 as pb
     from strandline_analytics.report.gather import Reported
+    from strandline_analytics.report.material import Material
 
 OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file; replaced if it exists.")]
 
@@ -51,7 +53,10 @@ def report(
         _tell(_from_service(service, request), out, figures)
         return
     check_installed()
-    with spark_session(memory, progress=not plain_progress, inputs=own) as spark:
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="page") as beside,
+        spark_session(memory, progress=not plain_progress, inputs=own, meanwhile=_imported) as spark,
+    ):
         from strandline_analytics.report.gather import TooMuch, gather
         from strandline_analytics.sources.exports import open_exports
 
@@ -62,16 +67,28 @@ def report(
             )
         except (TooMuch, ValueError) as error:
             raise fail(CommandFailed(str(error), EXIT_REFUSED)) from error
+        # The page needs no Spark, which takes up to a second to stop.
+        made = beside.submit(_made, material)
+    _tell(made.result(), out, figures)
+
+
+def _imported() -> None:
+    """Import what the report needs."""
+    import strandline_analytics.report.gather
+    import strandline_analytics.report.page
+    import strandline_analytics.sources.exports  # noqa: F401
+
+
+def _made(material: Material) -> Made:
     from strandline_analytics.report.page import page, render
 
     shown = page(material)
-    found = Made(
+    return Made(
         verdict=shown["verdict"].sentence,
         troubles=shown["data"]["troubles"],
         page=render(material),
         figures=json.dumps(shown["data"], indent=2) + "\n",
     )
-    _tell(found, out, figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

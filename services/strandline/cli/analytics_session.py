@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -30,12 +30,14 @@ def spark_session(
     progress: bool = True,
     inputs: Sequence[str] = (),
     settings: Mapping[str, str] = NONE,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[Session]:
     """A session for one command, stopped at its end; expected failures end the command with one line.
 
     Args:
         inputs: all that the command reads, if it ends by itself; over little of it another JVM is faster.
         settings: what a session of our own needs besides; one that spark-submit prepared is used as it is.
+        meanwhile: called once while the JVM of a session of our own starts.
 
     Raises:
         typer.Exit: something is missing, or the input cannot be used.
@@ -48,7 +50,9 @@ def spark_session(
     master = None if is_submitted() else "local[*]"
     with failures_reported():
         try:
-            spark = open_session(master=master, memory=memory, little=is_little(inputs), settings=settings)
+            spark = open_session(
+                master=master, memory=memory, little=is_little(inputs), settings=settings, meanwhile=meanwhile
+            )
         except Exception as error:
             trouble = not_started(settings, error)
             if trouble is None:
