@@ -137,7 +137,7 @@ bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; write
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT))
 
 bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes; writes into docs/BENCHMARKS.md [ROUNDS=3]
-	@$(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
+	@PYTHONPATH=tests/kafka $(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-analytics-counts: .venv/.installed ## count what Spark reads and shuffles for a day with a hot partition [EVENTS=10000000 HOT=0.5 LARGE=1]
 	@$(BIN)/python tests/bench/analytics_counts.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT)) $(if $(LARGE),--large)

@@ -1,7 +1,8 @@
 """What a question over an export of minutes costs from a cold start, and from a running service.
 
 Run by `make bench-analytics-cold`. The export is that of one simulated seed. Rounds take turns: in each, every command
-runs once without an archive of classes, once with one, and once against `strandline analytics serve`. Processor time is
+runs once without an archive of classes, once with one, and once against `strandline analytics serve`; so does, without
+a service, the way of a real Kafka cluster's files (run A) to a report: an import, and a report of it. Processor time is
 that of the command and all its children; of a service, that of the command alone is reported beside the wall time.
 Writes its block of docs/BENCHMARKS.md at the end.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from page_blocks import measured_commit, write_block
+from run_a_files import import_words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "BENCHMARKS.md"
 STRANDLINE = str(Path(sys.executable).with_name("strandline"))
@@ -38,7 +41,8 @@ try:
 except ChildProcessError:
     sys.exit(code)
 """
-WANTED_S = {"explain": (10, 3), "timeline": (10, 3), "report": (15, 3)}
+_KAFKA = "import and report of run A"
+WANTED_S = {"explain": (10, 3), "timeline": (10, 3), "report": (15, 3), _KAFKA: (20, 3)}
 """Seconds wanted from a cold start, and from a running service."""
 
 Figures = dict[tuple[str, str], list[tuple[float, float, float]]]
@@ -74,6 +78,15 @@ def serving(export: str, cache: str) -> Iterator[str]:
             own.terminate()
 
 
+def kafka_report(words: list[str], folder: Path, cache: str) -> tuple[float, float, float]:
+    """An import of Kafka's files and a report of it, one after the other, as `measured` gives one command."""
+    history = folder / "history"
+    shutil.rmtree(history, ignore_errors=True)
+    imported = measured([*words, "--out", str(history)], cache)
+    reported = measured(["report", "--input", str(history), "--out", str(folder / "history.html")], cache)
+    return imported[0] + reported[0], imported[1] + reported[1], imported[2]
+
+
 def run(folder: Path, rounds: int) -> Figures:
     """Every command in every way, in turns."""
     export, cache = str(folder / "export"), str(folder / "cache")
@@ -84,6 +97,7 @@ def run(folder: Path, rounds: int) -> Figures:
         "timeline": ["timeline"],
         "report": ["report", "--out", str(folder / "report.html")],
     }
+    kafka = import_words(folder)
     found: Figures = defaultdict(list)
     with serving(export, cache) as address:
         for words in commands.values():
@@ -94,6 +108,8 @@ def run(folder: Path, rounds: int) -> Figures:
                 found[name, "cold"].append(measured([*words, "--input", export], _NO_CACHE))
                 found[name, "cold, with an archive of classes"].append(measured([*words, "--input", export], cache))
                 found[name, "of a running service"].append(measured([*words, "--service", address], cache))
+            found[_KAFKA, "cold"].append(kafka_report(kafka, folder, _NO_CACHE))
+            found[_KAFKA, "cold, with an archive of classes"].append(kafka_report(kafka, folder, cache))
     return found
 
 
@@ -107,6 +123,7 @@ def text_of(found: Figures, rounds: int) -> str:
         "median with the range in brackets. From the start of the command to its end; CPU is of the command and its "
         "children, and with a service of the command alone.",
         "The report of the service is one that it has made before and kept.",
+        f"Run A ({_KAFKA}) is what the three nodes of a real Kafka cluster left: metadata logs and brokers' logs.",
         f"Measured {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC at {measured_commit()}, {os.cpu_count()} CPUs, "
         f"with a load average of {min(loads):.1f} to {max(loads):.1f} before a run.",
         "",

@@ -23,13 +23,9 @@ def main() -> int:
     """Write the picture; 0 when it is there."""
     chromium()
     with tempfile.TemporaryDirectory() as folder:
-        root, log = Path(folder), run_a_files.metadata_log()
-        copies, logs = [], []
-        for node_id in run_a_files.NODES:
-            copies += ["--metadata-log", str(run_a_files.unpack_node(root, node_id, log))]
-            logs += ["--logs", f"n{node_id}={run_a_files.unpack_logs(root, node_id)}"]
+        root = Path(folder)
         history, page = root / "history", root / "report.html"
-        took_s = _strandline("import", "kafka", *copies, *logs, "--out", str(history))
+        took_s = _strandline(*run_a_files.import_words(root), "--out", str(history))
         took_s += _strandline("report", "-i", str(history), "--out", str(page))
         print(f"together {took_s:.1f} s")
         photograph(page, PICTURE, height=HEIGHT)

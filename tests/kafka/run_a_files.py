@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
+
+from strandline.export.destination import LocalDirectory
+from strandline.export.reading import find_files, read_rows
 
 RUN_A = Path(__file__).parent / "run_a"
 SEGMENT = "00000000000000000000.log"
@@ -36,3 +41,26 @@ def unpack_logs(below: Path, node_id: int) -> Path:
     with tarfile.open(RUN_A / "logs" / f"node{node_id}.tar.xz") as packed:
         packed.extractall(root, filter="data")
     return root / "logs"
+
+
+def import_words(below: Path) -> list[str]:
+    """Unpack all files of all nodes; returns the words of `strandline analytics` that import them."""
+    copies, logs, log = [], [], metadata_log()
+    for node_id in NODES:
+        copies += ["--metadata-log", str(unpack_node(below, node_id, log))]
+        logs += ["--logs", f"n{node_id}={unpack_logs(below, node_id)}"]
+    return ["import", "kafka", *copies, *logs]
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    """The rows of all files of an export of the run, by node, incarnation and number."""
+    place = LocalDirectory(out)
+    found = find_files(place, CLUSTER)
+    rows = [row for file in found for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))]
+    return sorted(rows, key=lambda row: (row["node_id"], row["incarnation"], row["seq"]))
+
+
+def source_of(out: Path) -> dict[str, Any]:
+    """What an export of the run says of the files that it was made of."""
+    said: dict[str, Any] = json.loads((out / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
+    return said

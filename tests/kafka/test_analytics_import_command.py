@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_a_files import CLUSTER
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
-
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 def run(*arguments: object) -> Result:

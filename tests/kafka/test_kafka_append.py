@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_a_files import CLUSTER, SEGMENT, rows_of
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
 
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
-SEGMENT = "00000000000000000000.log"
 Row = dict[str, Any]
 
 
@@ -34,13 +32,6 @@ def cut_to(root: Path, size: int) -> bytes:
 
 def grown(root: Path, content: bytes) -> None:
     (root / "__cluster_metadata-0" / SEGMENT).write_bytes(content)
-
-
-def rows_of(out: Path) -> list[Row]:
-    place = LocalDirectory(out)
-    files = find_files(place, CLUSTER)
-    rows = [row for file in files for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))]
-    return sorted(rows, key=lambda row: (row["incarnation"], row["seq"]))
 
 
 def events_of(out: Path) -> list[Row]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_a_files import CLUSTER, rows_of, source_of
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
 from strandline.kafka.history.broker_clocks import BrokerClock, Span
 from strandline.kafka.history.broker_logs import BrokerLog, read_logs
@@ -23,7 +22,6 @@ from strandline.kafka.history.log_files import open_copy
 from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
 from strandline.kafka.history.wire import Unreadable
 
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 LAYOUT = layout_of(DEFAULT_PATTERN)
 _TIME = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]", re.MULTILINE)
 
@@ -37,14 +35,7 @@ def logs_of(make: Callable[[int], Path], *nodes: int) -> list[BrokerLog]:
 def imported(make: Callable[[int], Path], logs: Iterable[BrokerLog], out: Path) -> tuple[Imported, list[Row]]:
     copies = [open_copy(make(node)) for node in (1, 2)]
     done = Import(copies, CLUSTER, logs=list(logs)).write(LocalDirectory(out))
-    place = LocalDirectory(out)
-    rows = [
-        row
-        for file in find_files(place, CLUSTER)
-        for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))
-        if row["event_type"] != "EXPORT_HEARTBEAT"
-    ]
-    return done, sorted(rows, key=lambda row: (row["node_id"], row["incarnation"], row["seq"]))
+    return done, [row for row in rows_of(out) if row["event_type"] != "EXPORT_HEARTBEAT"]
 
 
 def clock_of(done: Imported, node: int) -> BrokerClock:
@@ -275,7 +266,7 @@ def test_the_export_of_logs_is_complete(run_a: tuple[Imported, list[Row]], place
         (-1, 1), (1, 11), (1, 553), (2, 19), (2, 432), (3, 10),
     }  # fmt: skip
     assert {i.completeness for i in found.incarnations} == {Completeness.COMPLETE}
-    source = json.loads((place / "out" / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
+    source = source_of(place / "out")
     assert (source["levels"], source["kafka_versions"]) == (["metadata-log", "broker-logs"], ["4.3.1"])
     assert source["logs"]["2"]["clock"][0]["offset_ms"] == [-71, 35]
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_a_files import CLUSTER, rows_of, source_of
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
-from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.kafka.history.checkpoints import read_checkpoints
 from strandline.kafka.history.wire import Unreadable
 
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 HWS = "0\n2\norders 0 3870\npayments 1 3185\n"
 Row = dict[str, Any]
 
@@ -38,16 +35,8 @@ def imported(make: Callable[[int], Path], stores: dict[int, Path], out: Path, *m
     return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, (*given, "--out", out, *more))])
 
 
-def rows_of(out: Path) -> list[Row]:
-    place = LocalDirectory(out)
-    files = find_files(place, CLUSTER)
-    rows = [row for file in files for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))]
-    return sorted(rows, key=lambda row: (row["node_id"], row["incarnation"], row["seq"]))
-
-
 def findings(out: Path) -> list[str]:
-    said = json.loads((out / CLUSTER / "v1" / "_source" / "kafka.json").read_text())["findings"]
-    return list(said)
+    return list(source_of(out)["findings"])
 
 
 def epochs_of(root: Path, partition: str) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_a_files import RUN_A
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
@@ -14,8 +15,6 @@ from strandline.kafka.history.dump_log import open_dump
 from strandline.kafka.history.importing import Import
 from strandline.kafka.history.log_files import Copy, open_copy
 from strandline.kafka.history.wire import Unreadable
-
-RUN_A = Path(__file__).parent / "run_a"
 
 Row = dict[str, Any]
 

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_a_files import CLUSTER, RUN_A, rows_of, source_of
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
 from strandline.kafka.history.importing import Import, Imported, cluster_of
 from strandline.kafka.history.log_files import open_copy
 from strandline.kafka.history.window import Window
-
-RUN_A = Path(__file__).parent / "run_a"
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 Row = dict[str, Any]
 
@@ -26,13 +23,6 @@ Row = dict[str, Any]
 def import_of(roots: Iterable[Path], out: Path, **options: Any) -> Imported:
     copies = [open_copy(root) for root in roots]
     return Import(copies, cluster_of(copies, None), **options).write(LocalDirectory(out))
-
-
-def rows_of(out: Path) -> list[Row]:
-    place = LocalDirectory(out)
-    files = find_files(place, CLUSTER)
-    rows = [row for file in files for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))]
-    return sorted(rows, key=lambda row: (row["incarnation"], row["seq"]))
 
 
 @pytest.fixture
@@ -269,7 +259,7 @@ def test_assumed_settings_fill_what_the_log_does_not_tell(run_a_node: Any, tmp_p
     import_of([run_a_node(1), run_a_node(2)], tmp_path / "out", assumed=Assumed(lag_time_max_ms=4000))
     lag_times = [row["lag_time_max_ms"] for row in rows_of(tmp_path / "out") if "lag_time_max_ms" in row]
     assert lag_times == [4000] * 7
-    source = json.loads((tmp_path / "out" / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
+    source = source_of(tmp_path / "out")
     assert source["assumed"] == {"min.insync.replicas": None, "replica.lag.time.max.ms": 4000}
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_a_files import CLUSTER, RUN_A, rows_of
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.kafka.history.broker_logs import read_logs
 from strandline.kafka.history.importing import Import
 from strandline.kafka.history.inferred.evidence import Finding, Scene, Seen
@@ -20,8 +20,6 @@ from strandline.kafka.history.log_files import open_copy
 from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
 from strandline.kafka.history.skeleton import Moment, Registration, Removal, Return, Silence
 
-RUN_A = Path(__file__).parent / "run_a"
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 LAG_MS = 4_000
 
 
@@ -205,13 +203,7 @@ def findings_of_run_a(make_node: Any, logs: Any, out: Path) -> list[tuple[dict[s
     copies = [open_copy(make_node(node)) for node in (1, 2, 3)]
     read = [] if logs is None else [read_logs(n, logs(n), layout_of(DEFAULT_PATTERN)) for n in (1, 2, 3)]
     Import(copies, CLUSTER, logs=read).write(LocalDirectory(out))
-    place = LocalDirectory(out)
-    rows = [
-        row
-        for file in find_files(place, CLUSTER)
-        for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))
-    ]
-    return [(row, one) for row in rows for one in json.loads(row.get("ext", {}).get("inferred", "[]"))]
+    return [(row, one) for row in rows_of(out) for one in json.loads(row.get("ext", {}).get("inferred", "[]"))]
 
 
 def test_run_a_is_explained_by_what_was_done(run_a_node: Any, run_a_logs: Any, tmp_path: Path) -> None:

@@ -14,15 +14,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from run_a_files import CLUSTER, RUN_A, rows_of, source_of
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import verify
-
-RUN_A = Path(__file__).parents[1] / "run_a"
-CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 @pytest.fixture
@@ -44,11 +41,6 @@ def mapping(tmp_path: Path) -> Path:
 def imported(make: Any, out: Path, *more: object) -> Result:
     given = [part for node in (1, 2) for part in ("--metadata-log", make(node))]
     return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, (*given, "--out", out, *more))])
-
-
-def source_of(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
-    return found
 
 
 def files_of(out: Path) -> dict[str, bytes]:
@@ -161,9 +153,7 @@ def test_a_mapping_needs_something_to_map(run_a_node: Any, mapping: Path, tmp_pa
 
 def samples_of(out: Path) -> list[dict[str, Any]]:
     """Where logs ended, without what numbers the rows."""
-    place = LocalDirectory(out)
-    files = find_files(place, CLUSTER)
-    rows = [row for file in files for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))]
+    rows = rows_of(out)
     names = ("ts_wall_us", "node_id", "topic", "partition", "replica_id", "leo", "leader_leo", "expected_state")
     found = [{name: row.get(name) for name in names} for row in rows if row["event_type"] == "REPLICA_SAMPLE"]
     return sorted(found, key=lambda row: [str(row[name]) for name in names])
