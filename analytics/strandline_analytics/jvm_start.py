@@ -26,6 +26,7 @@ import pyspark
 from pyspark.errors import PySparkRuntimeError
 
 from strandline_analytics.jvm import is_started
+from strandline_analytics.pyspark_range import numbers_of
 
 _OF_RUNNING = frozenset({"SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"})
 """Variables that a running Spark reads, and that say nothing of how it is started."""
@@ -55,10 +56,11 @@ _MODULES = (
             "java.security.jgss/sun.security.krb5",
         )
     ),
+    *(("-Djdk.reflect.useDirectMethodHandle=false",) if numbers_of(pyspark.__version__) < (4, 2) else ()),
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
-    "--sun-misc-unsafe-memory-access=allow",
+    *(("--sun-misc-unsafe-memory-access=allow",) if numbers_of(pyspark.__version__) >= (4, 2) else ()),
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )

@@ -29,7 +29,11 @@ def check_streams(instead: str, *, version: str = pyspark.__version__) -> None:
     Raises:
         NeedsNewerSpark: PySpark is older than `STREAMS_SINCE`.
     """
-    numbers = re.findall(r"\d+", version)
-    if tuple(map(int, numbers[:2])) < STREAMS_SINCE:
+    if numbers_of(version) < STREAMS_SINCE:
         since = ".".join(map(str, STREAMS_SINCE))
         raise NeedsNewerSpark(f"reading as a stream needs PySpark {since} or newer, and this is {version}; {instead}")
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Major and minor number of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))

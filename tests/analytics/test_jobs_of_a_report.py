@@ -40,7 +40,9 @@ def test_a_report_over_little_is_few_jobs(spark: SparkSession, tmp_path: Path, m
     initialised = DataFrame.__init__
 
     def counted(frame: DataFrame, *arguments: Any) -> None:
-        made.append(id(frame))
+        # PySpark 4.1 initialises each frame twice.
+        if not vars(frame):
+            made.append(id(frame))
         initialised(frame, *arguments)
 
     monkeypatch.setattr(DataFrame, "__init__", counted)
