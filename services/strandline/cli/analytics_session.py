@@ -23,6 +23,11 @@ DEFAULT_MEMORY = "2g"
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
+def _imported() -> None:
+    """Import what every command does with its session."""
+    import strandline_analytics.sources.exports  # noqa: F401
+
+
 @contextmanager
 def spark_session(
     memory: str = DEFAULT_MEMORY,
@@ -30,7 +35,7 @@ def spark_session(
     progress: bool = True,
     inputs: Sequence[str] = (),
     settings: Mapping[str, str] = NONE,
-    meanwhile: Callable[[], object] = lambda: None,
+    meanwhile: Callable[[], object] = _imported,
 ) -> Iterator[Session]:
     """A session for one command, stopped at its end; expected failures end the command with one line.
 
