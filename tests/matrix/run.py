@@ -187,8 +187,9 @@ def spark_part(runs: list[Run]) -> str:
         SPARK_HEADING,
         "",
         "`tests/analytics`, with each PySpark that is allowed beside the one of `requirements/dev.txt`. With 4.1 those "
-        "that read a stream are left out (the mark `reads_stream`), and `tests/analytics/oldest_pyspark.py` shows that "
-        "streams are refused there ([SPARK.md](SPARK.md#versions)).",
+        "that read a stream are left out (the mark `reads_stream`), as is one that compares a page with the PySpark of "
+        "`requirements/dev.txt`; `tests/analytics/oldest_pyspark.py` shows that streams are refused there "
+        "([SPARK.md](SPARK.md#versions)).",
         "",
         *table(runs, SPARK_NAMED),
     ]
