@@ -43,6 +43,11 @@ def test_a_reign_that_ends_with_the_topic_unstored_is_no_end() -> None:
     assert run_seed(218, "controllers").violation is None
 
 
+def test_a_read_may_show_the_successor_before_the_watch() -> None:
+    """In seed 4 a standby reads that the key is free, and for whom, before its watch has brought either (C22)."""
+    assert run_seed(4, "controllers").counts["store read: key free, successor named"] > 0
+
+
 def test_promises_name_what_is_counted() -> None:
     """Each state but STOPPED, which a sound store never leads to, is promised by the profile of controllers."""
     promised = " ".join(PROFILES["controllers"].promises)

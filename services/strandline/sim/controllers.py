@@ -108,7 +108,6 @@ class Controllers:
         self.store_state: ClusterState | None = None
         self.store = LeasedStore(world, world.checks.committed_state)
         self.machines = [ControllerMachine(self, number) for number in range(COUNT)]
-        self.peers: list[Stream] = []
         self.undecidable: set[TopicPartition] = set()
         """Partitions that a recovery had to leave without a leader."""
         self.sent: dict[str, int] = {}
@@ -153,12 +152,6 @@ class Controllers:
         """A node is sent a position."""
         if position is not None:
             self.sent[position.reign_id] = max(position.metadata_offset, self.sent.get(position.reign_id, 0))
-
-    def name_successor(self, process: ReignProcess, controller_id: str) -> None:
-        """The active sends a name to every standby that listens."""
-        for stream in self.peers:
-            if stream.server is process:
-                self.world.network.send_down(stream, controller_id)
 
     def start(self) -> None:
         """Start every process that does not run."""

@@ -26,6 +26,7 @@ from strandline.core.reign_effects import (
     NameSuccessor,
     OpenDoors,
     ReadLog,
+    Resign,
     RevokeLease,
     StartCore,
     Stop,
@@ -44,6 +45,7 @@ from strandline.core.reign_events import (
     Looked,
     PeerLost,
     ReignEvent,
+    StoreRead,
     SuccessorNamed,
     Ticked,
     TransactionsCame,
@@ -115,6 +117,7 @@ class ReignProcess:
         self._watch: Stream | None = None
         self._peer: tuple[int, Stream] | None = None
         self._hint: Holder | None = None
+        self._naming: asyncio.Task[None] | None = None
         self._ticks = 0
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
@@ -199,7 +202,10 @@ class ReignProcess:
             case TellHint():
                 self._hint = effect.holder
             case NameSuccessor():
-                self.machine.group.name_successor(self, effect.controller_id)
+                assert self.reign is not None
+                self._naming = self.own(self._name_successor(self.reign.token, effect.controller_id))
+            case Resign():
+                self.own(self._resign(effect, self._naming))
             case Stop():
                 self.world.note("ctl", f"{self.name} stops: {effect.reason}")
                 if effect.reason is not None and store.is_old:
@@ -218,6 +224,15 @@ class ReignProcess:
                 self._call(effect, lambda: self._revoke(effect), 0)
             case _ if hasattr(effect, "question"):
                 self._ask(effect)
+
+    async def _name_successor(self, token: int, controller_id: str) -> None:
+        await self._asked(lambda: self.machine.group.store.name_successor(token, controller_id), _WRITE_DEADLINE_US)
+
+    async def _resign(self, effect: Resign, naming: asyncio.Task[None] | None) -> None:
+        """Resign when the name of the successor is written, or has no answer."""
+        if naming is not None:
+            await asyncio.wait({naming})
+        self._ask(effect)
 
     def _revoke(self, effect: RevokeLease) -> tuple[Any, ...]:
         self.machine.group.store.end_lease(effect.lease_id)
@@ -275,6 +290,8 @@ class ReignProcess:
             self.take(Unanswered(now_ms, question))
         else:
             kind, *given = answer
+            if kind is StoreRead and given[1] is None and given[3] is not None:
+                self.world.coverage.saw("store read: key free, successor named")
             self.take(kind(now_ms, question, *given))
 
     def _look(self, effect: LookAtActive) -> None:
@@ -340,11 +357,14 @@ class ReignProcess:
             kind, revision, *given = self._untaken.popleft()
             copy, may_apply = self._copy, self.reign is None
             if kind == "begin":
-                key, stored = given
+                key, successor, stored = given
                 if may_apply:
                     self._begin(copy, stored)
                     self.take(TransactionsCame(self.clock.ms(), copy.head))
-                self.take(KeyChanged(self.clock.ms(), revision, key))
+                self.take(KeyChanged(self.clock.ms(), revision, key, successor))
+            elif kind is SuccessorNamed:
+                if self.core.holder is not None:
+                    self.take(SuccessorNamed(self.clock.ms(), self.core.holder.token, *given))
             elif kind == "log":
                 values = tuple((key, Value(value, revision)) for key, value in given[0])
                 if may_apply and not await self._apply(copy, values):
@@ -441,13 +461,12 @@ class ReignProcess:
             self,
             self.machine.group.address_of(holder),
             on_up=lambda _stream, _message: None,
-            on_down=lambda _stream, message: self.take(SuccessorNamed(self.clock.ms(), token, message)),
+            on_down=lambda _stream, _message: None,
             on_end_at_opener=lambda _: self.take(PeerLost(self.clock.ms(), token)),
             on_end_at_server=lambda _: None,
         )
         if stream is not None:
             self._peer = (token, stream)
-            self.machine.group.peers.append(stream)
 
     # A reign.
 

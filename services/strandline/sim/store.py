@@ -37,6 +37,7 @@ from strandline.core.reign_events import (
     NoSpace,
     Resigned,
     StoreRead,
+    SuccessorNamed,
 )
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import Batch, LogValue, read_snapshot, snapshot_of
@@ -83,6 +84,8 @@ class LeasedStore:
         """Whether it was restored from a copy, and nobody has recovered from that yet (C40)."""
         self.restored = 0
         self.key: Holder | None = None
+        self.successor: str | None = None
+        """Controller id that the last holder named, until the next one takes the key."""
         self.revision = 1
         self.is_away = False
         self.is_full = False
@@ -167,7 +170,7 @@ class LeasedStore:
             case ReadAlarm():
                 return AlarmRead, self.is_full
             case ReadStore():
-                return StoreRead, self.revision, self.key, self.head
+                return StoreRead, self.revision, self.key, self.head, self.successor
             case Campaign():
                 return self._campaign(effect, name, incarnation)
             case TakeKey():
@@ -214,6 +217,7 @@ class LeasedStore:
             return (NoSpace,)
         key = fenced_log.put_key(self.key, Holder(0, name, incarnation, effect.lease_id), self.revision + 1)
         assert key is not None
+        self.successor = None
         self._put_key(key)
         return CampaignWon, key.token
 
@@ -221,6 +225,14 @@ class LeasedStore:
         key = fenced_log.key_after_taking(self.key, token, taker)
         if key != self.key:
             self._put_key(key)
+
+    def name_successor(self, token: int, controller_id: str) -> Answer:
+        """Write down which controller is to be next, if ``token`` is still that of the key (C22)."""
+        if self.key is not None and self.key.token == token:
+            self.successor = controller_id
+            self.revision += 1
+            self._tell((SuccessorNamed, self.revision, controller_id))
+        return ()
 
     def _put_key(self, key: Holder | None) -> None:
         self.key = key
@@ -370,7 +382,7 @@ class LeasedStore:
         self._keep(state)
 
     def _begin_again(self, revision: int) -> None:
-        self.key, self.revision = None, revision
+        self.key, self.successor, self.revision = None, None, revision
         self._leases.clear()
         self._held.clear()
         self.break_watches()
@@ -383,7 +395,7 @@ class LeasedStore:
             self._world.network.close(stream, by_opener=False)
             return
         self._watchers.append(stream)
-        self._send(stream, ("begin", self.revision, self.key, self.values.copy()))
+        self._send(stream, ("begin", self.revision, self.key, self.successor, self.values.copy()))
 
     def unwatched(self, stream: Stream) -> None:
         """A watch ended."""
