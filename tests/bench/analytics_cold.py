@@ -123,7 +123,7 @@ def text_of(found: Figures, rounds: int) -> str:
         "median with the range in brackets. From the start of the command to its end; CPU is of the command and its "
         "children, and with a service of the command alone.",
         "The report of the service is one that it has made before and kept.",
-        f"Run A ({_KAFKA}) is what the three nodes of a real Kafka cluster left: metadata logs and brokers' logs.",
+        "Run A is what the three nodes of a real Kafka cluster left: metadata logs and brokers' logs.",
         f"Measured {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC at {measured_commit()}, {os.cpu_count()} CPUs, "
         f"with a load average of {min(loads):.1f} to {max(loads):.1f} before a run.",
         "",
