@@ -118,6 +118,8 @@ class ReignProcess:
         self._peer: tuple[int, Stream] | None = None
         self._hint: Holder | None = None
         self._naming: asyncio.Task[None] | None = None
+        self._was_named: str | None = None
+        """The successor that the watch showed last."""
         self._ticks = 0
 
     def hand(self, action: Callable[..., object], *given: Any) -> None:
@@ -290,8 +292,8 @@ class ReignProcess:
             self.take(Unanswered(now_ms, question))
         else:
             kind, *given = answer
-            if kind is StoreRead and given[1] is None and given[3] is not None:
-                self.world.coverage.saw("store read: key free, successor named")
+            if kind is StoreRead and given[1] is None and given[3] not in (None, self._was_named):
+                self.world.coverage.saw("store read: successor named before the watch shows it")
             self.take(kind(now_ms, question, *given))
 
     def _look(self, effect: LookAtActive) -> None:
@@ -358,11 +360,13 @@ class ReignProcess:
             copy, may_apply = self._copy, self.reign is None
             if kind == "begin":
                 key, successor, stored = given
+                self._was_named = successor
                 if may_apply:
                     self._begin(copy, stored)
                     self.take(TransactionsCame(self.clock.ms(), copy.head))
                 self.take(KeyChanged(self.clock.ms(), revision, key, successor))
             elif kind is SuccessorNamed:
+                (self._was_named,) = given
                 if self.core.holder is not None:
                     self.take(SuccessorNamed(self.clock.ms(), self.core.holder.token, *given))
             elif kind == "log":
