@@ -33,6 +33,7 @@ _OF_RUNNING = frozenset({"SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKE
 _OF_SPARK = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "_SPARK_")
 _SCALA = "2.13"
 _LOOKED_AT_S = 0.01
+_IS_41 = numbers_of(pyspark.__version__) < (4, 2)
 _MODULES = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "--add-modules=jdk.incubator.vector",
@@ -56,15 +57,15 @@ _MODULES = (
             "java.security.jgss/sun.security.krb5",
         )
     ),
-    *(("-Djdk.reflect.useDirectMethodHandle=false",) if numbers_of(pyspark.__version__) < (4, 2) else ()),
+    *(("-Djdk.reflect.useDirectMethodHandle=false",) if _IS_41 else ()),
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
-    *(("--sun-misc-unsafe-memory-access=allow",) if numbers_of(pyspark.__version__) >= (4, 2) else ()),
+    *(() if _IS_41 else ("--sun-misc-unsafe-memory-access=allow",)),
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-"""What Spark's launcher gives to every JVM of its own."""
+"""What Spark's launcher gives to every JVM of its own; that of PySpark 4.1 differs in two options."""
 
 
 def command(java: str, settings: Mapping[str, str]) -> list[str]:

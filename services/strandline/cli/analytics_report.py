@@ -75,8 +75,7 @@ def report(
 def _imported() -> None:
     """Import what the report needs."""
     import strandline_analytics.report.gather
-    import strandline_analytics.report.page
-    import strandline_analytics.sources.exports  # noqa: F401
+    import strandline_analytics.report.page  # noqa: F401
 
 
 def _made(material: Material) -> Made:
