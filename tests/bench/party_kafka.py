@@ -7,6 +7,7 @@ client is one process for the whole run. Without Java, javac, Maven or the packa
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,10 @@ HERE = Path(__file__).parent
 CLUSTER_ID = "MDAwMDAwMDAwMDAwMDAwMA"
 NODES = (1, 2, 3)
 FETCH_S, START_S, ANSWER_S = 600, 120, 120
+WARMED_GIB = 12.0
+"""What all replicas hold at most while the cluster is warmed: retention bounds it, and 11.1 GiB were seen."""
+_GIB_PER_S = 0.6
+"""More than the brokers of a machine of two cores write, all replicas together."""
 _HEAP = "-Xms1g -Xmx1g -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35".split()
 """The options of Kafka's own start script."""
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -48,6 +53,24 @@ def libraries() -> Path:
     except KafkaAbsent as absent:
         raise PartyAbsent(str(absent)) from absent
     return LIBRARIES
+
+
+def check_space(directory: Path, warm_s: float) -> None:
+    """Refuse a disk that the warming would fill: brokers without space acknowledge nothing, and say so nowhere.
+
+    Args:
+        directory: of the nodes, or where it will be made.
+        warm_s: how long the cluster is warmed.
+
+    Raises:
+        PartyAbsent: the disk has less space.
+    """
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    free_gib, needed_gib = shutil.disk_usage(there).free / (1 << 30), min(WARMED_GIB, warm_s * _GIB_PER_S)
+    if free_gib < needed_gib:
+        raise PartyAbsent(
+            f"{there} has {free_gib:.1f} GiB free, and warming needs {needed_gib:.1f}: free some, or set TMPDIR"
+        )
 
 
 def _properties(node: int, home: Path, ports: Mapping[int, int], quorum: Mapping[int, int]) -> str:
@@ -159,8 +182,9 @@ def kafka_servers(directory: Path, warm_s: float) -> Iterator[Kafka]:
     """Three brokers, warmed for ``warm_s``.
 
     Raises:
-        PartyAbsent: as `libraries`, or the brokers do not start.
+        PartyAbsent: as `libraries`, or the brokers do not start, or the disk is too full for the warming.
     """
+    check_space(directory, warm_s)
     libraries()
     ports, quorum = ({n: free_port() for n in NODES} for _ in range(2))
     started: list[subprocess.Popen[str]] = []

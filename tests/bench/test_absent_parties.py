@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import failover_faults
 import pytest
 import servers
 from parties import NATS, PartyAbsent
+from party_kafka import WARMED_GIB, check_space
 from plan import KILL, SMOKE, STOP, VANISH, Plan
 
 KAFKA = "Kafka"
@@ -42,6 +44,22 @@ def test_a_party_that_was_left_out_is_named(tmp_path: Path) -> None:
     with servers.Servers(tmp_path, 0.0, print) as running:
         assert running.kafka is None
         assert running.absent == {KAFKA: "left out of this run"}
+
+
+@pytest.mark.parametrize(
+    ("warm_s", "free_gib", "is_refused"),
+    [(180.0, 3, True), (180.0, WARMED_GIB + 1, False), (0.5, 3, False), (0.5, 0, True)],
+)
+def test_kafka_needs_space_for_its_warming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_s: float, free_gib: float, is_refused: bool
+) -> None:
+    """A disk that three minutes of warming would fill is named before anything starts; a short one needs little."""
+    usage = SimpleNamespace(free=int(free_gib * (1 << 30)))
+    monkeypatch.setattr("party_kafka.shutil.disk_usage", lambda _: usage)
+
+    refused = pytest.raises(PartyAbsent, match="GiB free") if is_refused else nullcontext()
+    with refused:
+        check_space(tmp_path / "not-made-yet", warm_s)
 
 
 def test_nats_without_its_packages_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
