@@ -7,8 +7,10 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +22,9 @@ from strandline.v1 import group_service_pb2 as group_pb
 from strandline.v1 import metadata_pb2
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
+
+if TYPE_CHECKING:
+    from strandline.v1.controller_service_pb2_grpc import ControllerServiceAsyncStub
 
 
 @pytest.fixture(scope="module")
@@ -379,10 +384,15 @@ def test_every_replica_can_be_looked_at(cluster: LocalCluster) -> None:
     assert {row["state"] for row in rows} == {"leading", "fetching"}
 
 
-async def _register(bootstrap: str, node_id: int) -> None:
-    """Register a node whose process then sends nothing."""
+@asynccontextmanager
+async def _session_of_node(bootstrap: str, node_id: int) -> AsyncIterator[None]:
+    """Registers a node and keeps its session alive until the end of the block; after that it sends nothing.
+
+    The heartbeats let a command take longer than a session to start, as it does on a busy machine.
+    """
     host, _, port = bootstrap.rpartition(":")
     channel = open_channel(Endpoint(host, int(port)))
+    controller = ControllerServiceStub(channel)
     message = pb.RegisterNodeRequest(
         node_id=node_id,
         incarnation_id="of-the-test",
@@ -393,18 +403,42 @@ async def _register(bootstrap: str, node_id: int) -> None:
     for endpoint in (message.endpoints.client, message.endpoints.internal):
         endpoint.host, endpoint.port = "127.0.0.1", 1
     try:
-        answer = await ControllerServiceStub(channel).RegisterNode(message, timeout=10)
+        answer = await controller.RegisterNode(message, timeout=10)
+        assert answer.error_code == 0, answer.error_message
+        beats = asyncio.create_task(_heartbeats(controller, node_id, answer))
+        yield
+        beats.cancel()
+        # A heartbeat that failed is raised here: without its session the node proves nothing.
+        with suppress(asyncio.CancelledError):
+            await beats
     finally:
         await channel.close()
-    assert answer.error_code == 0, answer.error_message
+
+
+async def _heartbeats(
+    controller: ControllerServiceAsyncStub, node_id: int, registered: pb.RegisterNodeResponse
+) -> None:
+    """Sends the heartbeats of a fenced node at the interval of the cluster's settings, until it is cancelled."""
+    beat = pb.HeartbeatRequest(
+        node_id=node_id, node_epoch=registered.node_epoch, cluster_id=registered.cluster_id, want_fence=True
+    )
+    while True:
+        answer = await controller.Heartbeat(beat, timeout=10)
+        assert answer.error_code == 0, answer.error_message
+        await asyncio.sleep(0.3)
+
+
+async def _removed_while_alive(bootstrap: str, node_id: int) -> subprocess.CompletedProcess[str]:
+    """What `node remove` says of a node whose session lasts until the command has ended."""
+    async with _session_of_node(bootstrap, node_id):
+        return await asyncio.to_thread(strandline, "node", "remove", str(node_id), "--bootstrap", bootstrap)
 
 
 def test_a_node_that_is_gone_for_good_is_removed(cluster: LocalCluster) -> None:
     """A fenced node makes the status bad until it is removed; removal fails while it has a session or partitions."""
     at = ["--bootstrap", cluster.bootstrap]
     strandline("topic", "create", "held", "-p", "1", *at)
-    asyncio.run(_register(cluster.bootstrap, 9))
-    alive = strandline("node", "remove", "9", *at)
+    alive = asyncio.run(_removed_while_alive(cluster.bootstrap, 9))
     spoilt = strandline("cluster", "status", *at)
     began_s = time.monotonic()
     while (removed := strandline("node", "remove", "9", *at)).returncode and time.monotonic() < began_s + 30:
