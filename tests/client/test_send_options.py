@@ -153,7 +153,8 @@ async def test_a_batch_has_the_tags_of_its_records() -> None:
         await producer.send(TOPIC, b"c", tag=(3,))
         await producer.send(TOPIC, b"d")
         await producer.flush()
-        await producer.send_and_wait(TOPIC, b"e")
+        await producer.send(TOPIC, b"e")
+        await producer.flush()
 
         assert [list(outcome.tags) for outcome in ended] == [[None, "two", (3,), None], []]
 
