@@ -1,6 +1,7 @@
 """Blocks of a page that a run writes: between two marks, each by the tool that its first mark names.
 
-Invariant: writing a block leaves the rest of the page unchanged; writing the page again keeps the blocks.
+Invariant: writing a block leaves the rest of the page unchanged; writing the page again keeps everything from its
+first block on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ def measured_commit() -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
-def blocks_of(page: Path) -> str:
-    """All blocks of a page, for a tool that writes the page again."""
-    found = _BLOCK.finditer(page.read_text()) if page.exists() else ()
-    return "\n".join(block[0] for block in found)
+def from_first_block(page: Path) -> str:
+    """The rest of a page from its first block on, for a tool that writes again what is before it.
+
+    With the text between blocks, which explains them and is written by hand.
+    """
+    text = page.read_text() if page.exists() else ""
+    first = _BLOCK.search(text)
+    return text[first.start() :] if first else ""

@@ -27,7 +27,7 @@ import results
 import throughput
 import workers
 from bench import Bench, Measure
-from page_blocks import blocks_of
+from page_blocks import from_first_block
 from party_kafka import LIBRARIES
 from plan import SMOKE, Pace, Plan
 from servers import Servers
@@ -105,13 +105,13 @@ def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke:
 
 
 def write_page(kept: results.Results, out: Path) -> None:
-    """The page with its pictures; blocks that other verbs wrote stay."""
+    """The page with its pictures; what is behind the measures stays: blocks of other verbs, and text between them."""
     page = out / "BENCHMARKS.md"
     text = report.page(kept)
     for name, picture in report.pictures(kept).items():
         (out / "img").mkdir(exist_ok=True)
         (out / "img" / name).write_text(picture)
-    page.write_text("\n".join(part for part in (text, blocks_of(page)) if part))
+    page.write_text("\n".join(part for part in (text, from_first_block(page)) if part))
 
 
 def main() -> None:
