@@ -26,11 +26,13 @@ from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 if TYPE_CHECKING:
     from strandline.v1.controller_service_pb2_grpc import ControllerServiceAsyncStub
 
+_HEARTBEAT_MS = 300
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A controller and three nodes, as `strandline up` starts them."""
-    settings = {"session_timeout_ms": "1500", "heartbeat_interval_ms": "300"}
+    settings = {"session_timeout_ms": "1500", "heartbeat_interval_ms": str(_HEARTBEAT_MS)}
     running = LocalCluster(Plan(directory=tmp_path_factory.mktemp("cluster"), controller_settings=settings))
     asyncio.run(running.start())
     yield running
@@ -406,11 +408,13 @@ async def _session_of_node(bootstrap: str, node_id: int) -> AsyncIterator[None]:
         answer = await controller.RegisterNode(message, timeout=10)
         assert answer.error_code == 0, answer.error_message
         beats = asyncio.create_task(_heartbeats(controller, node_id, answer))
-        yield
-        beats.cancel()
-        # A heartbeat that failed is raised here: without its session the node proves nothing.
-        with suppress(asyncio.CancelledError):
-            await beats
+        try:
+            yield
+        finally:
+            beats.cancel()
+            # Raises what ended the heartbeats before: without its session the node proves nothing.
+            with suppress(asyncio.CancelledError):
+                await beats
     finally:
         await channel.close()
 
@@ -425,7 +429,7 @@ async def _heartbeats(
     while True:
         answer = await controller.Heartbeat(beat, timeout=10)
         assert answer.error_code == 0, answer.error_message
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(_HEARTBEAT_MS / 1000)
 
 
 async def _removed_while_alive(bootstrap: str, node_id: int) -> subprocess.CompletedProcess[str]:
