@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Bytecode is kept even where the environment says otherwise: the tests start thousands of processes, and each would
 # compile 300 modules first.
-export PYTHONDONTWRITEBYTECODE :=
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-deep check packages pytest chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
