@@ -57,6 +57,12 @@ def test_order_is_that_of_decisions_and_not_of_clocks(events: Callable[[Selectio
         "EPOCH_START": 500,
         "TRUNCATION": None,
     }
+    # What was measured, however far a row moved behind the decision that it refers to.
+    assert {e.event_type: e.clock_offset_us for e in of_partition if e.node_id != -1} == {
+        "ALTER_PARTITION": S,
+        "EPOCH_START": S,
+        "TRUNCATION": 0,
+    }
 
 
 @pytest.mark.timeout(300)

@@ -105,7 +105,6 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
             missing.append(f"how far node {replica} had come: no leader reported it")
             continue
         echo, member = reported[replica]
-        shift = echo.t_us - echo.raw_us
         for name, field in (("last fetch", "last_fetch_us"), ("last caught up", "last_caught_up_us")):
             if member.get(field) is None:
                 missing.append(f"{name} of node {replica}")
@@ -113,7 +112,8 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
                 where = (
                     f"node {replica} at LEO {member['leo']:,}" if member.get("leo") is not None else f"node {replica}"
                 )
-                links.append(Link(name=name, t_us=member[field] + shift, who=writer(echo.node_id), reported=where))
+                at_us = echo.by_controllers_clock(member[field])
+                links.append(Link(name=name, t_us=at_us, who=writer(echo.node_id), reported=where))
     return links, missing
 
 
