@@ -43,7 +43,7 @@ class Incident:
     truncations: list[Event] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     recovered_us: int | None = None
-    """When the last of its partitions had its ISR back; None: not within what was read."""
+    """When the last of its partitions had its whole ISR back; None: not within what was read."""
 
     @property
     def id(self) -> str:
@@ -236,8 +236,12 @@ def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> 
 
 
 def _back(held: Sequence[State], incident: Incident) -> int | None:
-    """When the partition's ISR was as large as before the incident, and it had a leader; None if it never was."""
-    before = [s for s in held if s.t0 < incident.began_us]
-    size = len(before[-1].isr) if before else max((len(s.isr) for s in held), default=0)
-    after = [s for s in held if s.t0 >= incident.ended_us and s.known]
-    return next((max(s.t0, incident.ended_us) for s in after if len(s.isr) >= size and s.leader is not None), None)
+    """When the partition's ISR had all of its replicas again, and it had a leader; None if it never did.
+
+    A partition that healed before the last decision of the incident is back since then, however often it is in trouble
+    later. Where its replicas were not reported, as many members are expected as it had before.
+    """
+    before = [len(s.isr) for s in held if s.t0 < incident.began_us]
+    size = before[-1] if before else max((len(s.isr) for s in held), default=0)
+    whole = [s for s in held if s.known and s.leader is not None and len(s.isr) >= (len(s.replicas) or size)]
+    return next((s.t0 for s in whole if s.t1 > incident.ended_us), None)
