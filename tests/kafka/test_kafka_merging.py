@@ -221,6 +221,16 @@ def test_a_long_silence_of_the_controller_is_told(tmp_path: Path) -> None:
     assert rows[-1]["outcome"] == "no decision for 20000 ms before offset 25"
 
 
+def test_an_election_of_controllers_ends_no_silence(tmp_path: Path) -> None:
+    """A record of an election 18 s into a silence of 20 s decides nothing: it is one silence, of 20 s."""
+    beats = [batch(5 + n, NO_OP, at_ms=START_MS + 10_000 + 500 * n) for n in range(20)]
+    elected = voters(25, 1, epoch=4, at_ms=START_MS + 37_500)
+    late = batch(26, NO_OP, at_ms=START_MS + 39_500, epoch=4)
+    done, rows = imported([node(tmp_path, 1, *HEAD, *beats, elected, late)], tmp_path / "out")
+    said = [row["outcome"] for row in rows if row.get("decision") == "silent"]
+    assert (done.silences, said) == (1, ["no decision for 20000 ms before offset 26"])
+
+
 def test_each_hour_begins_with_every_state(tmp_path: Path) -> None:
     """At the first record of a new hour the state of each partition is written, as of the beginning of the hour."""
     hour_ms = 3_600_000

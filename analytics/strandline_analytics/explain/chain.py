@@ -56,7 +56,8 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     links += [link for event in decided for link in _inferred(event)]
     missing: list[str] = []
     for event in decided:
-        found, lacked = _of_isr(event, own) if event.event_type == "ISR_CHANGE" else _of_leader(event, own, events)
+        of_kind = _of_isr if event.event_type == "ISR_CHANGE" else _of_leader
+        found, lacked = of_kind(event, own, events)
         links += found
         missing += lacked
     _add_hw_move(first, own, links, missing)
@@ -79,7 +80,7 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     )
 
 
-def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]:
+def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
     links, missing = [], []
     asked = [
         e
@@ -90,7 +91,7 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
         and set(e.get("proposed_isr") or ()) == set(change.get("new_isr") or ())
     ]
     if asked:
-        links.append(link_of("proposal", asked[-1]))
+        links += [link_of("proposal", asked[-1]), *_nobody_decided(events, asked[-1].t_us, change)]
     elif change.get("initiator") == "leader":
         missing.append("the leader's proposal")
     gone = set(change.get("old_isr") or ()) - set(change.get("new_isr") or ())
@@ -155,7 +156,7 @@ def _inferred(event: Event) -> list[Link]:
 
 
 def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> list[Link]:
-    """The spans before an election in which no controller could decide it."""
+    """The spans before a change in which no controller could decide it."""
     of_cluster = (event for event in events if event.cluster_id == change.cluster_id)
     return [
         Link(name="nobody decided", t_us=span.t0, who="controller", reported=span.sentence)

@@ -21,7 +21,7 @@ from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.control import CONTROL_TYPES
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.timeline.selection import QUIET_TYPES, Selection
+from strandline_analytics.timeline.selection import QUIET_TYPES, TELLING_DECISIONS, Selection
 
 COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us", "clock_offset_us")
 """What a timeline has beside the columns of the export."""
@@ -131,7 +131,9 @@ def _wanted(selection: Selection) -> Column:
         named = F.col("event_type").isin(*selection.types, *selection.sample_types)
         wanted = wanted & (named | ~F.col("event_type").isin(*EVENT_TYPES) if selection.unknown_types else named)
     else:
-        wanted = wanted & ~F.col("event_type").isin(*QUIET_TYPES) & ~_column("cause").eqNullSafe(REPEATED)
+        telling = F.coalesce(_column("decision").isin(*TELLING_DECISIONS), F.lit(False))
+        wanted = wanted & (~F.col("event_type").isin(*QUIET_TYPES) | telling)
+        wanted = wanted & ~_column("cause").eqNullSafe(REPEATED)
     if selection.start_us is not None:
         wanted = wanted & (F.col("t") >= selection.start_us)
     if selection.end_us is not None:

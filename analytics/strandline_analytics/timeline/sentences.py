@@ -145,6 +145,10 @@ def _export_gap(event: Event) -> str:
 
 def _decision(event: Event) -> str:
     outcome = event.get("outcome")
+    if event.get("decision") == "silent":
+        return str(outcome)
+    if event.get("decision") == "controller_elected":
+        return f"{outcome} decides from here"
     return f"decides: {event.get('decision')}" + (f": {outcome}" if outcome else "")
 
 
