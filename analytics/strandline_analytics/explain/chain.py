@@ -25,7 +25,7 @@ from strandline_analytics.explain.cost import (
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.fences import NEAR_US, fence_before
-from strandline_analytics.timeline.inferred import inferences, long_text
+from strandline_analytics.timeline.inferred import competing, inferences, long_text
 from strandline_analytics.timeline.sentences import sentence, writer
 from strandline_analytics.timeline.undecided import undecided
 
@@ -149,9 +149,9 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
 def _inferred(event: Event) -> list[Link]:
     """What an import inferred of a decision, each on a line of its own."""
     found = inferences(event)
+    ties = causes if len(causes := competing(found)) > 1 else ()
     return [
-        Link(name=INFERRED, t_us=event.t_us, who="import", reported=long_text(one, is_tie=len(found) > 1))
-        for one in found
+        Link(name=INFERRED, t_us=event.t_us, who="import", reported=long_text(one, is_tie=one in ties)) for one in found
     ]
 
 

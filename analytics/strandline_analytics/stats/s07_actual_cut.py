@@ -157,8 +157,10 @@ def _proved(silver: Silver) -> DataFrame:
 
     A replica may return in a later epoch; of those that start at one offset the last is its.
     """
-    cuts = silver.of_type("TRUNCATION").where("committed_cut > 0").select(
-        *PARTITION_KEY, F.col("leader_epoch").alias("_by"), F.col("to_leo").alias("start_offset"), "hw_before"
+    cuts = (
+        silver.of_type("TRUNCATION")
+        .where("committed_cut > 0")
+        .select(*PARTITION_KEY, F.col("leader_epoch").alias("_by"), F.col("to_leo").alias("start_offset"), "hw_before")
     )
     starts = silver.epoch_starts.select(*PARTITION_KEY, "leader_epoch", "start_offset")
     reached = starts.join(cuts, [*PARTITION_KEY, "start_offset"]).where("leader_epoch <= _by")

@@ -72,6 +72,12 @@ class Event:
         """Whether it says again what has been so before."""
         return self.fields.get("cause") == REPEATED
 
+    @property
+    def cut_records(self) -> int | None:
+        """How many records a TRUNCATION cut; None where it does not say from where."""
+        begin, end = self.get("to_leo"), self.get("from_leo")
+        return None if begin is None or end is None else int(end - begin)
+
     def by_controllers_clock(self, moment_us: int) -> int:
         """A moment that the event reports by its writer's clock. Its own ``t_us`` may be later than that clock says."""
         return moment_us - self.clock_offset_us

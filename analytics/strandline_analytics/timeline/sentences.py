@@ -68,11 +68,11 @@ def _epoch_start(event: Event) -> str:
 
 
 def _truncation(event: Event) -> str:
-    if event.get("from_leo") is None:
+    if event.cut_records is None:
         # Logs of another system do not always say where a log ended.
         return f"log cut to {_n(event.get('to_leo'))}" + _below_hw(event)
-    cut = event.get("from_leo") - event.get("to_leo")
-    reported = f"log cut from {_n(event.get('from_leo'))} to {_n(event.get('to_leo'))} ({_n(cut)} records)"
+    begin, end = _n(event.get("to_leo")), _n(event.get("from_leo"))
+    reported = f"log cut from {end} to {begin} ({_n(event.cut_records)} records)"
     return reported + _below_hw(event)
 
 

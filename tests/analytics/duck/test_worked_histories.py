@@ -81,7 +81,7 @@ def test_a_type_that_is_not_known_ends_what_is_known(oracle: Oracle) -> None:
 
 
 def test_an_unknown_loss_is_not_zero(oracle: Oracle) -> None:
-    """Partitions 0 to 4: unknown, at least 20, none because nothing came before, no epoch at all, at least 20 by a cut."""
+    """Partitions 0 to 4: unknown, at least 20, none for nothing came before, no epoch at all, at least 20 by a cut."""
     rows = sorted(
         (row for row in oracle.rows(ALL["s07"]) if row["cluster_id"] == "unknown_losses"),
         key=lambda row: row["partition"],

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reported_material import BEGIN_US, event, failover
+from reported_material import BEGIN_US, event, failover, material
 
 from strandline_analytics.explain.chain import explain
+from strandline_analytics.report.page import page
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
 from strandline_analytics.timeline.undecided import undecided
@@ -121,3 +122,13 @@ def test_a_shrink_that_waited_for_a_decision_names_the_span() -> None:
     chain = explain(reported, 5)
 
     assert [link.name for link in chain.links] == ["nobody decided", "proposal", "commit"]
+
+
+def test_a_report_says_when_nobody_decided() -> None:
+    """In the first lines of the page, with the moment from which on."""
+    shown = page(material(events=[*failover(), _silent(9_000, 4_000)]))
+
+    said = "from 18:08:35.000 nothing was decided for 4.0 s: Kafka's controllers committed no record"
+    assert shown["verdict"].details[-1] == said
+    calm = page(material(events=[*failover()[:3], _silent(9_000, 4_000)]))["verdict"]
+    assert (calm.tone, calm.details) == ("warn", (said,))
