@@ -188,5 +188,5 @@ def _back(held: Sequence[State], incident: Incident) -> int | None:
     """
     before = [len(s.isr) for s in held if s.t0 < incident.began_us]
     size = before[-1] if before else max((len(s.isr) for s in held), default=0)
-    whole = [s for s in held if s.known and s.leader is not None and len(s.isr) >= (len(s.replicas) or size)]
+    whole = [s for s in held if s.is_read and s.leader is not None and len(s.isr) >= (len(s.replicas) or size)]
     return next((s.t0 for s in whole if s.t1 > incident.ended_us), None)

@@ -68,7 +68,7 @@ WITH counted AS (
   WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
     so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING)
 )
-SELECT $KEY, topic, partition_epoch, place, t0, t1, leader_epoch, isr, replicas, lag_time_max_us, is_last,
+SELECT $KEY, topic, partition_epoch, place, t0, t1, leader_epoch, isr, replicas, lag_time_max_us, is_last, isr_is_reported,
   CASE WHEN new_leader >= 0 THEN new_leader END AS leader, len(replicas) AS rf, len(isr) AS isr_size,
   least(len(replicas), reported_min_isr) AS min_isr,
   is_whole AND coalesce(leader_epoch = leader_reported_in, false) AND isr_is_reported AND replicas IS NOT NULL

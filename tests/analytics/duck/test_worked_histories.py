@@ -29,6 +29,7 @@ REPORTED = (
     "newer_types",
     "planned",
     "rebalances",
+    "return_before_hole",
     "stuck",
     "txn_ends",
     "unclean",

@@ -75,3 +75,12 @@ def test_an_isr_is_whole_when_it_has_all_replicas_and_not_as_many_as_before() ->
 
     assert _recovered_s([*events, _isr(90, 0, 4, [1, 2], _ALL)])[-1] == 90.0
     assert _recovered_s(events)[-1] is None
+
+
+def test_a_return_that_was_read_counts_whatever_was_lost_behind_it() -> None:
+    """Back at 11 s by partition epoch 2, and epoch 3 is lost: whole again at 11 s, and not what follows the hole."""
+    lost = [_isr(100, 0, 4, _ALL, [1, 2]), _isr(160, 0, 5, [1, 2], _ALL)]
+    both = [one for one in _staggered() if one.partition == 0 or one.event_type != "ISR_CHANGE"]
+    second = _isr(10.5, 1, 1, _ALL, [1, 2]), _isr(10.9, 1, 2, [1, 2], _ALL)
+
+    assert _recovered_s([*both, *second, *lost])[0] == 11.0
