@@ -95,8 +95,8 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     Where nothing came after, ``t1`` is the controller's last word (``words``, of `last_words`), and at the latest the
     end of the hour: the next one begins with a snapshot, which then is missing. ``known`` is false before a hole in the
     partition epochs, and as long as not every part of the state was reported: a record that begins with a change of the
-    ISR does not say who leads. ``is_isr_read``: at ``t0`` no transition was missing since the ISR was reported, whatever
-    was lost behind. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody
+    ISR does not say who leads. ``is_isr_read``: at ``t0`` no transition was missing since the ISR was reported; one may
+    be missing after it. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody
     leads. A state that lasted no time is kept if it was the last of its partition epoch.
     """
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)

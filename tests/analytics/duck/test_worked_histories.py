@@ -24,6 +24,7 @@ REPORTED = (
     "alone",
     "avoidable",
     "group_lag",
+    "group_lineage",
     "lag",
     "lso_held",
     "newer_types",
