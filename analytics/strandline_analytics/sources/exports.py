@@ -31,6 +31,7 @@ from strandline_analytics.sources.doubles import apart_and_doubled
 from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
 from strandline_analytics.sources.kafka.levels import LOOKING, Level, Levels, levels_of
 from strandline_analytics.sources.kafka.source_words import source_words
+from strandline_analytics.sources.places import literal
 
 TRANSITIONS_BEFORE_H = 24
 """Hours of transitions read before the window; what began earlier is reported as begun at the first snapshot."""
@@ -256,18 +257,18 @@ def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFil
     cut: list[ExportedFile] = []
     for file in files:
         if file.path.endswith(layout.PARQUET):
-            parquet.append(file.uri)
+            parquet.append(literal(file.uri))
         elif is_cut(file):
             cut.append(file)
         else:
-            lines.append(file.uri)
+            lines.append(literal(file.uri))
     if parquet:
         yield _believed(spark.read.schema(spark_ddl()).parquet(*parquet), cluster, F.lit(False), whole)
     if lines:
         yield _believed(_json(spark, lines), cluster, F.col(_CORRUPT).isNotNull(), whole)
     if cut:
         tails = [bytearray(tail) for tail in map(cut_line, cut)]
-        rows = _json(spark, [file.uri for file in cut])
+        rows = _json(spark, [literal(file.uri) for file in cut])
         is_tail = F.col(_CORRUPT).cast("binary").isin(tails)
         yield _believed(rows.where(~F.coalesce(is_tail, F.lit(False))), cluster, F.col(_CORRUPT).isNotNull(), whole)
 
