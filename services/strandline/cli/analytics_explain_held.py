@@ -12,7 +12,7 @@ import typer
 
 from strandline.cli.analytics_explain_group import LINKS
 from strandline.cli.analytics_explained import held_back_of
-from strandline.cli.analytics_options import existing, moment_us, time_text
+from strandline.cli.analytics_options import moment_us, time_text
 from strandline.cli.analytics_remote import DEADLINE_S
 from strandline.cli.analytics_remote import ask as ask_service
 from strandline.cli.analytics_session import check_installed, spark_session
@@ -54,7 +54,7 @@ def _computed(
     with spark_session(memory, inputs=inputs) as spark:
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(inputs), cluster_id=cluster)
+        silver = open_exports(spark, inputs, cluster_id=cluster)
         return held_back(silver, AskedPartition(topic=topic, partition=partition, at_us=at_us, cluster_id=cluster))
 
 
