@@ -96,7 +96,8 @@ def _hw_advance(event: Event) -> str:
     many = event.get("n_coalesced") or 1
     steps = f" in {_n(many)} steps" if many > 1 else ""
     waited = event.get("blocking_replicas")
-    for_whom = f", had waited for {_list(sorted(waited))}" if waited else ""
+    whom = "its own disk" if waited == [event.node_id] else _list(sorted(waited or ()))
+    for_whom = f", had waited for {whom}" if waited else ""
     return f"HW {_n(event.get('old_hw'))} -> {_n(event.get('new_hw'))}{steps}{for_whom}"
 
 

@@ -10,6 +10,7 @@ from reported_material import BEGIN_US, event, failover, samples, stall
 from strandline_analytics.explain.chain import candidates, explain
 from strandline_analytics.explain.stall import explain_stall
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.sentences import sentence
 
 
 def test_a_failover_is_reported_from_the_last_heartbeat_to_the_cut() -> None:
@@ -66,6 +67,12 @@ def test_moments_of_an_echo_are_corrected_by_its_clock_alone() -> None:
 
     found = {link.name: (link.t_us - BEGIN_US) / 1_000_000 for link in chain.links}
     assert found == {"commit": 30.0, "last fetch": 4.0, "last caught up": 4.0}
+
+
+def test_a_leader_that_waited_for_itself_waited_for_its_disk() -> None:
+    """A move that its own log held up names no node: the leader is in step with itself."""
+    assert sentence(_move(10, 6, 7, blocking_replicas=[1])) == "HW 6 -> 7, had waited for its own disk"
+    assert sentence(_move(10, 6, 7, blocking_replicas=[1, 3])) == "HW 6 -> 7, had waited for nodes 1, 3"
 
 
 def test_moments_of_a_look_are_corrected_by_its_clock_alone() -> None:
