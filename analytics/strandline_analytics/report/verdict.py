@@ -15,6 +15,7 @@ from strandline_analytics.report.draw_lanes import clock_text
 from strandline_analytics.report.incident import Incident, Key
 from strandline_analytics.report.losses import loss_parts, losses
 from strandline_analytics.report.material import Material, sees_changes
+from strandline_analytics.report.spools import spooled
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.undecided import undecided
 
@@ -60,7 +61,8 @@ def verdict(material: Material, incidents: Sequence[Incident], coverage: float |
 
 
 def _details(material: Material, incidents: Sequence[Incident], faults: Sequence[Incident]) -> Iterator[str]:
-    """What else there is to say of a window with incidents."""
+    """What else there is to say of a window with incidents, what is missing of it first."""
+    yield from spooled(material)
     if below := _total(material, "s07", "committed_cut_records"):
         yield f"{below:,} committed records cut from copies"
     if waited := _most(material, "s11", "write_unavailable_us"):
