@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline.export.pipeline import HEARTBEAT_EVERY_US
 from strandline_analytics.report.draw_lanes import clock_text
 from strandline_analytics.report.material import Material
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.states import downs
 
-_LATE_US = HEARTBEAT_EVERY_US + 2_000_000
-"""An export says at least so often that it is alive, and is written within a second, us."""
+_LATE_US = 12_000_000
+"""An export says every 10 s that it is alive, and its events are in the spool a second later at most, us."""
 
 
 def spooled(material: Material) -> Iterator[str]:
