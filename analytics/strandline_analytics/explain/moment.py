@@ -7,41 +7,23 @@ known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import nodes_text, sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A partition at a moment, us: what held, and the decisions on both sides, each with its rows."""
+class Moment(NamedTuple):
+    """A partition at a moment: what held, and the decisions on both sides, each in one sentence."""
 
-    at_us: int
     held: str
-    before: tuple[Event, ...]
-    after: tuple[Event, ...]
-
-    @property
-    def nearest(self) -> Event | None:
-        """The decision that was nearest in time, the earlier one of two; None: there is none."""
-        near = [*self.before[:1], *self.after[:1]]
-        return min(near, key=lambda event: abs(event.t_us - self.at_us), default=None)
-
-    @property
-    def sentences(self) -> list[str]:
-        """Both decisions, with how far away they are."""
-        sides = ((self.before, "before"), (self.after, "later"))
-        return [
-            f"{abs(rows[0].t_us - self.at_us) / 1_000_000:,.1f} s {side}: {'; '.join(map(sentence, rows))}"
-            for rows, side in sides
-            if rows
-        ]
+    decisions: tuple[str, ...]
+    nearest: Event | None
+    """The decision that was nearest in time, the earlier one of two; None: there is none."""
 
 
 def moment(decisions: Sequence[Event], at_us: int) -> Moment:
-    """What held at a moment.
+    """What held at a moment, us.
 
     Args:
         decisions: about one partition (`chain.candidates`), in order.
@@ -52,19 +34,16 @@ def moment(decisions: Sequence[Event], at_us: int) -> Moment:
     leader = _known(earlier, later, "new_leader", "old_leader")
     led = "who led is not known" if leader is None else f"node {leader} led" if leader >= 0 else "nobody led"
     stood = "its ISR is not known" if isr is None else f"its ISR was {nodes_text(isr)}"
-    return Moment(
-        at_us=at_us,
-        held=f"{led}, {stood}",
-        before=_rows(earlier, earlier[-1:]),
-        after=_rows(later, later[:1]),
-    )
+    around = [(event, "before") for event in earlier[-1:]] + [(event, "later") for event in later[:1]]
+    said = []
+    for event, side in around:
+        # A shrink and a change of leader may be one decision.
+        rows = [e for e in decisions if (e.key, e.partition_epoch) == (event.key, event.partition_epoch)]
+        said.append(f"{abs(event.t_us - at_us) / 1_000_000:,.1f} s {side}: {'; '.join(map(sentence, rows))}")
+    nearest = min((event for event, _ in around), key=lambda event: abs(event.t_us - at_us), default=None)
+    return Moment(f"{led}, {stood}", tuple(said), nearest)
 
 
 def _known(earlier: Sequence[Event], later: Sequence[Event], became: str, was: str) -> Any:
     found = [event.get(became) for event in reversed(earlier)] + [event.get(was) for event in later]
     return next((value for value in found if value is not None), None)
-
-
-def _rows(decisions: Sequence[Event], of: Sequence[Event]) -> tuple[Event, ...]:
-    """All rows of one decision: a shrink and a change of leader may be one."""
-    return tuple(e for e in decisions for one in of if (e.key, e.partition_epoch) == (one.key, one.partition_epoch))

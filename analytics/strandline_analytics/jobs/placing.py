@@ -141,6 +141,4 @@ def _mover(spark: SparkSession, root: str) -> Mover:
 
 
 def _here(name: str) -> Path:
-    path = path_here(name)
-    assert path is not None, "a local mover moves files of this machine"
-    return path
+    return Path(uri_of(name).removeprefix("file://"))

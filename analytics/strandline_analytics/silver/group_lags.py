@@ -50,11 +50,8 @@ def commits(silver: Silver) -> DataFrame:
 
 def steps(silver: Silver) -> DataFrame:
     """The HW of the partitions that groups read, as `hw_steps`."""
-
-    def make() -> DataFrame:
-        return hw_steps(silver, commits(silver).select(PLACE).distinct())
-
-    return silver.keep(("hw steps of groups",), make, samples=True, in_place=True)
+    read = commits(silver).select(PLACE).distinct()
+    return silver.keep(("hw steps of groups",), lambda: hw_steps(silver, read), samples=True, in_place=True)
 
 
 def group_spans(silver: Silver) -> DataFrame:
@@ -76,11 +73,7 @@ def _group_spans(silver: Silver) -> DataFrame:
 
 def group_lags(silver: Silver) -> DataFrame:
     """PLACE, group_id, [t0, t1), hw and committed: each step of both, in the times in which both are known."""
-
-    def make() -> DataFrame:
-        return _met(silver, steps(silver), ["hw"]).withColumn("hw", F.col("_hw.hw")).drop("_hw")
-
-    return silver.plan(("group lags",), make)
+    return silver.plan(("group lags",), lambda: _met(silver, steps(silver), ["hw"]).select("*", "_hw.hw").drop("_hw"))
 
 
 def _met(silver: Silver, stands: DataFrame, values: list[str]) -> DataFrame:

@@ -9,7 +9,7 @@ Invariant: schemas are given, never inferred; samples are read only when asked f
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_, or_
@@ -25,6 +25,7 @@ from strandline_analytics.session import carried_out_in, session_for
 from strandline_analytics.side_by_side import side_by_side
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept, tables_are_rows
+from strandline_analytics.silver.reigns import Ahead, clocks_ahead, in_one_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.doubles import apart_and_doubled
@@ -101,10 +102,11 @@ def read_exports(
     until_us = None if end_us is None else end_us + beyond_us
 
     levels = levels_of(files)
+    transitions = [file for file in files if file.dataset == TRANSITIONS]
+    ahead, said = _clocks_ahead(spark, transitions)
 
     def events() -> tuple[DataFrame, DataFrame | None]:
-        transitions = [file for file in files if file.dataset == TRANSITIONS]
-        return _events(spark, transitions, lambda rows: _until(_once(rows, levels), until_us), fit)
+        return _events(spark, transitions, lambda rows: _until(_once(in_one_time(rows, ahead), levels), until_us), fit)
 
     def sampled() -> DataFrame | None:
         if not samples:
@@ -112,8 +114,16 @@ def read_exports(
         return _best(_samples(spark, [file for file in files if file.dataset == SAMPLES]), levels)
 
     (kept_events, beside), kept_samples = side_by_side(spark, events, sampled)
-    words = source_words(files)
+    words = (*source_words(files), *said)
     return Silver(kept_events, kept_samples, input_hash(files), end_us, fit, beside, levels, words)
+
+
+def _clocks_ahead(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[Ahead, list[str]]:
+    """Compare controllers where a cluster had several processes; by their files alone, for most had one."""
+    own = {(file, part.incarnation) for file in files for part in file.ranges if part.node_id == CONTROLLER_NODE_ID}
+    processes = Counter(cluster for cluster, _ in {(file.cluster_id, incarnation) for file, incarnation in own})
+    several = {file for file, _ in own if processes[file.cluster_id] > 1}
+    return clocks_ahead(read_rows(spark, sorted(several, key=lambda file: file.uri))) if several else ({}, [])
 
 
 def _events(

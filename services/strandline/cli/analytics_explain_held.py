@@ -41,7 +41,7 @@ def explain_held(
     else:
         found = _computed(source, topic, partition, at_us, cluster, memory)
     if isinstance(found, list):
-        raise fail(CommandFailed(_not_one(f"{topic}-{partition}", found), EXIT_REFUSED))
+        raise fail(CommandFailed(not_one(f"{topic}-{partition}", found, see="stats s26"), EXIT_REFUSED))
     _show(found, form)
 
 
@@ -72,10 +72,11 @@ def _served(service: str, topic: str, partition: int, at_us: int, cluster: str |
     return held_back_of(answer.held_back) if answer.HasField("held_back") else list(answer.cluster_ids)
 
 
-def _not_one(name: str, clusters: list[str]) -> str:
+def not_one(name: str, clusters: list[str], *, see: str) -> str:
+    """Why a partition that is not in exactly one cluster is not explained."""
     if clusters:
         return f"partition {name} is there in several clusters; name one with --cluster: {', '.join(clusters)}"
-    return f"no event of a partition {name} was read; see: strandline analytics stats s26"
+    return f"no event of a partition {name} was read; see: strandline analytics {see}"
 
 
 def _show(found: HeldBack, form: Format) -> None:

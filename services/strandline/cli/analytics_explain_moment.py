@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from strandline.cli.analytics_explain_held import not_one
 from strandline.cli.analytics_options import moment_us, time_text
 from strandline.cli.analytics_session import spark_session
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
@@ -47,20 +48,14 @@ def explain_moment(
         found = ask.around(silver, ask.Asked(topic=topic, partition=partition, cluster_id=cluster), at_us)
     name = f"{topic}-{partition}"
     if isinstance(found, list):
-        raise fail(CommandFailed(_not_one(name, found), EXIT_REFUSED))
+        raise fail(CommandFailed(not_one(name, found, see="timeline"), EXIT_REFUSED))
     known, chain = found
     if form is not Format.TABLE:
-        answer = {"partition": name, "at": time_text(at_us), "held": known.held, "decisions": known.sentences}
+        answer = {"partition": name, "at": time_text(at_us), "held": known.held, "decisions": list(known.decisions)}
         print_document(answer | {"chain": None if chain is None else asdict(chain)}, form)
         return
     typer.echo(f"{name} at {time_text(at_us)}: {known.held}")
-    for said in known.sentences or ["no decision about it was read"]:
+    for said in known.decisions or ["no decision about it was read"]:
         typer.echo(f"- {said}")
     if chain is not None:
         show_chain(chain)
-
-
-def _not_one(name: str, clusters: list[str]) -> str:
-    if clusters:
-        return f"partition {name} is there in several clusters; name one with --cluster: {', '.join(clusters)}"
-    return f"no event of a partition {name} was read; see: strandline analytics timeline"

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from strandline.export.destination import Destination
@@ -46,30 +46,23 @@ def recover(data_dir: Path, destination: Destination, kind: ExportFormat, said: 
 def _held(data_dir: Path) -> Iterator[None]:
     """Keep a data directory from other processes that look."""
     locks = [path for name in _LOCKS if (path := data_dir / name).exists()]
-    if not locks and (pid := _pid(data_dir)) is not None:
-        raise StillRuns(f"process {pid} runs on {data_dir}")
-    files = [path.open("rb") for path in locks]
-    try:
-        for file in files:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if not locks and _is_named(data_dir):
+        raise StillRuns(f"the process that {data_dir / 'endpoint.json'} names runs")
+    with ExitStack() as files:
+        try:
+            for path in locks:
+                fcntl.flock(files.enter_context(path.open("rb")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StillRuns(f"a process runs on {data_dir}") from error
         yield
-    except BlockingIOError as error:
-        raise StillRuns(f"a process runs on {data_dir}") from error
-    finally:
-        for file in files:
-            file.close()
 
 
-def _pid(data_dir: Path) -> int | None:
-    """The process that the directory names, if it lives; None: it does not, or none is named."""
+def _is_named(data_dir: Path) -> bool:
+    """Whether the directory names a process that lives."""
     try:
-        pid = int(json.loads((data_dir / "endpoint.json").read_text(encoding="utf-8"))["pid"])
-    except (OSError, ValueError, KeyError):
-        return None
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
+        os.kill(int(json.loads((data_dir / "endpoint.json").read_text(encoding="utf-8"))["pid"]), 0)
+    except (FileNotFoundError, ProcessLookupError, ValueError, KeyError):
+        return False
     except PermissionError:
-        return pid
-    return pid
+        pass  # It is another user's.
+    return True

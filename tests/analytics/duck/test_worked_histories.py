@@ -32,6 +32,7 @@ REPORTED = (
     "rebalances",
     "return_before_hole",
     "stuck",
+    "two_controllers",
     "txn_ends",
     "unclean",
     "unknown_losses",

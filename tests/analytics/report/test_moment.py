@@ -17,9 +17,9 @@ def test_before_the_first_decision_what_it_replaced_held() -> None:
     known = _at(500)
 
     assert known.held == "node 1 led, its ISR was {1,2,3}"
-    assert known.sentences == [
-        "1.5 s later: ISR {1,2,3} -> {2,3}, node 1 removed; node 2 leads after node 1, epoch 1, isr election"
-    ]
+    assert known.decisions == (
+        "1.5 s later: ISR {1,2,3} -> {2,3}, node 1 removed; node 2 leads after node 1, epoch 1, isr election",
+    )
     assert known.nearest is not None
     assert known.nearest.partition_epoch == 1
 
@@ -29,7 +29,7 @@ def test_between_two_decisions_both_are_named_and_the_nearer_one_is_explained() 
     known = _at(4_000)
 
     assert known.held == "node 2 led, its ISR was {2,3}"
-    assert [said.partition(":")[0] for said in known.sentences] == ["2.0 s before", "1.0 s later"]
+    assert [said.partition(":")[0] for said in known.decisions] == ["2.0 s before", "1.0 s later"]
     assert known.nearest is not None
     assert known.nearest.partition_epoch == 2
 
