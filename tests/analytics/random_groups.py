@@ -29,7 +29,7 @@ class _Groups:
         self.seqs: dict[int, int] = {}
         self.now = SECOND
         self.hw = [dice.randrange(100), dice.randrange(100)]
-        self.leaders, self.leader_epochs = [1, 1], [0, 0]
+        self.leaders, self.leader_epochs, self.partition_epochs = [1, 1], [0, 0], [10, 10]
         self.coordinator, self.epoch, self.pe = 2, 0, 10
         self.groups = {name: _Group() for name in ("a", "b")}
 
@@ -100,8 +100,8 @@ class _Groups:
         old, hw = self.leaders[partition], self.hw[partition]
         new = self.leaders[partition] = 4 - old
         self.leader_epochs[partition] += 1
-        self.pe += 1
-        said = {"leader_epoch": self.leader_epochs[partition], "partition_epoch": self.pe}
+        self.partition_epochs[partition] += 1
+        said = {"leader_epoch": self.leader_epochs[partition], "partition_epoch": self.partition_epochs[partition]}
         self.by(-1, "LEADER_CHANGE", ("t", "T", partition), old_leader=old, new_leader=new, **said, meta_offset=self.pe,
                 new_leader_epoch=said["leader_epoch"], reason="unclean_election" if is_unclean else "node_fenced",
                 election_type="unclean" if is_unclean else "isr")  # fmt: skip

@@ -65,7 +65,7 @@ WITH own_starts AS (
     CASE WHEN bool_or(leo_zombie IS NOT NULL)
       THEN greatest(0, arg_max(least(leo_zombie, kept), e) FILTER (leo_zombie IS NOT NULL) - any_value(start_offset))
       WHEN bool_or(is_first) THEN 0 END AS tail_zombie,
-    CASE WHEN bool_or(hw IS NOT NULL) THEN greatest(0, max(least(hw, kept)) - any_value(start_offset))
+    CASE WHEN bool_or(hw IS NOT NULL) THEN greatest(0, max(least(hw, kept)) FILTER (hw IS NOT NULL) - any_value(start_offset))
       WHEN bool_or(is_first) THEN 0 ELSE any_value(proved_hw) - any_value(start_offset) END AS lost,
     bool_or(hw IS NOT NULL OR coalesce(is_first, false)) AS is_measured
   FROM before LEFT JOIN created USING ($KEY, leader_epoch) LEFT JOIN proved USING ($KEY, leader_epoch)
