@@ -142,7 +142,7 @@ async def test_an_offset_is_asked_again_after_what_is_retriable(
     leader = Leader(NodeId(1), LeaderEpoch(0), Endpoint("127.0.0.1", 1))
     view = SimpleNamespace(leader_of=lambda _: leader)
     channels = SimpleNamespace(to=lambda _: None)
-    cluster = SimpleNamespace(view=view, channels=channels, ask=ask, cluster_id="")
+    cluster = SimpleNamespace(view=view, channels=channels, ask_while=ask, cluster_id="")
     monkeypatch.setattr(offsets, "LeaderServiceStub", lambda _: SimpleNamespace(ListOffsets=None))
     monkeypatch.setattr(offsets, "list_offsets_request", lambda *_, **__: None)
     monkeypatch.setattr(offsets, "read_offsets", lambda _: [SimpleNamespace(tp=TP, refusal=refusal)])

@@ -51,7 +51,8 @@ class Controllers:
         self._met.setdefault(endpoint, None)
 
     def passed_over(self, endpoint: Endpoint) -> None:
-        """A controller here does not decide, and does not know which one does: the others are asked first."""
+        """A controller here gave no answer, or does not decide and does not know which one does: the others are asked
+        first."""
         self._passed_over = endpoint
 
     def named(self, controllers: tuple[KnownController, ...]) -> None:

@@ -6,6 +6,7 @@ is away is an error to the caller only once the deadline has passed.
 
 from __future__ import annotations
 
+import random
 import time
 from asyncio import sleep
 from collections.abc import Callable
@@ -39,6 +40,8 @@ _Stub = TypeVar("_Stub")
 ATTEMPT_MS = 5_000
 """How long one attempt waits for its answer at most."""
 _CONNECT_MS = 2_000
+_FIND_MS = 1_000
+"""How long one node is asked where the coordinator is, before the next one is."""
 _MOMENTARY = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -154,7 +157,9 @@ class Coordinator(Generic[_Stub]):
             message = f"the coordinator of {self._kind.noun} '{self._key}' at {where} takes no connection"
             raise Refused(ErrorCode.NETWORK_EXCEPTION, message, Outcome.NOT_APPENDED)
         try:
-            answer = await self._cluster.ask(method(self._kind.stub(channel)), request, deadline_ms=deadline_ms)
+            answer = await self._cluster.ask_while(
+                lambda: self._may_be_at(endpoint), method(self._kind.stub(channel)), request, deadline_ms=deadline_ms
+            )
         except ClusterUnreachable as error:
             self._cluster.refresh()
             raise Refused(ErrorCode.NETWORK_EXCEPTION, str(error), Outcome.MAY_APPEAR) from error
@@ -181,6 +186,10 @@ class Coordinator(Generic[_Stub]):
             return None
         return TopicPartition(topic.topic_id, partition_of(self._key, len(topic.partitions)))
 
+    def _may_be_at(self, endpoint: Endpoint) -> bool:
+        tp = self._partition()
+        return tp is None or self._cluster.view.may_be_led_at(endpoint, [tp])
+
     async def _find(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
         tp = self._partition()
         if tp is None:
@@ -199,12 +208,14 @@ class Coordinator(Generic[_Stub]):
         request = pb.FindCoordinatorRequest(
             cluster_id=self._cluster.cluster_id, key_type=self._kind.key_type, coordinator_keys=[self._key]
         )
-        for node in self._cluster.image.nodes:
+        nodes = self._cluster.image.nodes
+        # In any order, so that a node that hangs does not delay every question.
+        for node in random.sample(nodes, len(nodes)):
             if node.fenced or node.client_endpoint is None:
                 continue
             stub: GroupServiceAsyncStub = GroupServiceStub(self._cluster.channels.to(node.client_endpoint))
             try:
-                answer = await self._cluster.ask(stub.FindCoordinator, request, deadline_ms=deadline_ms)
+                answer = await self._cluster.ask(stub.FindCoordinator, request, deadline_ms=min(deadline_ms, _FIND_MS))
             except ClusterUnreachable:
                 continue
             (found,) = answer.coordinators

@@ -108,7 +108,7 @@ class Fetching:
                 continue
             source = self._source_of(cursor)
             if source is not None:
-                cursor.asked_epoch = source.epoch
+                cursor.asked = source
                 wanted.setdefault(source.endpoint, []).append((cursor, cursor.wanted(source.epoch)))
         for endpoint, group in wanted.items():
             link, number = self._link(endpoint), next(self._numbers)
@@ -275,17 +275,17 @@ class Fetching:
                 self.proceed(cursor)
 
     def _metadata_changed(self) -> None:
-        """A new leader is asked at once; what is parked at the old one is ended."""
+        """A new leader, or the next replica, is asked at once; what is parked at the old one is ended."""
         if self._is_closed:
             return
         moved: list[tuple[str, int]] = []
         for cursor in self.cursors.values():
             source = self._source_of(cursor)
-            if source is None or source.epoch == cursor.asked_epoch:
+            if source is None or source == cursor.asked:
                 continue
-            if cursor.asked_epoch is not None:
+            if cursor.asked is not None and cursor.asked[1] != source.epoch:
                 moved.append((cursor.topic, cursor.tp.partition))
-            cursor.asked_epoch = source.epoch
+            cursor.asked = source
             self.drop(cursor)
             cursor.backoff.reset()
             cursor.resume_at_ms = 0.0

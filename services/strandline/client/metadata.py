@@ -7,8 +7,9 @@ deadline; without any answer the last view stays in use, and producing and consu
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,8 +43,16 @@ _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
 
 DEFAULT_TIMEOUT_MS = 10_000
-SILENCE_MS = 15_000
-"""A subscription that is silent for this long is given up; its server sends signs of life more often."""
+SILENCE_MS = 2_500
+"""A subscription that is silent for this long is moved to another server; one that lives sends something every 2 s."""
+FIRST_MS = 1_000
+"""How long a server has for its first message."""
+_MOST_PATIENCE = 8
+"""Both times are doubled, up to so often, for each round in which no server sent anything: all may be overloaded."""
+WATCH_SILENCE_MS = 15_000
+"""The same for a controller without MetadataService, whose signs of life are rarer."""
+PRODUCER_ID_MS = 2_000
+"""How long the process that serves metadata is asked for a producer id, before a controller is."""
 METADATA_STALE_MS = 30_000
 """Metadata older than this is looked for elsewhere (C63)."""
 ELSEWHERE_MS = 5_000
@@ -71,7 +80,6 @@ class Cluster:
         bootstrap: str | Sequence[str],
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
-        silence_ms: int = SILENCE_MS,
         stale_ms: int = METADATA_STALE_MS,
         elsewhere_ms: int = ELSEWHERE_MS,
         all_topics: bool = False,
@@ -96,14 +104,16 @@ class Cluster:
         self.channels = Channels(tls=open_tls(tls_cert, tls_key, tls_ca), client_id=client_id)
         self.timeout_ms = timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
+        # In this client's own order: not all clients of one list are to sit on its first address.
+        self._drawn = random.sample(self._bootstrap, len(self._bootstrap))
         self.controllers = Controllers(self.channels, self._bootstrap)
-        self._silence_ms = silence_ms
+        self._patience = 1
         self._stale_ms = stale_ms
         self._elsewhere_ms = elsewhere_ms
         self._wanted = WantedTopics(everything=all_topics)
         # Whether the view has what is wanted and nothing else, so that changes of that are enough.
         self._holds_what_is_wanted = False
-        self._source = self._bootstrap[0]
+        self._source = self._drawn[0]
         self._age_ms: tuple[int, float] | None = None
         self._background = Background(on_failure)
         self._changed = asyncio.Event()
@@ -240,6 +250,9 @@ class Cluster:
         endpoint = await self.controllers.first(limit_ms)
         try:
             return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
+        except ClusterUnreachable:
+            self.controllers.passed_over(endpoint)
+            raise
         except Refused as refused:
             hint = refused.refusal.hint
             if refused.refusal.code is not ErrorCode.NOT_CONTROLLER or hint is None:
@@ -262,7 +275,8 @@ class Cluster:
         """
         request = pb.InitProducerIdRequest(cluster_id=self.cluster_id)
         try:
-            return await self.ask(self.controllers.stub(self._source).InitProducerId, request)
+            source = self.controllers.stub(self._source)
+            return await self.ask(source.InitProducerId, request, deadline_ms=min(self.timeout_ms, PRODUCER_ID_MS))
         except (Refused, ClusterUnreachable):
             # Its source may be a node of an earlier release, or gone since.
             return await self.ask_controller(lambda to: to.InitProducerId, request)
@@ -288,6 +302,35 @@ class Cluster:
                 raise
             raise ClusterUnreachable(str(refused.refusal)) from refused
 
+    async def ask_while(
+        self,
+        holds: Callable[[], bool],
+        method: UnaryMethod[_Request, _Answer],
+        request: _Request,
+        *,
+        deadline_ms: int | None = None,
+    ) -> _Answer:
+        """As `ask`, given up as soon as the view says that another process is to be asked: one that hangs never will.
+
+        Raises:
+            Refused, ClusterUnreachable: as `ask`; ClusterUnreachable also when it was given up.
+        """
+        asking = asyncio.ensure_future(self.ask(method, request, deadline_ms=deadline_ms))
+
+        def look() -> None:
+            if not holds():
+                asking.cancel()
+
+        self._listeners.append(look)
+        try:
+            await asyncio.wait([asking])
+        finally:
+            self._listeners.remove(look)
+            asking.cancel()
+        if asking.cancelled():
+            raise ClusterUnreachable("no answer, and metadata names another process meanwhile")
+        return asking.result()
+
     async def fetch_image(self, *, linearizable: bool = False) -> MetadataImage:
         """The state as the controller returns it now, not as it was last sent; without one, as our source has it.
 
@@ -312,12 +355,15 @@ class Cluster:
 
     async def _follow_forever(self) -> None:
         backoff = Backoff()
-        for endpoint in self._sources():
-            hinted = await self._follow_at(endpoint, backoff)
-            if hinted is not None:
-                # Once: two controllers that name each other must not keep this from its pauses (C31).
-                await self._follow_at(hinted, backoff)
-            await self._pause(backoff)
+        while True:
+            heard_s = self.heard_s
+            for endpoint in self._candidates():
+                hinted = await self._follow_at(endpoint, backoff)
+                if hinted is not None:
+                    # Once: two controllers that name each other must not keep this from its pauses (C31).
+                    await self._follow_at(hinted, backoff)
+                await self._pause(backoff)
+            self._patience = min(2 * self._patience, _MOST_PATIENCE) if self.heard_s == heard_s else 1
 
     async def _follow_at(self, endpoint: Endpoint, backoff: Backoff) -> Endpoint | None:
         """Follow one address until that ends; returns which one it names instead."""
@@ -332,17 +378,12 @@ class Cluster:
             self._last_error = f"{target(endpoint)} fell silent"
         return None
 
-    def _sources(self) -> Iterator[Endpoint]:
-        """Whom to ask, in turn."""
-        while True:
-            yield from self._candidates()
-
     def _candidates(self) -> list[Endpoint]:
         """The bootstrap addresses, then every node that was heard of."""
         image = self.view.image
         nodes = [node.client_endpoint for node in image.nodes if not node.fenced] if image is not None else []
         known = dict.fromkeys(one for one in nodes if one is not None and one not in self._other_services)
-        return list(dict.fromkeys([*self._bootstrap, *known]))
+        return list(dict.fromkeys([*self._drawn, *known]))
 
     def _refused(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> None:
         refusal = refusal_of(error)
@@ -371,25 +412,31 @@ class Cluster:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-            await self._take_all(endpoint, WatchedStream(self.channels, endpoint, self.cluster_id), backoff)
+            watch = WatchedStream(self.channels, endpoint, self.cluster_id)
+            await self._take_all(endpoint, watch, backoff, first_ms=WATCH_SILENCE_MS, silence_ms=WATCH_SILENCE_MS)
 
     async def _subscribe(self, endpoint: Endpoint, backoff: Backoff) -> None:
         stream = SubscribedStream(self.channels, endpoint, self._wanted, self.cluster_id)
+        first_ms, silence_ms = FIRST_MS * self._patience, SILENCE_MS * self._patience
         try:
-            async with asyncio.timeout(self._silence_ms / 1000):
+            async with asyncio.timeout(first_ms / 1000):
                 await stream.begin(self.view.newest if self._holds_what_is_wanted else None)
-            await self._take_all(endpoint, stream, backoff)
+            await self._take_all(endpoint, stream, backoff, first_ms=first_ms, silence_ms=silence_ms)
         finally:
             stream.close()
 
-    async def _take_all(self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff) -> None:
+    async def _take_all(
+        self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff, *, first_ms: int, silence_ms: int
+    ) -> None:
         began_s = time.monotonic()
+        limit_ms = first_ms
         try:
             while True:
-                async with asyncio.timeout(self._silence_ms / 1000):
+                async with asyncio.timeout(limit_ms / 1000):
                     update = await stream.read()
                 if update is None:
                     return
+                limit_ms = silence_ms
                 now_s = self.heard_s = time.monotonic()
                 self._retry.worked()
                 taken = self._take(endpoint, update)

@@ -113,7 +113,12 @@ class OffsetFinder:
             asked, cluster_id=self._cluster.cluster_id, replica=None, read_committed=self._read_committed
         )
         try:
-            response = await self._cluster.ask(stub.ListOffsets, request, deadline_ms=_ATTEMPT_MS)
+            response = await self._cluster.ask_while(
+                lambda: self._cluster.view.may_be_led_at(leader.endpoint, [one.tp for one in asked]),
+                stub.ListOffsets,
+                request,
+                deadline_ms=_ATTEMPT_MS,
+            )
         except ClusterUnreachable as error:
             self._cluster.refresh()
             why.update({one.tp: Refusal(ErrorCode.NETWORK_EXCEPTION, str(error)) for one in asked})
