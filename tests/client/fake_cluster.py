@@ -411,6 +411,8 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
         self.ids_given = 0
         self.answers: dict[str, Any] = {}
         self.asked: list[Any] = []
+        self.hangs = False
+        self.hung_calls = 0
 
     async def WatchMetadata(self, request: Any, context: Any) -> None:  # noqa: N802
         queue: asyncio.Queue[MetadataImage] = asyncio.Queue()
@@ -471,14 +473,14 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
 class _NoteCallers(grpc.aio.ServerInterceptor):
     """Notes the user agent of every call, by its method; a call to a node that hangs is never answered."""
 
-    def __init__(self, noted: dict[str, set[str]], node: FakeNode | None) -> None:
+    def __init__(self, noted: dict[str, set[str]], node: FakeNode | FakeController) -> None:
         self._noted = noted
         self._node = node
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         agent = dict(details.invocation_metadata).get("user-agent", "")
         self._noted.setdefault(details.method.rpartition("/")[2], set()).add(str(agent))
-        if self._node is not None and self._node.hangs:
+        if self._node.hangs:
             self._node.hung_calls += 1
             await asyncio.Event().wait()
         return await continuation(details)
@@ -506,7 +508,7 @@ class FakeCluster:
         self.topic_id = TOPIC_ID
         self._server: Any = None
 
-    def new_server(self, node: FakeNode | None = None) -> Any:
+    def new_server(self, node: FakeNode | FakeController) -> Any:
         """A server that notes who calls."""
         noting = _NoteCallers(self.user_agents, node)
         return grpc.aio.server(options=[("grpc.so_reuseport", 0)], interceptors=[noting])
@@ -595,10 +597,17 @@ class FakeCluster:
         if announce:
             self.announce()
 
+    def hang(self) -> None:
+        """Let no process answer a call any more; streams that are open send nothing."""
+        for process in (*self.nodes, self.controller):
+            process.hangs = True
+        for node in self.nodes:
+            node.next_produce.extend(Hold() for _ in range(100))
+
     async def start(self) -> None:
         for node in self.nodes:
             await node.start()
-        self._server = self.new_server()
+        self._server = self.new_server(self.controller)
         controller_service_pb2_grpc.add_ControllerServiceServicer_to_server(self.controller, self._server)
         port = self._server.add_insecure_port("127.0.0.1:0")
         self.bootstrap = f"127.0.0.1:{port}"

@@ -12,9 +12,10 @@ from strandline.client.background import Background
 async def test_close_ends_every_task() -> None:
     """Nothing keeps running after `close`."""
     background = Background()
-    task = background.start(_forever(), "forever")
+    task = background.start(_forever, "forever").task
     await background.close()
 
+    assert task is not None
     assert task.cancelled()
 
 
@@ -28,9 +29,9 @@ async def _defect() -> None:
 
 async def test_defect_reaches_the_user() -> None:
     """An unexpected error is logged at once, raised at the next use, and again on closing."""
-    reported: list[BaseException] = []
+    reported: list[BaseException | None] = []
     background = Background(reported.append)
-    background.start(_defect(), "defect")
+    background.start(_defect, "defect")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 

@@ -62,8 +62,8 @@ os._exit(0)
 
 
 async def test_a_program_that_uses_the_client_can_fork() -> None:
-    """A child may connect if its parent had not, is rejected at once if it had, and none is killed by gRPC or hangs when
-    garbage is collected, that of a client which its parent had closed."""
+    """A child may connect if its parent had not, is rejected at once if it had, and none is killed by gRPC, or hangs
+    when garbage is collected, that of a client which its parent had closed."""
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
     async with fake_cluster() as cluster:
         program = await asyncio.create_subprocess_exec(

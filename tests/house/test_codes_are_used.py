@@ -117,11 +117,9 @@ async def test_a_consumer_fetches_again_after_what_is_retriable(code: ErrorCode)
     """A rejected fetch is sent again, with new metadata, if the table says so; otherwise the user gets the error."""
     refreshed: list[bool] = []
     later: list[float] = []
-    cluster = SimpleNamespace(listen=lambda _: None, refresh=lambda: refreshed.append(True))
+    cluster = SimpleNamespace(listen=lambda _: None, refresh=lambda: refreshed.append(True), background=None)
     policy = FetchPolicy(False, None, 0, "error", 500, 1, 1 << 20, 1 << 20, partition_pb2.ISOLATION_LEVEL_UNSPECIFIED)
-    fetching = Fetching(
-        cast("Any", cluster), policy, cast("Any", None), on_news=lambda: None, on_lost=lambda: None
-    )  # fmt: skip
+    fetching = Fetching(cast("Any", cluster), policy, on_news=lambda: None, on_lost=lambda: None)
     cursor = SimpleNamespace(topic="t", tp=TP, fetch_offset=0, failure=None, later=later.append, retry=RetryLog("t"))
     fetching._refused(cast("Any", cursor), Refusal(code))
 

@@ -408,7 +408,8 @@ class Admin:
         for (topic, index), offset in offsets.items():
             (tp,) = await self._partitions(topic, [index])
             places[tp], names[tp] = types.Offset(offset), TopicPartition(topic, index)
-        return {names[tp]: time_ms for tp, time_ms in (await self._record_times.find(places)).items()}
+        found = await self._record_times.find(places, deadline_ms=self._timeout_ms)
+        return {names[tp]: time_ms for tp, time_ms in found.items()}
 
     async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
         """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.

@@ -1,7 +1,7 @@
-"""Who owns the client's tasks: one owner per producer, consumer or admin, which ends them all.
+"""Who owns the client's tasks and timers: one owner per producer, consumer or admin, which ends them all.
 
-Invariant: no task outlives its owner's `close`, and an unexpected error in one is never lost: the next call to the
-client raises it.
+Invariants: nothing outlives its owner's `close`. An unexpected error is never lost: the next call to the client raises
+it. Work that somebody else cancels, with all tasks of the loop for example, begins again with the next call.
 """
 
 from __future__ import annotations
@@ -9,27 +9,91 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
+from strandline.client.logger import log
+
+Work = Callable[[], Coroutine[object, object, None]]
+
+_CLOSE_S = 5.0
+"""How long `close` waits for tasks to end; only a user's function that refuses to be cancelled takes so long."""
+
+
+class Job:
+    """Work in a task of its own."""
+
+    def __init__(self, work: Work, name: str, *, once: bool) -> None:
+        self.work = work
+        self.name = name
+        # Whether it is over when somebody else cancels it; it tidies up itself.
+        self.once = once
+        self.is_cancelled = False
+        self.has_begun = False
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Do the work."""
+        self.has_begun = True
+        await self.work()
+
+    async def cancel(self) -> None:
+        """End it for good."""
+        self.is_cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        if self.task is not None:
+            await asyncio.wait([self.task])
+
 
 class Background:
-    """Tasks that live as long as their owner."""
+    """Tasks and timers that live as long as their owner."""
 
-    def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
-        """``on_failure`` is called once, with the first unexpected error."""
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, on_trouble: Callable[[BaseException | None], None] = lambda _: None) -> None:
+        """``on_trouble`` is called with the first unexpected error, and with None when somebody else has cancelled
+        work that only begins again when this is asked to `check`."""
+        self._tasks: dict[asyncio.Task[None], Job] = {}
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._cut_off: list[Job] = []
         self._failure: BaseException | None = None
-        self._on_failure = on_failure
+        self._is_closed = False
+        self._on_trouble = on_trouble
 
-    def start(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """Run ``work`` until it ends or the owner closes."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+    def start(self, work: Work, name: str, *, once: bool = False) -> Job:
+        """Run ``work`` until it ends or the owner closes. ``once``: it does not begin again if it is cut off."""
+        job = Job(work, name, once=once)
+        self._begin(job, asyncio.get_running_loop())
+        return job
+
+    def _begin(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        job.has_begun = False
+        job.task = loop.create_task(job.run(), name=job.name)
+        self._tasks[job.task] = job
+        job.task.add_done_callback(self._ended)
+
+    def every(self, period_ms: float, act: Callable[[], None]) -> None:
+        """Call ``act`` again and again. It is no task, so that nobody else cancels what ends other waits."""
+        loop = asyncio.get_running_loop()
+
+        def due() -> None:
+            self._timers[act] = loop.call_later(period_ms / 1000, due)
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect
+                self._failed(error)
+
+        self._timers[act] = loop.call_later(period_ms / 1000, due)
 
     def check(self) -> None:
-        """Raise the error that ended a task, if one did."""
+        """Raise the error that ended a task, if one did; begin again what was cut off."""
         if self._failure is not None:
-            raise RuntimeError("a background task of the client failed") from self._failure
+            raise RuntimeError(f"a background task of the client failed: {self._failure!r}") from self._failure
+        if self._cut_off:
+            cut_off, self._cut_off = self._cut_off, []
+            for job in cut_off:
+                if not job.is_cancelled:
+                    self._begin(job, asyncio.get_running_loop())
 
     async def close(self) -> None:
         """Cancel every task and wait for its end.
@@ -37,18 +101,35 @@ class Background:
         Raises:
             RuntimeError: a task had failed for a reason nobody expected; it is the cause.
         """
+        self._is_closed = True
+        self._cut_off.clear()
+        for timer in self._timers.values():
+            timer.cancel()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=_CLOSE_S)
+            for task in left:
+                log.warning("'%s' does not end when it is cancelled; it is left behind", task.get_name())
         self.check()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
+        job = self._tasks.pop(task)
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._failed(error)
+        elif self._is_closed or job.is_cancelled:
             return
-        error = task.exception()
-        if error is not None and self._failure is None:
+        elif not job.has_begun:
+            # Cancelled before its first step: nothing of it is done, and nobody was told.
+            self._begin(job, task.get_loop())
+        elif not job.once:
+            self._cut_off.append(job)
+            self._on_trouble(None)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._failure is None:
             self._failure = error
-            if self._on_failure is not None:
-                self._on_failure(error)
+            self._on_trouble(error)

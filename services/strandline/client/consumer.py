@@ -18,7 +18,6 @@ from types import MappingProxyType, TracebackType
 from typing import Generic, Literal, Self
 
 from strandline.client.assignment import Assignment, Where
-from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID
 from strandline.client.committed_offsets import (
     AsMember,
@@ -31,7 +30,7 @@ from strandline.client.committing import Positions
 from strandline.client.cursor import Cursor
 from strandline.client.errors import ClientClosed, CommitFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
-from strandline.client.fetching import FetchCounts, Fetching, FetchPolicy
+from strandline.client.fetching import LOOK_EVERY_MS, FetchCounts, Fetching, FetchPolicy
 from strandline.client.group_commits import GroupCommits, behind
 from strandline.client.interceptor import Interceptor, intercept_commit
 from strandline.client.lag import Lag, LagMeter
@@ -43,7 +42,7 @@ from strandline.client.positions import PositionFinder
 from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.records_behind import records_behind
 from strandline.client.serialization import DeserializationFailed, Incoming
-from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, report_stats
+from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, stats_reporter
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
@@ -111,7 +110,8 @@ class Consumer(Generic[K, V]):
         With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
         the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
         once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
-        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
+        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit, `committed`
+        and `lag`.
 
         With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
         sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
@@ -185,7 +185,7 @@ class Consumer(Generic[K, V]):
             bootstrap,
             client_id=client_id,
             stale_ms=metadata_stale_ms,
-            on_failure=self._defect,
+            on_trouble=lambda _: self._news.set(),
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
@@ -195,7 +195,6 @@ class Consumer(Generic[K, V]):
         self._incoming = None if incoming.changes_nothing else incoming
         self._on_stats = on_stats
         self._stats_interval_ms = stats_interval_ms
-        self._background = Background(self._defect)
         self._fetching: Fetching | None = None
         self._assignment: Assignment | None = None
         self._news = asyncio.Event()
@@ -221,9 +220,7 @@ class Consumer(Generic[K, V]):
             ClusterUnreachable: nobody answered.
         """
         await self._cluster.start()
-        self._fetching = Fetching(
-            self._cluster, self._policy, self._background, on_news=self._news.set, on_lost=self._lost.set
-        )
+        self._fetching = Fetching(self._cluster, self._policy, on_news=self._news.set, on_lost=self._lost.set)
         if self._group_id is not None:
             self._group = self._start_group(self._group_id, self._fetching)
         positions = PositionFinder(
@@ -242,22 +239,23 @@ class Consumer(Generic[K, V]):
             of_group=self._group is not None,
             on_added=self._lost.set,
         )
-        self._background.start(positions.run(), "find positions")
-        self._background.start(self._fetching.look_for_leaders(), "look for leaders")
+        background = self._cluster.background
+        background.start(positions.run, "find positions")
+        background.every(LOOK_EVERY_MS, self._fetching.look_for_leaders)
         if self._on_stats is not None:
-            self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
+            background.every(self._stats_interval_ms, stats_reporter(self.stats, self._on_stats))
 
     def _start_group(self, group_id: str, fetching: Fetching) -> GroupCommits:
         self._offsets = offsets = CommittedOffsets(self._cluster, group_id)
         group = GroupCommits(
             offsets,
             fetching,
-            self._background,
+            self._cluster.background,
             timeout_ms=self._request_timeout_ms,
             on_committed=lambda positions: intercept_commit(self._interceptors, positions),
         )
         if self._auto_commit_ms is not None:
-            self._background.start(group.run(self._auto_commit_ms), "commit what was given")
+            self._cluster.background.every(self._auto_commit_ms, group.commit_by_itself)
         return group
 
     async def close(self) -> None:
@@ -276,10 +274,7 @@ class Consumer(Generic[K, V]):
         if self._fetching is not None:
             self._fetching.close()
         self._news.set()
-        try:
-            await self._background.close()
-        finally:
-            await self._cluster.close()
+        await self._cluster.close()
 
     async def assign(
         self,
@@ -361,7 +356,7 @@ class Consumer(Generic[K, V]):
             self._running(),
             self._assignment,
             group,
-            self._background,
+            self._cluster.background,
             terms=self._terms,
             subscription=subscription,
             settings=self._membership_settings,
@@ -508,13 +503,15 @@ class Consumer(Generic[K, V]):
     async def lag(self) -> dict[TopicPartition, Lag]:
         """How far each partition is behind what this consumer may read, asked of the leaders now.
 
-        Partitions whose position is not found yet, or whose leader does not answer, are left out.
+        Partitions whose position is not found yet, or whose leader does not answer within ``request_timeout_ms``, are
+        left out.
 
         Raises:
             Refused: a partition cannot be read.
         """
         cursors = dict(self._running().cursors)
-        found = await LagMeter(self._cluster, self._policy.isolation_level).measure(cursors.values())
+        meter = LagMeter(self._cluster, self._policy.isolation_level)
+        found = await meter.measure(cursors.values(), deadline_ms=self._request_timeout_ms)
         return {_name(cursors[tp]): lag for tp, lag in found.items()}
 
     def stats(self) -> ConsumerStats:
@@ -749,10 +746,10 @@ class Consumer(Generic[K, V]):
         return popped
 
     def _running(self) -> Fetching:
+        forks.check()
+        self._cluster.background.check()
         if self._fetching is None or self._is_closing:
             raise ClientClosed("the consumer is not running; use `async with`, or await start() first")
-        forks.check()
-        self._background.check()
         return self._fetching
 
     def _step(self) -> None:
@@ -773,6 +770,7 @@ class Consumer(Generic[K, V]):
         Raises:
             Refused: the consumer is no member of its group any more; or whatever its listener raised.
         """
+        self._running()
         if self._membership is None:
             return True
         self._membership.check()
@@ -835,9 +833,6 @@ class Consumer(Generic[K, V]):
     def _begin(self) -> None:
         self._lost.set()
         self._running().pump()
-
-    def _defect(self, error: BaseException) -> None:
-        self._news.set()
 
 
 def _name(cursor: Cursor) -> TopicPartition:

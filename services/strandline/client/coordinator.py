@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import grpc
 
-from strandline.client.connecting import is_connected
+from strandline.client.connecting import countdown, is_connected
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import Cluster
 from strandline.client.retry_log import RetryLog
@@ -114,20 +114,19 @@ class Coordinator(Generic[_Stub]):
             Refused: what the coordinator refused; after the deadline the last reason why there was no answer. Its
                 outcome is MAY_APPEAR if any attempt may have been carried out.
         """
-        end_s = time.monotonic() + deadline_ms / 1000
+        left = countdown(deadline_ms)
         backoff = Backoff()
         retry = RetryLog(f"asking the coordinator of {self._kind.noun} {self._key}")
         may_appear = False
         while True:
-            left_ms = max(1, int((end_s - time.monotonic()) * 1000))
             before_each()
             try:
-                answer = await self.ask_once(method, request, judge, deadline_ms=min(left_ms, ATTEMPT_MS))
+                answer = await self.ask_once(method, request, judge, deadline_ms=min(left(), ATTEMPT_MS))
             except Refused as refused:
                 refusal = refused.refusal
                 may_appear = may_appear or refusal.outcome is Outcome.MAY_APPEAR
                 pause_s = backoff.next_s()
-                if not passes_by(refusal) or time.monotonic() + pause_s >= end_s:
+                if not passes_by(refusal) or pause_s * 1000 >= left():
                     outcome = Outcome.MAY_APPEAR if may_appear else refusal.outcome
                     raise Refused.of(replace(refusal, outcome=outcome)) from None
                 retry.failed(time.monotonic() * 1000, str(refusal))
@@ -149,16 +148,17 @@ class Coordinator(Generic[_Stub]):
         Raises:
             Refused: as the answer's verdict; NETWORK_EXCEPTION or COORDINATOR_NOT_AVAILABLE without an answer.
         """
-        node_id, endpoint = await self._find(deadline_ms)
+        left = countdown(deadline_ms)
+        node_id, endpoint = await self._find(left)
         channel = self._cluster.channels.to(endpoint)
-        if not await is_connected(channel, min(deadline_ms, _CONNECT_MS)):
+        if not await is_connected(channel, min(left(), _CONNECT_MS)):
             self._cluster.refresh()
             where = f"{endpoint.host}:{endpoint.port}"
             message = f"the coordinator of {self._kind.noun} '{self._key}' at {where} takes no connection"
             raise Refused(ErrorCode.NETWORK_EXCEPTION, message, Outcome.NOT_APPENDED)
         try:
             answer = await self._cluster.ask_while(
-                lambda: self._may_be_at(endpoint), method(self._kind.stub(channel)), request, deadline_ms=deadline_ms
+                lambda: self._may_be_at(endpoint), method(self._kind.stub(channel)), request, deadline_ms=left()
             )
         except ClusterUnreachable as error:
             self._cluster.refresh()
@@ -190,10 +190,10 @@ class Coordinator(Generic[_Stub]):
         tp = self._partition()
         return tp is None or self._cluster.view.may_be_led_at(endpoint, [tp])
 
-    async def _find(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
+    async def _find(self, left: Callable[[], int]) -> tuple[NodeId, Endpoint]:
         tp = self._partition()
         if tp is None:
-            return await self._find_by_asking(deadline_ms)
+            return await self._find_by_asking(left)
         leader = self._cluster.view.leader_of(tp)
         if leader is None:
             self._cluster.refresh()
@@ -201,7 +201,7 @@ class Coordinator(Generic[_Stub]):
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, Outcome.NOT_APPENDED)
         return leader.node_id, leader.endpoint
 
-    async def _find_by_asking(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
+    async def _find_by_asking(self, left: Callable[[], int]) -> tuple[NodeId, Endpoint]:
         """Ask a node, which has the topic of coordinators created if there is none yet (G1)."""
         message = f"no node answered where the coordinator of {self._kind.noun} '{self._key}' is"
         refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
@@ -215,7 +215,7 @@ class Coordinator(Generic[_Stub]):
                 continue
             stub: GroupServiceAsyncStub = GroupServiceStub(self._cluster.channels.to(node.client_endpoint))
             try:
-                answer = await self._cluster.ask(stub.FindCoordinator, request, deadline_ms=min(deadline_ms, _FIND_MS))
+                answer = await self._cluster.ask(stub.FindCoordinator, request, deadline_ms=min(left(), _FIND_MS))
             except ClusterUnreachable:
                 continue
             (found,) = answer.coordinators

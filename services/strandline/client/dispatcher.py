@@ -10,8 +10,8 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from strandline.client.background import Background
 from strandline.client.delivery import OutgoingBatch, ProducerIdentity
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.lane import PartitionLane
@@ -43,12 +43,11 @@ class Dispatcher:
         self,
         cluster: Cluster,
         settings: ProducerSettings,
-        background: Background,
         on_end: Callable[[OutgoingBatch], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._background = background
+        self._background = cluster.background
         self._on_end = on_end
         self._lanes: dict[TopicPartition, PartitionLane] = {}
         self._links: dict[Endpoint, ProduceLink] = {}
@@ -76,7 +75,7 @@ class Dispatcher:
         """
         if self._settings.idempotent and self._settings.transactional_id is None:
             self._identity = await self._init_producer_id()
-        self._background.start(self._tick(), "producer tick")
+        self._background.every(TICK_MS, self._tick)
 
     @property
     def unfinished(self) -> list[OutgoingBatch]:
@@ -170,7 +169,8 @@ class Dispatcher:
                 self._cluster.channels.to(endpoint), terms, on_answer=self._answered, on_lost=self._link_lost
             )
             self._links[endpoint] = link
-            self._background.start(link.run(self._settings.connect_timeout_ms), "produce stream")
+            run = partial(link.run, settings.connect_timeout_ms)
+            self._background.start(run, "produce stream", once=True)
         return link
 
     def _answered(self, sent: Sent, answer: leader_service_pb2.ProduceStreamResponse) -> None:
@@ -218,7 +218,7 @@ class Dispatcher:
     def _renew(self, tp: TopicPartition, lane: PartitionLane) -> None:
         if tp not in self._renewing:
             self._renewing.add(tp)
-            self._background.start(self._renew_lane(tp, lane), "new producer id")
+            self._background.start(partial(self._renew_lane, tp, lane), "new producer id", once=True)
 
     async def _renew_lane(self, tp: TopicPartition, lane: PartitionLane) -> None:
         backoff = Backoff()
@@ -246,19 +246,17 @@ class Dispatcher:
             raise Refused.of(refusal)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_MS / 1000)
-            now_ms = self.now_ms()
-            for tp, lane in list(self._lanes.items()):
-                if lane.queue or lane.in_flight:
-                    self._note_trouble(tp, lane, now_ms)
-                    self._after(tp, lane, *lane.expire(now_ms))
-            limit_ms = self._settings.request_timeout_ms + _ANSWER_SLACK_MS
-            for link in self._links.values():
-                since_ms = link.oldest_since_ms()
-                if since_ms is not None and now_ms - since_ms > limit_ms:
-                    link.break_off()
+    def _tick(self) -> None:
+        now_ms = self.now_ms()
+        for tp, lane in list(self._lanes.items()):
+            if lane.queue or lane.in_flight:
+                self._note_trouble(tp, lane, now_ms)
+                self._after(tp, lane, *lane.expire(now_ms))
+        limit_ms = self._settings.request_timeout_ms + _ANSWER_SLACK_MS
+        for link in self._links.values():
+            since_ms = link.oldest_since_ms()
+            if since_ms is not None and now_ms - since_ms > limit_ms:
+                link.break_off()
 
     def _note_trouble(self, tp: TopicPartition, lane: PartitionLane, now_ms: float) -> None:
         """Log what keeps a lane from sending, once it has lasted."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from strandline.client.background import Background
 from strandline.client.cursor import Cursor, FetchAnswer, Wanted, reset_time
 from strandline.client.errors import LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline.client.fetch_link import FetchLink, FetchTerms, FollowerLink, LeaderLink
@@ -26,7 +25,7 @@ from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert_metadata import read_endpoint
 from strandline.v1 import partition_pb2
 
-_LOOK_EVERY_S = 1.0
+LOOK_EVERY_MS = 1_000
 
 
 class FetchPolicy(NamedTuple):
@@ -67,7 +66,6 @@ class Fetching:
         self,
         cluster: Cluster,
         policy: FetchPolicy,
-        background: Background,
         *,
         on_news: Callable[[], None],
         on_lost: Callable[[], None],
@@ -75,7 +73,7 @@ class Fetching:
         """``on_news``: there is something to give to the user; ``on_lost``: a position has to be found."""
         self._cluster = cluster
         self._policy = policy
-        self._background = background
+        self._background = cluster.background
         self._on_news = on_news
         self._on_lost = on_lost
         self._links: dict[Endpoint, FetchLink] = {}
@@ -149,7 +147,7 @@ class Fetching:
             channel = self._cluster.channels.to(endpoint)
             link = kind(channel, terms, self._answered, self._message_refused, self._link_ended)
             self._links[endpoint] = link
-            self._background.start(link.run(), "fetch link")
+            self._background.start(link.run, "fetch link", once=True)
         return link
 
     def drop(self, cursor: Cursor) -> None:
@@ -293,11 +291,9 @@ class Fetching:
             log.info("new leaders for %s", some_of(moved))
         self.pump()
 
-    async def look_for_leaders(self) -> None:
+    def look_for_leaders(self) -> None:
         """Log it when a partition has had no leader for a while; metadata brings the next one."""
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            now_ms = self.now_ms()
-            for cursor in self.cursors.values():
-                if cursor.may_fetch(now_ms, self._policy.max_bytes) and self._source_of(cursor) is None:
-                    cursor.retry.failed(now_ms, "no leader is known")
+        now_ms = self.now_ms()
+        for cursor in self.cursors.values():
+            if cursor.may_fetch(now_ms, self._policy.max_bytes) and self._source_of(cursor) is None:
+                cursor.retry.failed(now_ms, "no leader is known")

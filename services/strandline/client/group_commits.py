@@ -190,12 +190,6 @@ class GroupCommits:
         """Those that are still read, and of which something was given."""
         return [one for one in self._fetching.cursors.values() if one in self._given or one in self._hand]
 
-    async def run(self, interval_ms: int) -> None:
-        """Commit by itself at every interval."""
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            self.commit_by_itself()
-
     def commit_by_itself(self) -> None:
         """Commit what was worked on since the last time."""
         news = self._news()

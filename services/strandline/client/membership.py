@@ -11,10 +11,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from strandline.client.assignment import Assignment, Where
-from strandline.client.background import Background
+from strandline.client.background import Background, Job
 from strandline.client.committed_offsets import AsMember
 from strandline.client.coordinator import ATTEMPT_MS, Verdict, passes_by
 from strandline.client.cursor import Cursor
@@ -120,12 +121,12 @@ class Membership:
         self._asked_ms = _now_ms()
         self._is_asking = False
         self._is_away = False
-        self._beating: asyncio.Task[None] | None = None
-        self._moving: asyncio.Task[None] | None = None
+        self._beating: Job | None = None
+        self._moving: Job | None = None
 
     def begin(self) -> None:
         """Join, and stay until `leave`."""
-        self._beating = self._background.start(self._beat_forever(), "heartbeats")
+        self._beating = self._background.start(self._beat_forever, "heartbeats")
 
     async def until_heard(self, timeout_ms: int) -> None:
         """Until the coordinator has said something of the join, or the time is over.
@@ -194,8 +195,7 @@ class Membership:
     async def leave(self, *, for_a_restart: bool) -> None:
         """Give everything up in good order, and tell the coordinator, if it listens."""
         if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+            await self._beating.cancel()
         await self._stop_moving()
         cursors = self._cursors_of(self.member.held)
         if cursors and self.may_give() and self.failure is None:
@@ -217,9 +217,14 @@ class Membership:
     async def _beat_forever(self) -> None:
         backoff = Backoff()
         retry = RetryLog(f"sending heartbeats to group {self._coordinator.group_id}")
+        # The answer to one that was cut off may have been lost.
+        self.member.unanswered()
         while self.failure is None:
             if self._has_gone():
-                await self._stay_away()
+                await self._go_away()
+            while self._is_away:
+                self._wake.clear()
+                await self._wake.wait()
             sent, sent_ms = self.member.heartbeat(), _now_ms()
             try:
                 answer = await self._send(sent, ATTEMPT_MS)
@@ -275,7 +280,8 @@ class Membership:
         if moves.revoked or moves.assigned:
             self._withhold(self._cursors_of(moves.revoked))
             before = self._moving
-            self._moving = self._background.start(self._move(before, moves), "take and give up partitions")
+            move = partial(self._move, before, moves)
+            self._moving = self._background.start(move, "take and give up partitions")
         if not had_lease:
             self._hooks.on_news()
 
@@ -290,10 +296,10 @@ class Membership:
             )
         return Confirmed(answer.member_epoch, answer.heartbeat_interval_ms, answer.session_timeout_ms, assignment)
 
-    async def _move(self, before: asyncio.Task[None] | None, moves: Moves) -> None:
+    async def _move(self, before: Job | None, moves: Moves) -> None:
         """Carry out what an answer says, behind what an earlier one said."""
         if before is not None:
-            await asyncio.gather(before, return_exceptions=True)
+            await before.wait()
         if moves.revoked:
             await self._give_up(moves.revoked)
         if moves.assigned and self.failure is None:
@@ -355,9 +361,8 @@ class Membership:
         await self._tell(self._listener.on_lost, cursors)
 
     async def _stop_moving(self) -> None:
-        if self._moving is not None and self._moving is not asyncio.current_task():
-            self._moving.cancel()
-            await asyncio.gather(self._moving, return_exceptions=True)
+        if self._moving is not None and self._moving.task is not asyncio.current_task():
+            await self._moving.cancel()
         self._moving = None
 
     def _has_gone(self) -> bool:
@@ -365,8 +370,8 @@ class Membership:
         waited_ms = _now_ms() - self._asked_ms
         return not self._is_asking and self.member.is_member and waited_ms > self._settings.max_poll_interval_ms
 
-    async def _stay_away(self) -> None:
-        """Leave, so that others read on; join again when the user asks for records."""
+    async def _go_away(self) -> None:
+        """Leave, so that others read on, until the user asks for records."""
         log.warning(
             "no record was asked for in %d ms (max_poll_interval_ms): the consumer leaves group %s until it asks again",
             self._settings.max_poll_interval_ms,
@@ -378,9 +383,6 @@ class Membership:
         self.member.lose()
         await self._lose(held)
         await self._say(leaving, _LEAVE_MS)
-        while self._is_away:
-            self._wake.clear()
-            await self._wake.wait()
 
     def _withhold(self, cursors: Collection[Cursor]) -> None:
         for cursor in cursors:

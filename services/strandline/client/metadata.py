@@ -17,6 +17,7 @@ import grpc
 
 from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID, parse_client_id
+from strandline.client.connecting import countdown
 from strandline.client.controllers import Controllers, Method
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
 from strandline.client.retry_log import RetryLog
@@ -84,7 +85,7 @@ class Cluster:
         elsewhere_ms: int = ELSEWHERE_MS,
         all_topics: bool = False,
         client_id: str = DEFAULT_CLIENT_ID,
-        on_failure: Callable[[BaseException], None] | None = None,
+        on_trouble: Callable[[BaseException | None], None] = lambda _: None,
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
@@ -92,6 +93,7 @@ class Cluster:
         """``bootstrap``: any processes of the cluster, controllers or data nodes. ``timeout_ms`` bounds `start` and
         every question that names no deadline of its own. Without ``all_topics`` the view has the topics that were
         asked for with `topic` or `want`. ``client_id`` is the first word of the user agent of every call.
+        ``on_trouble`` is that of `background`, which owns the tasks of the whole client.
 
         TLS is given as paths or as PEM in bytes, all three or none; files that change are read again.
 
@@ -115,7 +117,8 @@ class Cluster:
         self._holds_what_is_wanted = False
         self._source = self._drawn[0]
         self._age_ms: tuple[int, float] | None = None
-        self._background = Background(on_failure)
+        self.background = Background(self._troubled)
+        self._on_trouble = on_trouble
         self._changed = asyncio.Event()
         self._hurry = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -165,11 +168,11 @@ class Cluster:
             ForkedAfterUse: this process was forked from one that had used gRPC.
         """
         forks.note_use()
-        self._background.start(self._follow_forever(), "follow metadata")
+        self.background.start(self._follow_forever, "follow metadata")
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 while self.view.image is None and self._hopeless is None:
-                    self._background.check()
+                    self.background.check()
                     await self._changed.wait()
         except TimeoutError:
             await self.close()
@@ -183,7 +186,7 @@ class Cluster:
     async def close(self) -> None:
         """End the subscription and close every channel."""
         try:
-            await self._background.close()
+            await self.background.close()
         finally:
             await self.channels.close()
 
@@ -194,6 +197,12 @@ class Cluster:
     def refresh(self) -> None:
         """Something the view said turned out wrong: if the subscription is down, open it now instead of later."""
         self._hurry.set()
+
+    def _troubled(self, error: BaseException | None) -> None:
+        # Who waits looks again, and hears of the error or begins again what was cut off.
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._on_trouble(error)
 
     def changed(self) -> None:
         """Wake all callers that wait for another view."""
@@ -215,7 +224,7 @@ class Cluster:
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 while (found := look(self.view)) is None:
-                    self._background.check()
+                    self.background.check()
                     await self._changed.wait()
                 return found
         except TimeoutError:
@@ -245,11 +254,10 @@ class Cluster:
             ControllersAway: none accepts a connection; nothing was asked.
             ClusterUnreachable: no answer in time; the work may have been done.
         """
-        forks.check()
-        limit_ms = deadline_ms or self.timeout_ms
-        endpoint = await self.controllers.first(limit_ms)
+        left = countdown(deadline_ms or self.timeout_ms)
+        endpoint = await self.controllers.first(left)
         try:
-            return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
+            return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=left())
         except ClusterUnreachable:
             self.controllers.passed_over(endpoint)
             raise
@@ -263,7 +271,7 @@ class Cluster:
         # A standby did nothing with it, and says who decides (C31).
         active = parse_endpoint(hint.endpoint)
         self.controllers.met(active)
-        return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=limit_ms)
+        return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=left())
 
     async def init_producer_id(self) -> pb.InitProducerIdResponse:
         """An identity for a producer, from our source, whatever process it is, or else from a controller.
@@ -291,6 +299,7 @@ class Cluster:
             ClusterUnreachable: there was no connection, or no answer in time.
         """
         forks.check()
+        self.background.check()
         try:
             return await call(method, request, deadline_ms=deadline_ms or self.timeout_ms)
         except Refused as refused:

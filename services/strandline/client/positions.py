@@ -46,6 +46,8 @@ class PositionFinder:
         """Find positions and ends whenever some are lost; again and again while a leader is missing."""
         backoff = Backoff()
         retry = RetryLog("finding positions")
+        # What was cut off in the middle is looked for again.
+        self._lost.set()
         while True:
             await self._lost.wait()
             self._lost.clear()

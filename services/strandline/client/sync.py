@@ -196,7 +196,7 @@ class Producer(Blocking, Generic[K, V]):
         Raises:
             TimeoutError: after ``timeout_ms``; without it the delivery time-out ends every wait.
         """
-        self._run(self._inner.flush, timeout_ms)
+        self._run_within(timeout_ms, self._inner.flush, timeout_ms)
 
     def stats(self) -> ProducerStats:
         """Counts since this producer was made, and what it holds now."""
@@ -377,7 +377,8 @@ class Consumer(BlockingReader, Generic[K, V]):
         With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
         the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
         once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
-        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
+        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit, `committed`
+        and `lag`.
 
         With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
         sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
@@ -602,7 +603,8 @@ class Consumer(BlockingReader, Generic[K, V]):
     def lag(self) -> dict[TopicPartition, Lag]:
         """How far each partition is behind what this consumer may read, asked of the leaders now.
 
-        Partitions whose position is not found yet, or whose leader does not answer, are left out.
+        Partitions whose position is not found yet, or whose leader does not answer within ``request_timeout_ms``, are
+        left out.
 
         Raises:
             Refused: a partition cannot be read.
@@ -625,7 +627,7 @@ class Consumer(BlockingReader, Generic[K, V]):
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
-        return self._run(self._inner.fetch_batches, timeout_ms)
+        return self._run_within(timeout_ms, self._inner.fetch_batches, timeout_ms)
 
     def poll(self, timeout_ms: int | None = None, *, max_records: int = 500) -> list[ConsumerRecord[K, V]]:
         """Up to ``max_records`` records of any partitions, each in order; empty at the time-out, and when finished.
@@ -639,7 +641,7 @@ class Consumer(BlockingReader, Generic[K, V]):
                 `fetch_batches`.
             ValueError: ``max_records`` is not positive.
         """
-        return self._run(self._inner.poll, timeout_ms, max_records=max_records)
+        return self._run_within(timeout_ms, self._inner.poll, timeout_ms, max_records=max_records)
 
     def __iter__(self) -> Self:
         return self
