@@ -18,6 +18,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, ParamSpec, TypeVar
 
 from strandline.client.logger import log
+from strandline.client.unclosed import send_what_is_held
 from strandline.rpc.forks import ForkedAfterUse
 
 P = ParamSpec("P")
@@ -25,6 +26,8 @@ T = TypeVar("T")
 
 _LAST_WORK_S = 5.0
 """How long the end of the process waits for the thread."""
+_LAST_FLUSH_MS = 4_000
+"""How much of that its producers have to send what they hold."""
 STUCK_S = 5.0
 """A thread that runs nothing for this long is stuck in a function of the user, and is waited for no more."""
 _GRACE_S = 0.5
@@ -130,6 +133,7 @@ class LoopThread:
             self._thread.join(_LAST_WORK_S)
 
     async def _end(self) -> None:
+        await send_what_is_held(_LAST_FLUSH_MS)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self
 
+from strandline.client import unclosed
 from strandline.client.accumulator import BufferMemory
 from strandline.client.client_id import DEFAULT_CLIENT_ID
 from strandline.client.connecting import countdown
@@ -179,6 +180,7 @@ class Producer(Generic[K, V]):
             raise
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
         self._dispatcher = dispatcher
+        unclosed.watch(self)
         if self._on_stats is not None:
             report = stats_reporter(self.stats, self._on_stats)
             self._cluster.background.every(self._stats_interval_ms, report)
@@ -263,6 +265,20 @@ class Producer(Generic[K, V]):
                 self._close_batches()
                 self._dispatcher.abandon_all(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
             await self._cluster.close()
+
+    def __del__(self) -> None:
+        unclosed.report(self)
+
+    def _give_up(self) -> int:
+        """Be over; how many records were taken and have not ended."""
+        dispatcher: Dispatcher | None = getattr(self, "_dispatcher", None)
+        if dispatcher is None or self._is_closing:
+            return 0
+        self._is_closing = True
+        lingering = [buffer.open_batch for buffer in self._routes.buffers.values()]
+        return sum(batch.record_count for batch in dispatcher.unfinished) + sum(
+            len(batch.builder) for batch in lingering if batch is not None and batch.builder is not None
+        )
 
     async def flush(self, timeout_ms: int | None = None) -> None:
         """Send everything that was taken before now and wait for its end; failures are in the deliveries.
