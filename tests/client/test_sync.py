@@ -177,7 +177,9 @@ async def test_a_seek_behind_the_back_is_not_undone() -> None:
         with sync.Consumer(cluster.bootstrap) as consumer:
             consumer.assign(TOPIC)
             next(consumer)
-            cursor = consumer._inner._cursor(TOPIC, 0)
+            fetching = consumer._inner._fetching
+            assert fetching is not None
+            (cursor,) = fetching.cursors.values()
             # As after an answer that the position is not in the log.
             cursor.seek(offset=Offset(2))
             return consumer.position(TOPIC, 0)

@@ -43,6 +43,7 @@ from strandline.client.errors import (
     TransactionAborted,
     TransactionsIncomplete,
     UnreadableBatch,
+    WrongLoop,
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
 from strandline.client.hanging import HangingTransaction
@@ -145,6 +146,7 @@ __all__ = [
     "TransactionAborted",
     "TransactionsIncomplete",
     "UnreadableBatch",
+    "WrongLoop",
     "encode_batch",
     "keep_large_buffers",
 ]

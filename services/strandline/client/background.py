@@ -7,8 +7,10 @@ it. Work that somebody else cancels, with all tasks of the loop for example, beg
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 
+from strandline.client.errors import WrongLoop
 from strandline.client.logger import log
 
 Work = Callable[[], Coroutine[object, object, None]]
@@ -58,12 +60,17 @@ class Background:
         self._cut_off: list[Job] = []
         self._failure: BaseException | None = None
         self._is_closed = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """That of the first task; None before."""
+        self._thread = threading.current_thread()
         self._on_trouble = on_trouble
 
     def start(self, work: Work, name: str, *, once: bool = False) -> Job:
         """Run ``work`` until it ends or the owner closes. ``once``: it does not begin again if it is cut off."""
+        if self.loop is None:
+            self.loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
         job = Job(work, name, once=once)
-        self._begin(job, asyncio.get_running_loop())
+        self._begin(job, self.loop)
         return job
 
     def _begin(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,22 +92,40 @@ class Background:
 
         self._timers[act] = loop.call_later(period_ms / 1000, due)
 
+    def check_loop(self) -> None:
+        """Raise if this is not the loop of the client. Its thread may also call what does not wait, between two runs.
+
+        Raises:
+            WrongLoop: the client was started in another loop.
+        """
+        loop, running = self.loop, asyncio._get_running_loop()
+        if running is loop or loop is None or self._is_closed:
+            return
+        if running is not None or loop.is_closed() or threading.current_thread() is not self._thread:
+            raise WrongLoop(self._thread.name, is_over=loop.is_closed())
+
     def check(self) -> None:
-        """Raise the error that ended a task, if one did; begin again what was cut off."""
+        """Raise the error that ended a task, if one did; begin again what was cut off.
+
+        Raises:
+            RuntimeError: a task had failed; WrongLoop, as `check_loop`.
+        """
         if self._failure is not None:
             raise RuntimeError(f"a background task of the client failed: {self._failure!r}") from self._failure
-        if self._cut_off:
-            cut_off, self._cut_off = self._cut_off, []
-            for job in cut_off:
-                if not job.is_cancelled:
-                    self._begin(job, asyncio.get_running_loop())
+        self.check_loop()
+        cut_off, self._cut_off = self._cut_off, []
+        for job in cut_off:
+            if not job.is_cancelled and self.loop is not None:
+                self._begin(job, self.loop)
 
     async def close(self) -> None:
         """Cancel every task and wait for its end.
 
         Raises:
             RuntimeError: a task had failed for a reason nobody expected; it is the cause.
+            WrongLoop: as `check_loop`.
         """
+        self.check_loop()
         self._is_closed = True
         self._cut_off.clear()
         for timer in self._timers.values():

@@ -199,6 +199,7 @@ class Consumer(Generic[K, V]):
         self._assignment: Assignment | None = None
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
         # Whose records are being given one by one.
         self._current: Cursor | None = None
@@ -240,6 +241,7 @@ class Consumer(Generic[K, V]):
             on_added=self._lost.set,
         )
         background = self._cluster.background
+        self._loop = background.loop
         background.start(positions.run, "find positions")
         background.every(LOOK_EVERY_MS, self._fetching.look_for_leaders)
         if self._on_stats is not None:
@@ -264,8 +266,9 @@ class Consumer(Generic[K, V]):
         A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
+        self._cluster.background.check_loop()
         if self._group is not None and not self._is_closing:
             await self._leave(for_a_restart=True)
             if self._auto_commit_ms is not None:
@@ -605,6 +608,7 @@ class Consumer(Generic[K, V]):
             if (
                 cursor is None
                 or not cursor.unpacked
+                or asyncio._get_running_loop() is not self._loop
                 or (self._membership is not None and not self._membership.gives_on())
             ):
                 cursor = await self._next_served()
@@ -754,6 +758,7 @@ class Consumer(Generic[K, V]):
 
     def _step(self) -> None:
         """The user asks for more."""
+        self._running()
         if self._group is not None:
             self._group.step()
         if self._membership is not None:

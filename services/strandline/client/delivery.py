@@ -67,6 +67,7 @@ class OutgoingBatch:
         "base_offset",
         "builder",
         "callbacks",
+        "check_loop",
         "created_ms",
         "deadline_ms",
         "identity",
@@ -89,6 +90,8 @@ class OutgoingBatch:
         self.tp = tp
         self.created_ms = now_ms
         self.deadline_ms = deadline_ms
+        # Raises in a loop in which its end cannot be waited for.
+        self.check_loop: Callable[[], None] = _anywhere
         # While open: the builder; once closed: the bytes, without a producer's identity.
         self.builder: BatchBuilder | None = None
         self.payload = b""
@@ -191,9 +194,14 @@ class OutgoingBatch:
         return SendFailed(self.topic, self.tp.partition, self.refusal, self.attempts)
 
     async def wait(self) -> None:
-        """Wait for the end; never raises for the records."""
+        """Wait for the end; never raises for the records.
+
+        Raises:
+            WrongLoop: the producer was started in another event loop.
+        """
         if self.is_done:
             return
+        self.check_loop()
         if self._settled is None:
             self._settled = asyncio.get_running_loop().create_future()
         # Shielded: one caller that gives up must not cancel the wait of the others.
@@ -217,6 +225,10 @@ class OutgoingBatch:
             RecordMetadata,
             (self.topic, self.tp.partition, None if base is None else base + index, timestamp_ms),
         )
+
+
+def _anywhere() -> None:
+    pass
 
 
 class Delivery:

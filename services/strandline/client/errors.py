@@ -45,6 +45,17 @@ class ClientClosed(RuntimeError):
     """The producer, consumer or admin was used before it was started or after it was closed."""
 
 
+class WrongLoop(RuntimeError):
+    """An asynchronous client was used outside of the event loop in which it was started."""
+
+    def __init__(self, thread: str, *, is_over: bool) -> None:
+        which = "an event loop that has ended, of" if is_over else "the event loop of"
+        super().__init__(
+            f"this client was started in {which} thread '{thread}' and cannot be used in another one; start one in each "
+            "loop (asyncio.run makes a new loop), or use the clients of strandline.client.sync in any thread"
+        )
+
+
 class BufferFull(BlockingIOError):
     """`Producer.send_nowait` found its buffer full, or the topic not known yet; `await Producer.send` waits."""
 

@@ -254,6 +254,7 @@ class Cluster:
             ControllersAway: none accepts a connection; nothing was asked.
             ClusterUnreachable: no answer in time; the work may have been done.
         """
+        self.background.check()
         left = countdown(deadline_ms or self.timeout_ms)
         endpoint = await self.controllers.first(left)
         try:

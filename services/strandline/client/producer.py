@@ -149,6 +149,7 @@ class Producer(Generic[K, V]):
         self._stats_interval_ms = stats_interval_ms
         self._counts = _Counts()
         self._dispatcher: Dispatcher | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
         self._batches_closed = 0
 
@@ -179,7 +180,7 @@ class Producer(Generic[K, V]):
             await self._cluster.close()
             raise
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
-        self._dispatcher = dispatcher
+        self._dispatcher, self._loop = dispatcher, self._cluster.background.loop
         unclosed.watch(self)
         if self._on_stats is not None:
             report = stats_reporter(self.stats, self._on_stats)
@@ -251,8 +252,9 @@ class Producer(Generic[K, V]):
         aborted.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
+        self._cluster.background.check_loop()
         try:
             if self._transactional is not None and not self._is_closing:
                 await self._abort_open(self._transactional)
@@ -401,6 +403,8 @@ class Producer(Generic[K, V]):
         tag: object,
     ) -> Delivery:
         """Buffer one record; its key and value are bytes by now."""
+        if asyncio._get_running_loop() is not self._loop:
+            self._cluster.background.check_loop()
         route = self._routes.by_name.get(topic) or self._route_now(topic)
         if self._memory.is_full:
             raise BufferFull("the producer's buffer is full; await send() instead")
@@ -505,7 +509,9 @@ class Producer(Generic[K, V]):
 
     def _new_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
         now_ms = self._running().now_ms()
-        return OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self._settings.delivery_timeout_ms)
+        batch = OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self._settings.delivery_timeout_ms)
+        batch.check_loop = self._cluster.background.check_loop
+        return batch
 
     def _open_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
         batch = self._new_batch(topic, tp)

@@ -186,7 +186,7 @@ class Producer(Blocking, Generic[K, V]):
         aborted.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
         self._run(self._inner.close, flush=flush)
 
@@ -451,7 +451,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
         self._run(self._inner.close)
 
