@@ -51,8 +51,8 @@ class WrongLoop(RuntimeError):
     def __init__(self, thread: str, *, is_over: bool) -> None:
         which = "an event loop that has ended, of" if is_over else "the event loop of"
         super().__init__(
-            f"this client was started in {which} thread '{thread}' and cannot be used in another one; start one in each "
-            "loop (asyncio.run makes a new loop), or use the clients of strandline.client.sync in any thread"
+            f"this client was started in {which} thread '{thread}' and cannot be used in another one; start one in "
+            "each loop (asyncio.run makes a new loop), or use the clients of strandline.client.sync in any thread"
         )
 
 
