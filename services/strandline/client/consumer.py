@@ -233,6 +233,7 @@ class Consumer(Generic[K, V]):
             on_found=self._news.set,
             group=self._group,
         )
+        self._cluster.listen(self._topics_changed)
         self._assignment = Assignment(
             self._cluster,
             self._fetching,
@@ -540,7 +541,8 @@ class Consumer(Generic[K, V]):
         Raises:
             OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
                 ``auto_offset_reset``.
-            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`.
+            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`. A member
+                that subscribed by its name is told once and goes on, one that subscribed by a pattern is not.
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
@@ -834,6 +836,10 @@ class Consumer(Generic[K, V]):
             cursor.begin_at_committed()
             cursor.is_committed_only = False
         self._begin()
+
+    def _topics_changed(self) -> None:
+        if self._membership is not None:
+            self._membership.topics_changed()
 
     def _begin(self) -> None:
         self._lost.set()

@@ -19,6 +19,7 @@ from strandline.client.background import Background, Job
 from strandline.client.committed_offsets import AsMember
 from strandline.client.coordinator import ATTEMPT_MS, Verdict, passes_by
 from strandline.client.cursor import Cursor
+from strandline.client.errors import TopicDeleted
 from strandline.client.fetching import Fetching
 from strandline.client.group_commits import GroupCommits
 from strandline.client.group_coordinator import GroupCoordinator
@@ -116,6 +117,8 @@ class Membership:
         self._names: dict[str, str] = {}
         self.failure: BaseException | None = None
         """Why this consumer is no member any more; raised to the user."""
+        self._deleted: list[str] = []
+        """The topics that were named, were read, and are deleted; each is raised once to the user."""
         self._first = asyncio.Event()
         self._wake = asyncio.Event()
         self._asked_ms = _now_ms()
@@ -145,13 +148,16 @@ class Membership:
         self.check()
 
     def check(self) -> None:
-        """Raise why this consumer is no member any more.
+        """Raise why this consumer is no member any more, or, once, that a topic is deleted to which it has subscribed.
 
         Raises:
             Refused: the coordinator rejected it; or whatever the listener raised.
+            TopicDeleted: the member goes on without it.
         """
         if self.failure is not None:
             raise self.failure
+        if self._deleted:
+            raise TopicDeleted(self._deleted.pop(0))
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
         """Want something else."""
@@ -179,7 +185,7 @@ class Membership:
 
         Called for every record. If not, nothing was noted, and those say why.
         """
-        if self.failure is not None or self._is_away:
+        if self.failure is not None or self._is_away or self._deleted:
             return False
         now_ms = time.monotonic() * 1000
         if self._settings.strict_ownership and not self.member.has_lease(now_ms):
@@ -202,7 +208,7 @@ class Membership:
             self._withhold(cursors)
             await self._hand_back(cursors)
         else:
-            await self._drop(cursors)
+            self._drop(cursors)
         was_member = self.member.is_member
         self.member.lose()
         if was_member:
@@ -305,6 +311,23 @@ class Membership:
         if moves.assigned and self.failure is None:
             await self._begin_to_read(moves.assigned)
 
+    def topics_changed(self) -> None:
+        """What is deleted is read no more; the coordinator takes it away with a later answer."""
+        view = self._cluster.view
+        gone = [one for one in self._cursors_of(self.member.held) if view.topic_by_id(one.tp.topic_id) is None]
+        if not gone:
+            return
+        self._drop(gone)
+        named = {one.topic for one in gone}.intersection(self.member.subscription.topics)
+        self._deleted += sorted(named)
+        self._moving = self._background.start(partial(self._tell_lost, self._moving, gone), "tell what is deleted")
+        self._hooks.on_news()
+
+    async def _tell_lost(self, before: Job | None, cursors: Collection[Cursor]) -> None:
+        if before is not None:
+            await before.wait()
+        await self._tell(self._listener.on_lost, cursors)
+
     async def _give_up(self, partitions: Collection[types.TopicPartition]) -> None:
         cursors = self._cursors_of(partitions)
         await self._commits.until_worked_on(cursors)
@@ -317,9 +340,9 @@ class Membership:
         if self._settings.commits_by_itself:
             await self._commits.commit_last(cursors)
         await self._tell(self._listener.on_revoked, cursors)
-        await self._drop(cursors)
+        self._drop(cursors)
 
-    async def _drop(self, cursors: Collection[Cursor]) -> None:
+    def _drop(self, cursors: Collection[Cursor]) -> None:
         self._withhold(cursors)
         self._assignment.remove(cursors)
         for cursor in cursors:
@@ -357,7 +380,7 @@ class Membership:
         cursors = self._cursors_of(held)
         self._withhold(cursors)
         await self._stop_moving()
-        await self._drop(cursors)
+        self._drop(cursors)
         await self._tell(self._listener.on_lost, cursors)
 
     async def _stop_moving(self) -> None:
