@@ -19,6 +19,28 @@ async def test_close_ends_every_task() -> None:
     assert task.cancelled()
 
 
+async def test_close_ends_a_task_that_misses_a_cancellation() -> None:
+    """A task that hears of something else instead, as of the end of a call, is cancelled again."""
+    missed = 0
+
+    async def misses_one() -> None:
+        nonlocal missed
+        try:
+            await _forever()
+        except asyncio.CancelledError:
+            missed += 1
+        await _forever()
+
+    background = Background()
+    job = background.start(misses_one, "misses one")
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await background.close()
+
+    assert job.task is not None
+    assert (missed, job.task.cancelled()) == (1, True)
+
+
 async def _forever() -> None:
     await asyncio.Event().wait()
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 
 from strandline.client.errors import WrongLoop
 from strandline.client.logger import log
 
 Work = Callable[[], Coroutine[object, object, None]]
 
-_CLOSE_S = 5.0
-"""How long `close` waits for tasks to end; only a user's function that refuses to be cancelled takes so long."""
+_AGAIN_S = 0.2
+_CANCELLED = 25
+"""So often, and at these intervals, a task is cancelled until it ends."""
 
 
 class Job:
@@ -40,8 +41,7 @@ class Job:
         """End it for good."""
         self.is_cancelled = True
         if self.task is not None:
-            self.task.cancel()
-            await self.wait()
+            await _end([self.task])
 
     async def wait(self) -> None:
         """Wait for its end."""
@@ -130,13 +130,7 @@ class Background:
         self._cut_off.clear()
         for timer in self._timers.values():
             timer.cancel()
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            _, left = await asyncio.wait(tasks, timeout=_CLOSE_S)
-            for task in left:
-                log.warning("'%s' does not end when it is cancelled; it is left behind", task.get_name())
+        await _end([task for task in self._tasks if task is not asyncio.current_task()])
         self.check()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -158,3 +152,15 @@ class Background:
         if self._failure is None:
             self._failure = error
             self._on_trouble(error)
+
+
+async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel these until they end: gRPC raises the end of a call instead, if that comes in the same moment."""
+    for _ in range(_CANCELLED):
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=_AGAIN_S)
+    for task in tasks:
+        log.warning("'%s' does not end when it is cancelled, and is left behind", task.get_name())
