@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
-import typer
 
-from strandline.cli.failures import EXIT_UNREACHABLE, explain, perform
+from strandline.cli.failures import EXIT_UNREACHABLE, explain
 from strandline.client import NotAController
 
-_WITHOUT_A_LOOP = """
-import sys, time, typer
+_PROGRAM = """
+import asyncio, sys, time, typer
 from strandline.cli import __main__, app
+from strandline.cli.failures import perform
 app.app = typer.Typer()
 
+async def work():
+    try:
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)
+        print("tidied up", file=sys.stderr)
+
 @app.app.command()
-def wait():
+def with_a_loop():
+    perform(work())
+
+@app.app.command()
+def without():
     try:
         print("ready", flush=True)
         time.sleep(60)
@@ -41,43 +52,26 @@ def test_a_data_node_as_bootstrap_is_a_wrong_option() -> None:
     assert "no answer" not in failure.message
 
 
-def test_sigterm_ends_a_command_in_good_order() -> None:
-    """A coroutine is cancelled, as by Ctrl-C, tidies up, and the command ends with 143; the handler before is back."""
-    ended: list[str] = []
-
-    async def work() -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            ended.append("well")
-
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(typer.Exit) as exit_:
-        perform(work())
-
-    assert (exit_.value.exit_code, ended) == (143, ["well"])
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-async def test_a_command_beside_the_main_thread_is_performed() -> None:
-    """Signals come to the main thread alone; a command that another one runs has none."""
-    assert await asyncio.to_thread(perform, asyncio.sleep(0, "done")) == "done"
-
-
-def test_sigterm_ends_a_command_without_an_event_loop() -> None:
-    """It ends with 143, after what it does at its end, and without a traceback."""
+@pytest.mark.parametrize("command", ["with-a-loop", "without"])
+@pytest.mark.parametrize(
+    ("number", "ignored", "code"),
+    [(signal.SIGINT, False, 130), (signal.SIGTERM, False, 143), (signal.SIGTERM, True, 143)],
+)
+def test_a_signal_ends_a_command_in_good_order(command: str, number: signal.Signals, ignored: bool, code: int) -> None:
+    """SIGTERM ends a command as Ctrl-C does, also where that is ignored, as by a script's jobs in the background:
+    after what it does at its end and without a traceback. The exit code says which signal it was."""
     running = subprocess.Popen(
-        [sys.executable, "-c", _WITHOUT_A_LOOP],
+        [sys.executable, "-c", _PROGRAM, command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN) if ignored else None,
     )
     with running:
         assert running.stdout is not None
         assert running.stderr is not None
         running.stdout.readline()
-        running.send_signal(signal.SIGTERM)
-        said = running.stderr.read().decode()
+        running.send_signal(number)
+        said = running.stderr.read()
 
-    assert (running.returncode, said) == (143, "tidied up\n")
+    assert (running.returncode, said) == (code, "tidied up\n")

@@ -28,13 +28,17 @@ def main() -> None:
         completion_init()
     is_terminated = False
 
-    def terminate(number: int, frame: object) -> None:
-        # As Ctrl-C. Commands with an event loop, and services, put something of their own in place of this.
+    def interrupt(number: int, frame: object) -> None:
+        # A command ends as on Ctrl-C, in good order: a consumer leaves its group. Services replace this.
         nonlocal is_terminated
         is_terminated = True
-        raise KeyboardInterrupt
+        ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(ctrl_c):
+            # A script has its jobs in the background ignore Ctrl-C.
+            raise KeyboardInterrupt
+        ctrl_c(signal.SIGINT, None)
 
-    signal.signal(signal.SIGTERM, terminate)
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         app(prog_name="strandline")
     except SystemExit:

@@ -1,17 +1,14 @@
 """How a command ends when it cannot do what was asked: one line on stderr and an exit code.
 
 Invariant: exit code 1 means the cluster (or the check) answered no; 2 means that the question was wrong or
-that nobody answered. A traceback reaches the user only for a defect of ours. SIGTERM ends a command as Ctrl-C does, in
-good order: a consumer leaves its group.
+that nobody answered. A traceback reaches the user only for a defect of ours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -21,8 +18,6 @@ T = TypeVar("T")
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 2
-EXIT_INTERRUPTED = 128 + signal.SIGINT
-EXIT_TERMINATED = 128 + signal.SIGTERM
 
 NEWLINE_AND_TAB = "\n\t"
 _REACH = (
@@ -49,9 +44,9 @@ def perform(work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abs
     """
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            return runner.run(_terminable(work))
+            return runner.run(work)
     except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise typer.Exit(130) from None
     except BrokenPipeError:
         # `strandline consume ... | head` ends here: the pipe's reader has seen enough, which is no failure.
         # What is left in stdout's buffer goes nowhere, instead of failing again at the interpreter's end.
@@ -62,35 +57,6 @@ def perform(work: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.Abs
         if failure is None:
             raise
         raise fail(failure) from error
-
-
-async def _terminable(work: Coroutine[Any, Any, T]) -> T:
-    """Have SIGTERM cancel this, as asyncio has SIGINT do, unless it is run beside the main thread, which gets signals.
-
-    Raises:
-        typer.Exit: it was ended so.
-    """
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    if task is None or threading.current_thread() is not threading.main_thread():
-        return await work
-    is_terminated = False
-
-    def terminate() -> None:
-        nonlocal is_terminated
-        is_terminated = True
-        task.cancel()
-
-    before = signal.getsignal(signal.SIGTERM)
-    loop.add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if not is_terminated:
-            raise
-        raise typer.Exit(EXIT_TERMINATED) from None
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
-        signal.signal(signal.SIGTERM, before)
 
 
 def fail(failure: CommandFailed) -> typer.Exit:
