@@ -53,7 +53,7 @@ async def test_a_client_starts_beside_a_hung_address() -> None:
     async with (
         hung_address() as hung,
         served(image(1, topic("a"))) as alive,
-        asyncio.timeout(5),
+        asyncio.timeout(3 * SILENCE_MS / 1000),
         client_of(hung, alive.address) as client,
     ):
         assert client.view.topic("a") is not None
@@ -74,9 +74,10 @@ async def test_a_subscription_that_falls_silent_is_moved(monkeypatch: pytest.Mon
 
 
 async def test_patience_grows_while_every_server_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that are all too slow for a first wait are given twice as long in each round, so that a client starts at
-    a cluster that is overloaded."""
-    monkeypatch.setattr(metadata, "FIRST_MS", 1)
+    """Servers that are all too slow are given twice as long in each round, so that a client starts at a cluster that is
+    overloaded."""
+    monkeypatch.setattr(metadata, "SILENCE_MS", 1)
+    monkeypatch.setattr(metadata, "_MOST_PATIENCE", 1 << 14)
     async with served(image(1, topic("a"))) as slow:
         client = Cluster(slow.address, timeout_ms=60_000)
         try:

@@ -9,28 +9,25 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
 
 from strandline.client.errors import WrongLoop
 from strandline.client.logger import log
 
 Work = Callable[[], Coroutine[object, object, None]]
 
-_AGAIN_S = 0.2
-_CANCELLED = 25
-"""So often, and at these intervals, a task is cancelled until it ends."""
 
-
+@dataclass(slots=True, eq=False)
 class Job:
     """Work in a task of its own."""
 
-    def __init__(self, work: Work, name: str, *, once: bool) -> None:
-        self.work = work
-        self.name = name
-        # Whether it is over when somebody else cancels it; it tidies up itself.
-        self.once = once
-        self.is_cancelled = False
-        self.has_begun = False
-        self.task: asyncio.Task[None] | None = None
+    work: Work
+    name: str
+    once: bool
+    """Whether it is over when somebody else cancels it."""
+    is_cancelled: bool = False
+    has_begun: bool = False
+    task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Do the work."""
@@ -69,13 +66,14 @@ class Background:
         """Run ``work`` until it ends or the owner closes. ``once``: it does not begin again if it is cut off."""
         if self.loop is None:
             self.loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
-        job = Job(work, name, once=once)
-        self._begin(job, self.loop)
+        job = Job(work, name, once)
+        self._begin(job)
         return job
 
-    def _begin(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+    def _begin(self, job: Job) -> None:
+        assert self.loop is not None, "the first job sets it"
         job.has_begun = False
-        job.task = loop.create_task(job.run(), name=job.name)
+        job.task = self.loop.create_task(job.run(), name=job.name)
         self._tasks[job.task] = job
         job.task.add_done_callback(self._ended)
 
@@ -93,37 +91,29 @@ class Background:
         self._timers[act] = loop.call_later(period_ms / 1000, due)
 
     def check_loop(self) -> None:
-        """Raise if this is not the loop of the client. Its thread may also call what does not wait, between two runs.
-
-        Raises:
-            WrongLoop: the client was started in another loop.
-        """
+        """Raise `WrongLoop` if the client was started in another loop; between two runs of its own, its thread may call
+        what does not wait."""
         loop, running = self.loop, asyncio._get_running_loop()
         if running is loop or loop is None or self._is_closed:
             return
         if running is not None or loop.is_closed() or threading.current_thread() is not self._thread:
-            raise WrongLoop(self._thread.name, is_over=loop.is_closed())
+            raise WrongLoop(self._thread.name, loop)
 
     def check(self) -> None:
-        """Raise the error that ended a task, if one did; begin again what was cut off.
-
-        Raises:
-            RuntimeError: a task had failed; WrongLoop, as `check_loop`.
-        """
+        """As `check_loop`; raise the error that ended a task, if one did; begin again what was cut off."""
         if self._failure is not None:
             raise RuntimeError(f"a background task of the client failed: {self._failure!r}") from self._failure
         self.check_loop()
         cut_off, self._cut_off = self._cut_off, []
         for job in cut_off:
-            if not job.is_cancelled and self.loop is not None:
-                self._begin(job, self.loop)
+            if not job.is_cancelled:
+                self._begin(job)
 
     async def close(self) -> None:
         """Cancel every task and wait for its end.
 
         Raises:
-            RuntimeError: a task had failed for a reason nobody expected; it is the cause.
-            WrongLoop: as `check_loop`.
+            RuntimeError: a task had failed for a reason nobody expected; it is the cause. WrongLoop: as `check_loop`.
         """
         self.check_loop()
         self._is_closed = True
@@ -143,7 +133,7 @@ class Background:
             return
         elif not job.has_begun:
             # Cancelled before its first step: nothing of it is done, and nobody was told.
-            self._begin(job, task.get_loop())
+            self._begin(job)
         elif not job.once:
             self._cut_off.append(job)
             self._on_trouble(None)
@@ -156,11 +146,11 @@ class Background:
 
 async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
     """Cancel these until they end: gRPC raises the end of a call instead, if that comes in the same moment."""
-    for _ in range(_CANCELLED):
-        if not tasks:
-            return
+    attempts = 25
+    while tasks and attempts:
+        attempts -= 1
         for task in tasks:
             task.cancel()
-        _, tasks = await asyncio.wait(tasks, timeout=_AGAIN_S)
+        _, tasks = await asyncio.wait(tasks, timeout=0.2)
     for task in tasks:
         log.warning("'%s' does not end when it is cancelled, and is left behind", task.get_name())

@@ -37,7 +37,7 @@ from strandline.client.lag import Lag, LagMeter
 from strandline.client.member import MemberTerms, Subscription
 from strandline.client.membership import GroupMetadata, Membership, MembershipHooks, MembershipSettings
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
-from strandline.client.offsets import EARLIEST, LATEST
+from strandline.client.offsets import EARLIEST, LATEST, OffsetFinder
 from strandline.client.positions import PositionFinder
 from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.records_behind import records_behind
@@ -221,45 +221,45 @@ class Consumer(Generic[K, V]):
             ClusterUnreachable: nobody answered.
         """
         await self._cluster.start()
-        self._fetching = Fetching(self._cluster, self._policy, on_news=self._news.set, on_lost=self._lost.set)
-        if self._group_id is not None:
-            self._group = self._start_group(self._group_id, self._fetching)
+        fetching = Fetching(self._cluster, self._policy, on_news=self._news.set, on_lost=self._lost.set)
+        offsets = None if self._group_id is None else CommittedOffsets(self._cluster, self._group_id)
+        is_committed = self._policy.isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED
+        self._use(fetching, offsets, OffsetFinder(self._cluster, read_committed=is_committed))
+        self._cluster.background.every(LOOK_EVERY_MS, fetching.look_for_leaders)
+
+    def _use(self, fetching: Fetching, offsets: CommittedOffsets | None, finder: OffsetFinder) -> None:
+        """Read, commit and find positions by these."""
+        self._fetching, self._offsets, background = fetching, offsets, self._cluster.background
+        if offsets is not None:
+            self._group = GroupCommits(
+                offsets,
+                fetching,
+                background,
+                timeout_ms=self._request_timeout_ms,
+                on_committed=lambda positions: intercept_commit(self._interceptors, positions),
+            )
+            if self._auto_commit_ms is not None:
+                background.every(self._auto_commit_ms, self._group.commit_by_itself)
         positions = PositionFinder(
-            self._cluster,
-            self._fetching,
+            finder,
+            fetching,
             stop_at_end=self._stop_at_end,
-            read_committed=self._policy.isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED,
             lost=self._lost,
             on_found=self._news.set,
             group=self._group,
         )
+        background.start(positions.run, "find positions")
+        self._loop = background.loop
         self._cluster.listen(self._topics_changed)
         self._assignment = Assignment(
             self._cluster,
-            self._fetching,
+            fetching,
             grows=not self._stop_at_end,
             of_group=self._group is not None,
             on_added=self._lost.set,
         )
-        background = self._cluster.background
-        self._loop = background.loop
-        background.start(positions.run, "find positions")
-        background.every(LOOK_EVERY_MS, self._fetching.look_for_leaders)
         if self._on_stats is not None:
             background.every(self._stats_interval_ms, stats_reporter(self.stats, self._on_stats))
-
-    def _start_group(self, group_id: str, fetching: Fetching) -> GroupCommits:
-        self._offsets = offsets = CommittedOffsets(self._cluster, group_id)
-        group = GroupCommits(
-            offsets,
-            fetching,
-            self._cluster.background,
-            timeout_ms=self._request_timeout_ms,
-            on_committed=lambda positions: intercept_commit(self._interceptors, positions),
-        )
-        if self._auto_commit_ms is not None:
-            self._cluster.background.every(self._auto_commit_ms, group.commit_by_itself)
-        return group
 
     async def close(self) -> None:
         """Commit what was given before the last step (with ``auto_commit``), leave the group, close every connection.
@@ -450,7 +450,7 @@ class Consumer(Generic[K, V]):
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Every partition that is read now, those added to a bare topic included."""
-        return frozenset(_name(cursor) for cursor in self._running().cursors.values())
+        return frozenset(cursor.name for cursor in self._running().cursors.values())
 
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Give no record of these, of all without any; what is fetched stays buffered, and nothing more is fetched.
@@ -471,7 +471,7 @@ class Consumer(Generic[K, V]):
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
-        return frozenset(_name(cursor) for cursor in self._running().cursors.values() if cursor.is_paused)
+        return frozenset(cursor.name for cursor in self._running().cursors.values() if cursor.is_paused)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at this offset."""
@@ -516,7 +516,7 @@ class Consumer(Generic[K, V]):
         cursors = dict(self._running().cursors)
         meter = LagMeter(self._cluster, self._policy.isolation_level)
         found = await meter.measure(cursors.values(), deadline_ms=self._request_timeout_ms)
-        return {_name(cursors[tp]): lag for tp, lag in found.items()}
+        return {cursors[tp].name: lag for tp, lag in found.items()}
 
     def stats(self) -> ConsumerStats:
         """Counts since this consumer was made, and where it stands in each partition."""
@@ -530,7 +530,7 @@ class Consumer(Generic[K, V]):
             fetches_rejected=counts.rejected,
             buffered_bytes=sum(cursor.buffered_bytes for cursor in cursors),
             metadata_age_ms=self._cluster.metadata_age_ms,
-            partitions=MappingProxyType({_name(cursor): _stats_of(cursor) for cursor in cursors}),
+            partitions=MappingProxyType({cursor.name: _stats_of(cursor) for cursor in cursors}),
         )
 
     async def fetch_batches(self, timeout_ms: int | None = None) -> list[FetchedRecords]:
@@ -844,10 +844,6 @@ class Consumer(Generic[K, V]):
     def _begin(self) -> None:
         self._lost.set()
         self._running().pump()
-
-
-def _name(cursor: Cursor) -> TopicPartition:
-    return TopicPartition(cursor.topic, cursor.tp.partition)
 
 
 def _stats_of(cursor: Cursor) -> PartitionStats:

@@ -167,8 +167,8 @@ class Coordinator(Generic[_Stub]):
         if refusal is None:
             self.answered_by = node_id
             return answer
-        if coordinator is not None:
-            self._note(coordinator)
+        if coordinator is not None and (tp := self._partition()) is not None:
+            self._cluster.note_leader(tp, coordinator)
         raise Refused.of(refusal)
 
     @property
@@ -226,13 +226,3 @@ class Coordinator(Generic[_Stub]):
             if not passes_by(refused):
                 break
         raise Refused.of(replace(refusal, outcome=Outcome.NOT_APPENDED))
-
-    def _note(self, coordinator: partition_pb2.CurrentLeader) -> None:
-        """Believe the coordinator that a node named beside NOT_COORDINATOR, until metadata names a newer one."""
-        tp = self._partition()
-        if tp is None or not coordinator.HasField("leader_id"):
-            return
-        endpoint = None
-        if coordinator.HasField("endpoint"):
-            endpoint = Endpoint(coordinator.endpoint.host, coordinator.endpoint.port)
-        self._cluster.view.hint(tp, NodeId(coordinator.leader_id), LeaderEpoch(coordinator.leader_epoch), endpoint)

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from strandline.client import topic_partition
 from strandline.client.errors import UnreadableBatch
 from strandline.client.fetched import FetchedRecords
 from strandline.client.retry_log import RetryLog
@@ -105,6 +106,11 @@ class Cursor:
 
     def __post_init__(self) -> None:
         self.retry = RetryLog(f"reading {self.topic}-{self.tp.partition}", forgets_after_ms=_TROUBLE_ENDS_AFTER_MS)
+
+    @property
+    def name(self) -> topic_partition.TopicPartition:
+        """The partition as users name it."""
+        return topic_partition.TopicPartition(self.topic, self.tp.partition)
 
     @property
     def is_finished(self) -> bool:

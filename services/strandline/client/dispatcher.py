@@ -22,10 +22,9 @@ from strandline.client.producer_settings import ProducerSettings
 from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
-from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.core.types import Offset, TopicPartition
 from strandline.rpc.channels import Backoff
 from strandline.rpc.convert_errors import read_error
-from strandline.rpc.convert_metadata import read_endpoint
 from strandline.v1 import leader_service_pb2
 
 TICK_MS = 100
@@ -184,7 +183,7 @@ class Dispatcher:
         if refusal is not None:
             lane.refused(batch, refusal, now_ms)
             if row is not None and row.HasField("current_leader"):
-                self._note_leader(batch.tp, row)
+                self._cluster.note_leader(batch.tp, row.current_leader)
             if refusal.retriable:
                 self._cluster.refresh()
         else:
@@ -197,14 +196,6 @@ class Dispatcher:
             if batch.is_done and self._unfinished.pop(batch, None) is not None:
                 self._on_end(batch)
         self._pump(tp, lane)
-
-    def _note_leader(self, tp: TopicPartition, row: leader_service_pb2.ProducePartitionResponse) -> None:
-        said = row.current_leader
-        if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
-            return
-        endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
-        if self._cluster.view.hint(tp, NodeId(said.leader_id), LeaderEpoch(said.leader_epoch), endpoint):
-            self._cluster.changed()
 
     def _link_lost(self, link: ProduceLink, sent: list[Sent], never_sent: list[Sent], why: str) -> None:
         self._cluster.refresh()

@@ -21,8 +21,7 @@ from strandline.client.metadata import Cluster
 from strandline.client.replica_choice import choose_replica
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
-from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc.convert_metadata import read_endpoint
+from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.v1 import partition_pb2
 
 LOOK_EVERY_MS = 1_000
@@ -175,7 +174,7 @@ class Fetching:
         if answer.refusal is not None:
             self._refused(cursor, answer.refusal)
             if hint is not None:
-                self._note_leader(tp, hint)
+                self._cluster.note_leader(tp, hint)
         elif answer.diverging is not None:
             self._diverged(cursor, answer.diverging.end_offset)
         else:
@@ -247,13 +246,6 @@ class Fetching:
             epoch=cursor.last_epoch,
             diverging_offset=diverging,
         )
-
-    def _note_leader(self, tp: TopicPartition, said: partition_pb2.CurrentLeader) -> None:
-        if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
-            return
-        endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
-        if self._cluster.view.hint(tp, NodeId(said.leader_id), LeaderEpoch(said.leader_epoch), endpoint):
-            self._cluster.changed()
 
     def _message_refused(self, link: FetchLink, number: int, refusal: Refusal) -> None:
         for cursor in list(self.cursors.values()):

@@ -64,17 +64,13 @@ class LoopThread:
             )
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the coroutine function returns, or raises.
-
-        Raises:
-            ForkedAfterUse, RuntimeError, TimeoutError: as `run_within`.
-        """
+        """As `run_within`, without a time."""
         return self.run_within(None, function, *args, **kwargs)
 
     def run_within(
         self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The same of one that ends by itself after ``timeout_ms``, if that is given.
+        """What the coroutine function returns, or raises. It ends by itself after ``timeout_ms``, if that is given.
 
         Raises:
             ForkedAfterUse, RuntimeError: as `check`; RuntimeError also if somebody cancelled the call.
@@ -92,31 +88,27 @@ class LoopThread:
             raise
 
     def _result(self, waited: Future[T], timeout_ms: int | None) -> T:
-        first_s, later_s = (STUCK_S, STUCK_S) if timeout_ms is None else (timeout_ms / 1000 + _GRACE_S, _GRACE_S)
-        ran = threading.Event()
-        ran.set()
-        patience_s = first_s
+        patience_s, again_s = (STUCK_S, STUCK_S) if timeout_ms is None else (timeout_ms / 1000 + _GRACE_S, _GRACE_S)
+        ran: threading.Event | None = None
         while True:
             try:
-                return waited.result(patience_s)
-            except TimeoutError:
-                if waited.done():
-                    raise
+                waited.exception(patience_s)
             except CancelledError:
-                raise RuntimeError("the call was cancelled with all tasks of its thread: the process ends?") from None
-            if not ran.is_set():
-                raise TimeoutError(
-                    f"the thread of this process's clients has run nothing for {patience_s:g} s; it is in "
-                    f"{self._place()}; functions that are given to a client must not block"
-                )
-            patience_s = later_s
-            ran.clear()
-            self._loop.call_soon_threadsafe(ran.set)
+                raise RuntimeError("the call was cancelled with all tasks of its thread; the process may end") from None
+            except TimeoutError:
+                if ran is not None and not ran.is_set():
+                    raise TimeoutError(
+                        f"the thread of this process's clients has run nothing for {patience_s:g} s; it is in "
+                        f"{self._place()}; functions that are given to a client must not block"
+                    ) from None
+                patience_s, ran = again_s, threading.Event()
+                self._loop.call_soon_threadsafe(ran.set)
+            else:
+                return waited.result()
 
     def _place(self) -> str:
         """Where the thread is now, the innermost function first."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        stack = traceback.extract_stack(frame)[-3:] if frame is not None else []
+        stack = traceback.extract_stack(sys._current_frames().get(self._thread.ident or 0))[-3:]
         return ", called by ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(stack))
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], waited: Future[T]) -> None:

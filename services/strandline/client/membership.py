@@ -361,7 +361,7 @@ class Membership:
                 self.member.given_up([tp])
         if not cursors:
             return
-        log.info("group %s assigned %s", self._coordinator.group_id, some_of(map(_name, cursors)))
+        log.info("group %s assigned %s", self._coordinator.group_id, some_of(one.name for one in cursors))
         await self._tell(self._listener.on_assigned, cursors)
         for cursor in cursors:
             # It may have been taken away again meanwhile.
@@ -421,7 +421,7 @@ class Membership:
         if not of:
             return
         try:
-            await listens(list(map(_name, of)))
+            await listens([one.name for one in of])
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             log.warning("%s failed; the consumer leaves its group", listens.__qualname__)
             self._fail(error)
@@ -477,10 +477,6 @@ def judge_heartbeat(answer: pb.ConsumerGroupHeartbeatResponse) -> Verdict:
     """What a coordinator says of a heartbeat."""
     hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
     return Verdict(read_error(answer), hint)
-
-
-def _name(cursor: Cursor) -> TopicPartition:
-    return TopicPartition(cursor.topic, cursor.tp.partition)
 
 
 def _now_ms() -> float:

@@ -25,14 +25,15 @@ from strandline.client.subscribing import MetadataStream, SubscribedStream, Want
 from strandline.client.view import ClusterView, Taken
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, MetadataImage, TopicImage
+from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.rpc import forks
 from strandline.rpc.channels import Backoff, Channels, UnaryMethod, call, parse_endpoint, target
-from strandline.rpc.convert_metadata import read_image
+from strandline.rpc.convert_metadata import read_endpoint, read_image
 from strandline.rpc.convert_subscription import MetadataUpdate, read_current_metadata
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import open_tls
 from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import metadata_service_pb2
+from strandline.v1 import metadata_service_pb2, partition_pb2
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
 if TYPE_CHECKING:
@@ -46,10 +47,8 @@ _Answer = TypeVar("_Answer")
 DEFAULT_TIMEOUT_MS = 10_000
 SILENCE_MS = 2_500
 """A subscription that is silent for this long is moved to another server; one that lives sends something every 2 s."""
-FIRST_MS = 1_000
-"""How long a server has for its first message."""
 _MOST_PATIENCE = 8
-"""Both times are doubled, up to so often, for each round in which no server sent anything: all may be overloaded."""
+"""The time is doubled, up to so often, for each round in which no server sent anything: all may be overloaded."""
 WATCH_SILENCE_MS = 15_000
 """The same for a controller without MetadataService, whose signs of life are rarer."""
 PRODUCER_ID_MS = 2_000
@@ -197,6 +196,14 @@ class Cluster:
     def refresh(self) -> None:
         """Something the view said turned out wrong: if the subscription is down, open it now instead of later."""
         self._hurry.set()
+
+    def note_leader(self, tp: TopicPartition, said: partition_pb2.CurrentLeader) -> None:
+        """Believe the leader that a node named beside a refusal (KIP-951), until metadata names a newer one."""
+        if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
+            return
+        endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
+        if self.view.hint(tp, NodeId(said.leader_id), LeaderEpoch(said.leader_epoch), endpoint):
+            self.changed()
 
     def _troubled(self, error: BaseException | None) -> None:
         # Who waits looks again, and hears of the error or begins again what was cut off.
@@ -423,30 +430,26 @@ class Cluster:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
             watch = WatchedStream(self.channels, endpoint, self.cluster_id)
-            await self._take_all(endpoint, watch, backoff, first_ms=WATCH_SILENCE_MS, silence_ms=WATCH_SILENCE_MS)
+            await self._take_all(endpoint, watch, backoff, WATCH_SILENCE_MS)
 
     async def _subscribe(self, endpoint: Endpoint, backoff: Backoff) -> None:
         stream = SubscribedStream(self.channels, endpoint, self._wanted, self.cluster_id)
-        first_ms, silence_ms = FIRST_MS * self._patience, SILENCE_MS * self._patience
+        silence_ms = SILENCE_MS * self._patience
         try:
-            async with asyncio.timeout(first_ms / 1000):
+            async with asyncio.timeout(silence_ms / 1000):
                 await stream.begin(self.view.newest if self._holds_what_is_wanted else None)
-            await self._take_all(endpoint, stream, backoff, first_ms=first_ms, silence_ms=silence_ms)
+            await self._take_all(endpoint, stream, backoff, silence_ms)
         finally:
             stream.close()
 
-    async def _take_all(
-        self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff, *, first_ms: int, silence_ms: int
-    ) -> None:
+    async def _take_all(self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff, silence_ms: int) -> None:
         began_s = time.monotonic()
-        limit_ms = first_ms
         try:
             while True:
-                async with asyncio.timeout(limit_ms / 1000):
+                async with asyncio.timeout(silence_ms / 1000):
                     update = await stream.read()
                 if update is None:
                     return
-                limit_ms = silence_ms
                 now_s = self.heard_s = time.monotonic()
                 self._retry.worked()
                 taken = self._take(endpoint, update)

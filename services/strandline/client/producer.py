@@ -181,7 +181,7 @@ class Producer(Generic[K, V]):
             raise
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
         self._dispatcher, self._loop = dispatcher, self._cluster.background.loop
-        unclosed.watch(self)
+        unclosed.STARTED.add(self)
         if self._on_stats is not None:
             report = stats_reporter(self.stats, self._on_stats)
             self._cluster.background.every(self._stats_interval_ms, report)
@@ -510,7 +510,7 @@ class Producer(Generic[K, V]):
     def _new_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
         now_ms = self._running().now_ms()
         batch = OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self._settings.delivery_timeout_ms)
-        batch.check_loop = self._cluster.background.check_loop
+        batch.owner = self._cluster.background
         return batch
 
     def _open_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:

@@ -10,32 +10,19 @@ import atexit
 import os
 import warnings
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from strandline.client.logger import log
 
+if TYPE_CHECKING:
+    from strandline.client.producer import Producer
 
-class Holder(Protocol):
-    """A producer, as far as it is looked at here."""
-
-    def _give_up(self) -> int: ...
-
-    async def flush(self, timeout_ms: int | None = None) -> None:
-        """Send what it holds."""
-        ...
-
-
-_started: weakref.WeakSet[Holder] = weakref.WeakSet()
+STARTED: weakref.WeakSet[Producer[Any, Any]] = weakref.WeakSet()
 # Those of a parent are the parent's to send.
-os.register_at_fork(after_in_child=_started.clear)
+os.register_at_fork(after_in_child=STARTED.clear)
 
 
-def watch(producer: Holder) -> None:
-    """It was started."""
-    _started.add(producer)
-
-
-def report(producer: Holder) -> None:
+def report(producer: Producer[Any, Any]) -> None:
     """It is over: say how many records it still held, if it was not closed."""
     count = producer._give_up()
     if count:
@@ -46,10 +33,10 @@ def report(producer: Holder) -> None:
 
 async def send_what_is_held(timeout_ms: int) -> None:
     """The process ends, and this loop can still run: send what its producers hold."""
-    await asyncio.gather(*(producer.flush(timeout_ms) for producer in list(_started)), return_exceptions=True)
+    await asyncio.gather(*(producer.flush(timeout_ms) for producer in list(STARTED)), return_exceptions=True)
 
 
 @atexit.register
 def _report_all() -> None:
-    for producer in list(_started):
+    for producer in list(STARTED):
         report(producer)
