@@ -155,6 +155,8 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, module_name: str, generi
         return [f"return Transaction(self, {inner}, consumer)"]
     if returns == "None":
         return [call]
+    if returns == "list[Delivery]":
+        return [f"return [Delivery(self, one) for one in {call}]"]
     return [f"return Delivery(self, {call})" if returns == "Delivery" else f"return {call}"]
 
 

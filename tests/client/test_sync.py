@@ -452,3 +452,14 @@ def test_work_that_nobody_waits_for_is_not_begun() -> None:
     thread.close()
 
     assert begun == []
+
+
+async def test_many_records_are_one_call_of_the_thread() -> None:
+    """`send_many` passes all records to the thread at once, and its deliveries wait here."""
+
+    def program() -> list[int | None]:
+        with sync.Producer(cluster.bootstrap) as producer:
+            return [one.result().offset for one in producer.send_many(TOPIC, [(None, b"a"), (None, b"b")])]
+
+    async with fake_cluster() as cluster:
+        assert await in_thread(program) == [0, 1]

@@ -395,7 +395,9 @@ class Admin:
         found = await finder.find(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: answer for tp, answer in found.items()}
 
-    async def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+    async def record_times(
+        self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
 
         A partition without such a record, or whose leader does not answer, is left out.

@@ -368,6 +368,14 @@ class Producer(Generic[K, V]):
             await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         )
 
+    async def send_many(self, topic: str, records: Sequence[tuple[K | None, V | None]]) -> list[Delivery]:
+        """Take records of a key and a value each, in this order, as `send` takes one; one call of a blocking producer.
+
+        Raises:
+            Refused, TopicDeleted, SerializationFailed: as `send`; those in front of the record concerned are sent.
+        """
+        return [await self.send(topic, value, key) for key, value in records]
+
     def send_nowait(
         self,
         topic: str,

@@ -267,6 +267,14 @@ class Producer(Blocking, Generic[K, V]):
             headers=headers,
         )
 
+    def send_many(self, topic: str, records: Sequence[tuple[K | None, V | None]]) -> list[Delivery]:
+        """Take records of a key and a value each, in this order, as `send` takes one; one call of a blocking producer.
+
+        Raises:
+            Refused, TopicDeleted, SerializationFailed: as `send`; those in front of the record concerned are sent.
+        """
+        return [Delivery(self, one) for one in self._run(self._inner.send_many, topic, records)]
+
     def send_nowait(
         self,
         topic: str,
@@ -859,7 +867,9 @@ class Admin(Blocking):
         """
         return self._run(self._inner.list_offsets, topic, partitions, timestamp_ms=timestamp_ms, isolation=isolation)
 
-    def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+    def record_times(
+        self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
 
         A partition without such a record, or whose leader does not answer, is left out.
