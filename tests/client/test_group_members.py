@@ -464,8 +464,8 @@ async def test_a_member_can_be_named_for_a_transaction() -> None:
 @pytest.mark.parametrize("way", ["poll", "fetch_batches", "iterate"])
 @pytest.mark.parametrize("by", ["name", "pattern"])
 async def test_the_topic_of_a_member_is_deleted(by: str, way: str) -> None:
-    """`on_lost` hears of it. A member that subscribed by name is told once, with the topic, one by a pattern is not;
-    either goes on, and reads a new topic of that name."""
+    """`on_lost` hears of it. A member that subscribed by name raises one error that names the topic, a member by a
+    pattern none; both go on, and read a new topic of that name."""
     async with fake_cluster(partitions=2) as cluster, member(cluster) as consumer:
         write(cluster, b"old")
         heard = Heard()

@@ -132,7 +132,7 @@ class Background:
         elif self._is_closed or job.is_cancelled:
             return
         elif not job.has_begun:
-            # Cancelled before its first step: nothing of it is done, and nobody was told.
+            # Cancelled before its first step: nothing of it is done or reported.
             self._begin(job)
         elif not job.once:
             self._cut_off.append(job)

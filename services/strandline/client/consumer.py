@@ -542,7 +542,7 @@ class Consumer(Generic[K, V]):
             OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
                 ``auto_offset_reset``.
             TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`. A member
-                that subscribed by its name is told once and goes on, one that subscribed by a pattern is not.
+                that subscribed by its name raises it once and goes on, one that subscribed by a pattern does not.
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
