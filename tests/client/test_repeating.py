@@ -54,6 +54,19 @@ async def test_the_same_request_goes_out_until_one_decides() -> None:
     assert cluster.asked == ["r"] * 4
 
 
+async def test_a_linearizable_read_waits_while_a_new_reign_hears_its_nodes() -> None:
+    """UNHEARD is asked again (C37); that another controller decides, or none can, is the answer at once."""
+    unheard = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "no node yet", hint=ControllerHint("UNHEARD")))
+    read = metadata_pb2.ClusterMetadata(cluster_id="c")
+    waiting, undecided = Scripted(unheard, unheard, pb.GetMetadataResponse(metadata=read)), Scripted(STANDBY)
+
+    assert (await Cluster.fetch_image(cast("Any", waiting), linearizable=True)).cluster_id == "c"
+    assert len(waiting.asked) == 3
+    with pytest.raises(Refused, match="another decides"):
+        await Cluster.fetch_image(cast("Any", undecided), linearizable=True)
+    assert len(undecided.asked) == 1
+
+
 @pytest.mark.parametrize(
     "error", [AWAY, Refused(ErrorCode.INVALID_REQUEST, "no"), Refused(ErrorCode.NOT_CONTROLLER, "store too old")]
 )

@@ -18,6 +18,7 @@ from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID, parse_client_id
 from strandline.client.controllers import Controllers, Method
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
+from strandline.client.repeating import ask_again, waits_for_a_node
 from strandline.client.retry_log import RetryLog
 from strandline.client.subscribing import MetadataStream, SubscribedStream, WantedTopics, WatchedStream
 from strandline.client.view import ClusterView, Taken
@@ -289,7 +290,8 @@ class Cluster:
             raise ClusterUnreachable(str(refused.refusal)) from refused
 
     async def fetch_image(self, *, linearizable: bool = False) -> MetadataImage:
-        """The state as the controller returns it now, not as it was last sent; without one, as our source has it.
+        """The state as the controller returns it now, not as it was last sent; without one that decides, as our source
+        has it.
 
         ``linearizable``: the controller confirms first that it decides, and no other process is asked (C14).
 
@@ -297,10 +299,15 @@ class Cluster:
             Refused, ClusterUnreachable: as `ask`.
         """
         request = pb.GetMetadataRequest(cluster_id=self.cluster_id, linearizable=linearizable)
+        if linearizable:
+            answer = await ask_again(self, lambda to: to.GetMetadata, request, repeats=waits_for_a_node)
+            return read_image(answer.metadata, is_snapshot=True)
         try:
             answer = await self.ask_controller(lambda controller: controller.GetMetadata, request)
         except ControllersAway:
-            if linearizable:
+            return await self._image_of_source()
+        except Refused as refused:
+            if refused.refusal.code is not ErrorCode.NOT_CONTROLLER:
                 raise
             return await self._image_of_source()
         return read_image(answer.metadata, is_snapshot=True)

@@ -651,7 +651,8 @@ class GetMetadataRequest(_message.Message):
     """Id of the cluster meant; absent: not checked."""
     linearizable: _builtins.bool
     """Whether the controller confirms by a read of its store that it decides, before it answers: then the answer holds
-    every change that was answered before this request was sent. Otherwise a controller that was paused may answer with
+    every change that was answered before this request was sent; until a node has spoken in a new reign it is refused with
+    NOT_CONTROLLER, for at most one session (C37). Otherwise a controller that was paused may answer with
     what it knew before (ours).
     """
     @_builtins.property
