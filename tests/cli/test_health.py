@@ -88,6 +88,14 @@ def test_a_fenced_node_is_named() -> None:
     assert health.problems[0].startswith("fenced: node 3")
 
 
+def test_a_node_that_refuses_writes_is_named() -> None:
+    """A nearly full disk makes the cluster unhealthy although every replica is in sync, and `node list` shows it."""
+    shown = image(partition(0), nodes=(node(1), node(2, disk_nearly_full=True), node(3)))
+
+    assert judge(shown).problems[0].startswith("disk nearly full, writes refused: node 2 (free space")
+    assert [row["state"] for row in node_rows(shown)] == ["serving", "disk nearly full", "serving"]
+
+
 def test_status_joins_controller_and_leader() -> None:
     """A row has the committed state and the leader's offsets; a silent leader leaves them empty."""
     shown = seen(image(partition(0, isr=(1, 2)), partition(1)), view(0, 120, 118, {2: 120, 3: 100}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,8 @@ async def test_a_nearly_full_disk_refuses_produce_and_serves_reads(tmp_path: Pat
         answer = await stub.Fetch(fetch(0), timeout=5)
 
     assert row.error_code == ErrorCode.POLICY_VIOLATION
+    said = r"the disk of node 1 is nearly full: [\d,]+ bytes are free, and [\d,]+ are needed \(low_space_bytes [\d,]+\)"
+    assert re.search(said, row.error_message)
     assert row.outcome == pb.PRODUCE_OUTCOME_NOT_APPENDED
     assert answer.responses[0].partitions[0].error_code == 0
 

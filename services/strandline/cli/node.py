@@ -144,6 +144,8 @@ def node_state(node: DescribedNode) -> str:
         return "fenced"
     if node.shutting_down:
         return "shutting down"
+    if node.disk_nearly_full:
+        return "disk nearly full"
     return "observing" if node.is_observer else "serving"
 
 

@@ -56,6 +56,8 @@ class DescribedNode:
     fenced: bool = True
     """Its session is over; nothing is expected of it."""
     shutting_down: bool = False
+    disk_nearly_full: bool = False
+    """It refuses writes for lack of disk space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,7 @@ def node_of(node: messages.NodeImage) -> DescribedNode:
         is_observer=node.is_observer,
         fenced=node.fenced,
         shutting_down=node.shutting_down,
+        disk_nearly_full=node.disk_nearly_full,
     )
 
 

@@ -67,6 +67,7 @@ from strandline.core.leadership import (
     fence,
     go_on,
     held_back,
+    note_disk,
     unfence,
 )
 from strandline.core.messages import (
@@ -416,6 +417,7 @@ class ControllerCore:
         self._hear(draft, request.node_id)
         if (sample := self._clock_sample(request, now_ms)) is not None:
             draft.emit(None, sample)
+        note_disk(draft, request.node_id, nearly_full=request.disk_nearly_full)
         record = draft.node(request.node_id)
         assert record is not None
         if request.want_shut_down:

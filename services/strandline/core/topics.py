@@ -167,7 +167,7 @@ def _new_partition(
         min_isr=min_isr,
         observers=draft.observers(),
     )
-    elected = elect(partition, draft.is_active)
+    elected = elect(partition, draft.is_active, draft.has_room)
     return replace(partition, leader=elected.leader if elected else None)
 
 

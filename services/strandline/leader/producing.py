@@ -33,12 +33,6 @@ from strandline.v1 import leader_service_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_DISK_FULL = Refusal(
-    ErrorCode.POLICY_VIOLATION,
-    "the node's disk is nearly full; free space or lower retention",
-    Outcome.NOT_APPENDED,
-)
-
 
 async def take_produce(host: Host, message: ProduceMessage) -> ProduceAsked:
     """A produce message as the core takes it; near the end of the disk every part of it is marked refused.
@@ -52,8 +46,10 @@ async def take_produce(host: Host, message: ProduceMessage) -> ProduceAsked:
         asked = await host.unpacking.run(partial(read_produce, message, host.topics, wall_ms()))
     else:
         asked = read_produce(message, host.topics)
-    if host.disk_nearly_full(host.driver.clock()):
-        return asked._replace(parts=tuple(part._replace(invalid=_DISK_FULL) for part in asked.parts))
+    if (low := host.low_space(host.driver.clock())) is not None:
+        why = f"the disk of node {host.node_id} is nearly full: {low}; free space or lower retention"
+        refusal = Refusal(ErrorCode.POLICY_VIOLATION, why, Outcome.NOT_APPENDED)
+        return asked._replace(parts=tuple(part._replace(invalid=refusal) for part in asked.parts))
     if any(map(is_compressed, asked.parts)):
         return await refuse_too_large(host, message, asked)
     return asked

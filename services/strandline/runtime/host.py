@@ -41,8 +41,8 @@ class Host:
     driver: Driver[Core]
     topics: TopicDirectory
     sizes: LogSizes
-    disk_nearly_full: Callable[[int], bool]
-    """Whether produce must be refused before ENOSPC, at a monotonic time in ms."""
+    low_space: Callable[[int], str | None]
+    """How much is free, in a sentence, if produce must be refused before ENOSPC, at a monotonic time in ms."""
     node_epoch: NodeEpoch | None = None
     """None until this process is registered."""
     expanding: Aside = field(default_factory=lambda: Aside("expanding"))

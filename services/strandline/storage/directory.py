@@ -175,9 +175,9 @@ class DataDirectory:
         """The controller registered this process; see `incarnations.confirm`."""
         incarnations.confirm(self.path, incarnation_id)
 
-    def disk_nearly_full(self, now_ms: int) -> bool:
-        """Whether produce must be refused before ENOSPC; ``now_ms`` is monotonic."""
-        return self.space.disk_nearly_full(now_ms)
+    def low_space(self, now_ms: int) -> str | None:
+        """How much is free, in a sentence, if produce must be refused before ENOSPC; ``now_ms`` is monotonic."""
+        return self.space.low_space(now_ms)
 
     def log_names(self) -> list[LogName]:
         """Topic and partition of every log in the directory."""

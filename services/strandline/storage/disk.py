@@ -231,16 +231,23 @@ def free_bytes(path: Path) -> int:
 
 @dataclass(slots=True)
 class LowSpaceMark:
-    """Whether produce must be refused before ENOSPC; statvfs is asked at most once a second."""
+    """Whether produce must be refused before ENOSPC; statvfs is asked at most once a second.
+
+    Once refused, it is accepted again only with an eighth more than the mark free: leaders would move at every
+    segment that is deleted.
+    """
 
     path: Path
     low_mark_bytes: int
     _asked_ms: int | None = field(default=None, init=False)
-    _is_low: bool = field(default=False, init=False)
+    _low: str | None = field(default=None, init=False)
 
-    def disk_nearly_full(self, now_ms: int) -> bool:
-        """Whether fewer than ``low_mark_bytes`` are free, as of at most 1 s before ``now_ms`` (monotonic)."""
+    def low_space(self, now_ms: int) -> str | None:
+        """What is free, in a sentence, if it is too little, as of at most 1 s before ``now_ms`` (monotonic)."""
         if self._asked_ms is None or now_ms - self._asked_ms >= _CACHE_MS:
-            self._is_low = free_bytes(self.path) < self.low_mark_bytes
+            free, mark = free_bytes(self.path), self.low_mark_bytes
+            needed = mark if self._low is None else mark + mark // 8
+            said = f"{free:,} bytes are free, and {needed:,} are needed (low_space_bytes {mark:,})"
+            self._low = said if free < needed else None
             self._asked_ms = now_ms
-        return self._is_low
+        return self._low
