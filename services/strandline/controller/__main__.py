@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from strandline.controller import backup, hand_over, migrate, process, recover, restore
 from strandline.controller.settings import ControllerSettings
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
+from strandline.runtime.open_file_limit import raise_open_file_limit
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
@@ -23,6 +24,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], ExitCode]] = {
 def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings and run, or do what the first word says; returns the exit code."""
     require_assertions()
+    raise_open_file_limit()
     if arguments and (command := _COMMANDS.get(arguments[0])) is not None:
         return command(arguments[1:])
     flags, file = parse_flags(ControllerSettings, "strandline controller", arguments)

@@ -27,9 +27,10 @@ from strandline.rpc.metadata_bytes import ImageWriter, image_from_bytes
 from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.ports import Chunk, Cut, Opened
+from strandline.storage.chain import FlushToken
 from strandline.storage.checkpoint import CheckpointDamaged, read_topic_id
 from strandline.storage.directory import DataDirectory, OpenedLog
-from strandline.storage.disk import FlushToken, StorageDamaged
+from strandline.storage.disk import StorageDamaged
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.saves import LogName
 

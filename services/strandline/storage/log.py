@@ -24,14 +24,15 @@ from strandline.core.types import (
 )
 from strandline.records.batch import STAMP_BYTES, Batch, check_replicated, stamp_prefix
 from strandline.records.control import with_marker
-from strandline.storage.chain import FoundBatch, SegmentChain
+from strandline.storage.chain import FlushToken, FoundBatch, SegmentChain
 from strandline.storage.checkpoint import CheckpointDamaged
 from strandline.storage.checkpoints import Checkpoints
-from strandline.storage.disk import FlushToken, StorageDamaged, sync_directory
+from strandline.storage.disk import StorageDamaged, sync_directory
 from strandline.storage.layout import (
     log_name,
     make_directory,
 )
+from strandline.storage.open_files import OpenFiles
 from strandline.storage.producer_snapshot import (
     begin_with_snapshot,
     drop_snapshots_above,
@@ -97,12 +98,13 @@ class Log:
         clean: bool = False,
         check_all: bool = False,
         syncs_entry: bool = True,
+        files: OpenFiles | None = None,
     ) -> tuple[Log, Recovery]:
         """Open or make the log of one partition and say what was found.
 
-        ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` are those of the data directory it
-        lies in (by default read from there). ``clean`` says that the last stop was clean, so files need no
-        CRC; otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere.
+        ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` and ``files`` are those of the data
+        directory it lies in (by default read from there, and none). ``clean`` says that the last stop was clean,
+        so files need no CRC; otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere.
         Everything is durable on return (TR17), but for the entry of a new directory if ``syncs_entry`` is False.
         Checkpoints above the LEO are left for the caller to lower.
 
@@ -111,15 +113,16 @@ class Log:
         """
         settings = settings or LogSettings()
         checkpoints = checkpoints or Checkpoints.load(directory.parent)
+        files = files or OpenFiles(syncs=settings.durable)
         name = log_name(directory)
         is_new = make_directory(directory, durable=syncs_entry)
         log_start = checkpoints.log_starts.get(name)
         durable_point = checkpoints.recovery_points.get(name) or Offset(0)
         trusted_below = Offset(0) if check_all else ALL_OFFSETS if clean else durable_point
-        loader = SegmentLoader(directory, log_start or Offset(0), trusted_below, settings.index_interval_bytes)
+        loader = SegmentLoader(directory, log_start or Offset(0), trusted_below, settings.index_interval_bytes, files)
         loader.load()
         found_leo = loader.segments[-1].next_offset if loader.segments else Offset(0)
-        segments = SegmentChain(directory, loader.segments, settings.index_interval_bytes)
+        segments = SegmentChain(directory, loader.segments, settings.index_interval_bytes, files)
         log = cls(directory, settings, checkpoints, segments, log_start or Offset(0))
         log._settle_start(found_leo)
         if not is_new:
@@ -269,7 +272,7 @@ class Log:
             self._segments.unsynced.sync_now()
             self.checkpoints.recovery_points.put(self.name, self.leo)
         for segment in self._segments:
-            segment.close()
+            segment.file.close()
         self._segments.unsynced.close()
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> Chunk:
