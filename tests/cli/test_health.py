@@ -96,6 +96,17 @@ def test_a_node_that_refuses_writes_is_named() -> None:
     assert [row["state"] for row in node_rows(shown)] == ["serving", "disk nearly full", "serving"]
 
 
+def test_a_log_whose_retention_waits_is_named() -> None:
+    """The screen says which log waits until when, and what to lower; the cluster is healthy all the same."""
+    waits = replace(view(0, 120, 118, {2: 120, 3: 120}), retention_waits_until_ms=4_102_444_800_000)
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(screen(seen(image(partition(0)), waits)))
+    text = console.export_text()
+
+    assert f"{waits.topic}-0 waits until 2100-01-01T00:00:00Z, the time of a record; lower " in text
+    assert text.startswith("healthy")
+
+
 def test_status_joins_controller_and_leader() -> None:
     """A row has the committed state and the leader's offsets; a silent leader leaves them empty."""
     shown = seen(image(partition(0, isr=(1, 2)), partition(1)), view(0, 120, 118, {2: 120, 3: 100}))

@@ -15,6 +15,7 @@ import typer
 
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import perform
+from strandline.cli.moments import time_text
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, cell, console, print_document, table
 from strandline.cli.over_tls import over_tls
@@ -159,6 +160,8 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     if len(seen.controllers) > 1:
         lines.append(Text(f"controllers {_controllers_text(seen.controllers)}"))
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
+    if waiting := _retention_text(seen.views):
+        lines.append(Text(f"retention   {waiting}", style="yellow"))
     rows = status_rows(seen, everything=everything)
     shown = rows if everything else rows[:_MOST_ROWS]
     if shown:
@@ -166,6 +169,19 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     left_out = len(rows) - len(shown)
     more = [Text(f"and {left_out} more; --all shows every partition", style="dim")] if left_out else []
     return Group(*lines, *([table(shown, _COLUMNS)] if shown else []), *more)
+
+
+def _retention_text(views: list[DescribedLeader]) -> str:
+    """The log whose retention waits longest for a time in the future, and how many others do."""
+    waiting = [(until, view) for view in views if (until := view.retention_waits_until_ms) is not None]
+    if not waiting:
+        return ""
+    until_ms, view = max(waiting, key=lambda each: each[0])
+    more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return (
+        f"{view.topic}-{view.partition}{more} waits until {time_text(until_ms * 1_000)}, the time of a record; lower "
+        f"message.timestamp.after.max.ms to go by the files' times"
+    )
 
 
 def _controllers_text(controllers: tuple[DescribedController, ...]) -> str:

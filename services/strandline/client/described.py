@@ -148,6 +148,8 @@ class DescribedLeader:
     """Below it every transaction is decided; None from a release without transactions."""
     oldest_open_producer_id: int | None = None
     """Whose transaction has been open here for longest; None where none is."""
+    retention_waits_until_ms: int | None = None
+    """The future time of a record for which retention by time waits, in ms since 1970; None where it does not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

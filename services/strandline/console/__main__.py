@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from strandline.console import process
 from strandline.console.settings import ConsoleSettings
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
-from strandline.runtime.open_file_limit import raise_open_file_limit
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
@@ -16,7 +15,6 @@ from strandline.runtime.settings import SettingsWrong, load_settings, parse_flag
 def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings and run; returns the exit code. The only line on stdout is the address."""
     require_assertions()
-    raise_open_file_limit()
     flags, file = parse_flags(ConsoleSettings, "strandline console", arguments)
     try:
         settings = load_settings(ConsoleSettings, flags=flags, file=file).settings

@@ -28,6 +28,10 @@ class LogSizes(Protocol):
         """Bytes of a log's segments, 0 without one."""
         ...
 
+    def retention_waits_until_ms(self, tp: TopicPartition) -> int | None:
+        """The time in the future that retention of a log waits for; None if it does not wait."""
+        ...
+
     def bytes_between(self, tp: TopicPartition, start: Offset, end: Offset) -> int:
         """Bytes of the batches between two offsets."""
         ...

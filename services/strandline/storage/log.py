@@ -41,7 +41,7 @@ from strandline.storage.producer_snapshot import (
     save_snapshot,
 )
 from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
-from strandline.storage.retention import expired_upto
+from strandline.storage.retention import expired_upto, waits_until_ms
 from strandline.storage.saves import LogName
 from strandline.storage.scan import ALL_OFFSETS
 from strandline.storage.segment import MAX_SEGMENT_BYTES, Chunk, Segment
@@ -62,6 +62,8 @@ class LogSettings:
     index_interval_bytes: int = 4096
     retention_bytes: int | None = None
     retention_ms: int | None = 7 * DAY_MS
+    timestamp_after_max_ms: int = 3_600_000
+    """How far ahead of now a record's time may lie for retention to go by it."""
     durable: bool = True
     """``durability=fsync``: cuts and checkpoints are durable before the call returns."""
 
@@ -399,8 +401,17 @@ class Log:
             now_ms=now_ms,
             retention_bytes=self.settings.retention_bytes,
             retention_ms=self.settings.retention_ms,
+            ahead_ms=self.settings.timestamp_after_max_ms,
         )
         return target if target is not None and target > self._log_start_offset else None
+
+    def retention_waits_until_ms(self, now_ms: int) -> int | None:
+        """The time, still to come, from which the age of the oldest segment counts; None if retention by time is off,
+        or does not wait. ``now_ms`` is wall-clock time."""
+        if self.settings.retention_ms is None:
+            return None
+        ahead_ms = self.settings.timestamp_after_max_ms
+        return waits_until_ms(tuple(self._segments), now_ms=now_ms, ahead_ms=ahead_ms)
 
     def forget(self) -> None:
         """Close the log for good and forget all that was saved for it.

@@ -178,6 +178,10 @@ class Segment:
         """Size of the file, whatever it holds."""
         return os.fstat(self.file().fd).st_size
 
+    def modified_ms(self) -> int:
+        """When the file was written last, in ms since 1970."""
+        return os.stat(self.path).st_mtime_ns // 1_000_000
+
     def _forget(self) -> None:
         self._index, self._times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         self._index_is_ours = True
