@@ -75,7 +75,8 @@ export class Cluster {
   #topics = new Map();
 
   constructor(bootstrap) {
-    this.controller = new ControllerService(bootstrap, this.#credentials);
+    // The controller is the first of a list.
+    this.controller = new ControllerService(bootstrap.split(",")[0], this.#credentials);
   }
 
   close() {

@@ -46,7 +46,7 @@ async def test_up_serves_until_a_signal_and_stops_all(tmp_path: Path, capsys: py
     os.kill(os.getpid(), signal.SIGTERM)
     await task
 
-    assert f"export STRANDLINE_BOOTSTRAP={cluster.bootstrap}" in "".join(seen)
+    assert f"export STRANDLINE_BOOTSTRAP={cluster.bootstrap_with_nodes}\n" in "".join(seen)
     assert not any(service.running for service in cluster.services)
 
 

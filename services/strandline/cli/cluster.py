@@ -115,9 +115,16 @@ async def _look(admin: Admin) -> Seen:
     from strandline.client import ControllersAway
     from strandline.core.errors import ErrorCode, Refused
 
+    undecided: tuple[str, ...] = ()
     try:
         image = await admin.metadata(linearizable=True)
     except ControllersAway:
+        image = await admin.metadata()
+    except Refused as error:
+        if error.refusal.code is not ErrorCode.NOT_CONTROLLER:
+            raise
+        # Nodes serve on, and know who leads (C60).
+        undecided = (error.refusal.message,)
         image = await admin.metadata()
     views = await admin.describe_partitions()
     short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
@@ -128,10 +135,10 @@ async def _look(admin: Admin) -> Seen:
     try:
         controllers = await admin.describe_controllers()
     except Refused as error:
-        # The nodes' metadata is still worth showing when the controllers' store is away.
         if error.refusal.code is not ErrorCode.NOT_CONTROLLER:
             raise
-        health = replace(health, problems=(error.refusal.message, *health.problems))
+        undecided = undecided or (error.refusal.message,)
+    health = replace(health, problems=(*undecided, *health.problems))
     return Seen(
         image=image,
         health=health,
@@ -149,7 +156,8 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     image = seen.image
     verdict = Text("healthy", style="bold green") if seen.health.healthy else Text("not healthy", style="bold red")
     verdict.append(
-        f"   cluster {image.cluster_id}   controller epoch {image.controller_epoch}   durability {image.durability}",
+        f"   cluster {image.cluster_id}   controller epoch {image.controller_epoch}   durability {image.durability}"
+        f"   feature level {image.feature_level}",
         style="not bold default",
     )
     warning = image.loss_warning
@@ -242,6 +250,7 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
         "warning": image.loss_warning,
         "cluster_id": image.cluster_id,
         "controller_epoch": image.controller_epoch,
+        "feature_level": image.feature_level,
         "metadata_age_ms": seen.metadata_age_ms,
         "summary": summary(image),
         "controllers": [
@@ -261,12 +270,12 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
 
 def status_rows(seen: Seen, *, everything: bool) -> list[dict[str, Any]]:
     """One row per partition, of those that something is wrong with or of all; None where a leader did not answer."""
-    from strandline.cli.health import is_wrong
+    from strandline.cli.health import is_wrong, own_topics_first
 
     by_key = {(view.topic, view.partition): view for view in seen.views}
     return [
         status_row(topic.name, partition, by_key.get((topic.name, partition.partition)))
-        for topic in sorted(seen.image.topics, key=lambda topic: topic.name)
+        for topic in own_topics_first(seen.image)
         for partition in topic.partitions
         if everything or is_wrong(partition)
     ]

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from strandline.client import DescribedCluster, DescribedPartition, DescribedReplica, HangingTransaction
+    from strandline.client import (
+        DescribedCluster,
+        DescribedPartition,
+        DescribedReplica,
+        DescribedTopic,
+        HangingTransaction,
+    )
 
 _NAMED = 4
 """Partitions named in a sentence before it goes on with "and N more"."""
@@ -70,9 +76,14 @@ def judge(
     return Health(available=not offline, problems=tuple(problem for problem in problems if problem))
 
 
+def own_topics_first(image: DescribedCluster) -> list[DescribedTopic]:
+    """The topics by name, those that users made before the internal ones."""
+    return sorted(image.topics, key=lambda topic: (topic.name.startswith("__"), topic.name))
+
+
 def named_partitions(image: DescribedCluster) -> Iterator[tuple[str, DescribedPartition]]:
-    """Every partition with its name `topic-index`, topics in order of name."""
-    for topic in sorted(image.topics, key=lambda topic: topic.name):
+    """Every partition with its name `topic-index`, in the order of `own_topics_first`."""
+    for topic in own_topics_first(image):
         for partition in topic.partitions:
             yield f"{topic.name}-{partition.partition}", partition
 

@@ -148,7 +148,7 @@ def _print_endpoints(cluster: LocalCluster) -> None:
     screen.print()
     screen.print(table(rows, columns))
     screen.print()
-    screen.print(f"  export STRANDLINE_BOOTSTRAP={cluster.bootstrap}")
+    screen.print(f"  export STRANDLINE_BOOTSTRAP={cluster.bootstrap_with_nodes}", soft_wrap=True)
     for name, path in cluster.client_tls().items():
         if path:
             screen.print(f"  export STRANDLINE_{name.upper()}={path}", soft_wrap=True)

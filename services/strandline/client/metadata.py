@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -254,9 +255,9 @@ class Cluster:
         return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=limit_ms)
 
     async def init_producer_id(self) -> pb.InitProducerIdResponse:
-        """An identity for a producer, from our source, whatever process it is, or else from a controller.
+        """An identity for a producer, from our source, whatever process it is, or else from a controller or a node.
 
-        Repeated freely: an answer that is lost costs an id and nothing else.
+        Repeated freely: an answer that is lost costs an id and nothing else. Nodes have some while no one decides.
 
         Raises:
             Refused, ClusterUnreachable: as `ask_controller`.
@@ -266,7 +267,14 @@ class Cluster:
             return await self.ask(self.controllers.stub(self._source).InitProducerId, request)
         except (Refused, ClusterUnreachable):
             # Its source may be a node of an earlier release, or gone since.
+            pass
+        try:
             return await self.ask_controller(lambda to: to.InitProducerId, request)
+        except (Refused, ClusterUnreachable):
+            for node in self._nodes():
+                with suppress(Refused, ClusterUnreachable):
+                    return await self.ask(self.controllers.stub(node).InitProducerId, request)
+            raise
 
     async def ask(
         self, method: UnaryMethod[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
@@ -346,10 +354,13 @@ class Cluster:
 
     def _candidates(self) -> list[Endpoint]:
         """The bootstrap addresses, then every node that was heard of."""
-        image = self.view.image
-        nodes = [node.client_endpoint for node in image.nodes if not node.fenced] if image is not None else []
-        known = dict.fromkeys(one for one in nodes if one is not None and one not in self._other_services)
+        known = [node for node in self._nodes() if node not in self._other_services]
         return list(dict.fromkeys([*self._bootstrap, *known]))
+
+    def _nodes(self) -> list[Endpoint]:
+        """Where clients reach the nodes that are not fenced."""
+        nodes = self.view.image.nodes if self.view.image is not None else ()
+        return [node.client_endpoint for node in nodes if node.client_endpoint is not None and not node.fenced]
 
     def _refused(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> None:
         refusal = refusal_of(error)
