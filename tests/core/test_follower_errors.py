@@ -318,7 +318,7 @@ def test_high_watermark_of_a_follower(leader_hw: int, own: int) -> None:
 
 
 def test_high_watermark_of_a_follower_may_go_down() -> None:
-    """M7, I13: after a leader change the HW may go back; consumers get what is below it, and no end, until it is back."""
+    """M7, I13: after a leader change the HW may go back; consumers get what is below it, and no end meanwhile."""
     cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=3))
     shown = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
