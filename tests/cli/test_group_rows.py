@@ -81,7 +81,7 @@ def test_a_partition_is_shown_if_it_is_read_or_has_an_offset() -> None:
 def test_deleted_records_do_not_count_as_lag(
     position: int | None, end: int | None, log_start: int | None, lag: int | None
 ) -> None:
-    """A group whose committed offset lies below the log start is behind by what can be read; with nothing left, by 0."""
+    """A group whose committed offset lies below the log start is behind by what can be read, perhaps nothing."""
     assert records_behind(position, end, log_start) == lag
     seen = replace(
         SEEN,

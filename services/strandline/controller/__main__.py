@@ -13,11 +13,18 @@ from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], ExitCode]] = {
-    "recover": recover.main,
     "backup": backup.main,
     "restore": restore.main,
+    "recover": recover.main,
     "migrate": migrate.main,
     "hand-over": hand_over.main,
+}
+_ABOUT = {
+    "backup": "copy the store, beside a running controller or while it is stopped",
+    "restore": "put a copy of the store in its place",
+    "recover": "make a store of what the nodes' directories know, after a loss",
+    "migrate": "move the store between SQLite and etcd",
+    "hand-over": "leave deciding to another controller",
 }
 
 
@@ -27,7 +34,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
     raise_open_file_limit()
     if arguments and (command := _COMMANDS.get(arguments[0])) is not None:
         return command(arguments[1:])
-    flags, file = parse_flags(ControllerSettings, "strandline controller", arguments)
+    flags, file = parse_flags(ControllerSettings, "strandline controller", arguments, _ABOUT)
     try:
         settings = load_settings(ControllerSettings, flags=flags, file=file).settings
     except SettingsWrong as error:
