@@ -134,6 +134,9 @@ def _hws(path: Path) -> dict[Place, int]:
 def _lines(path: Path) -> list[tuple[int, str]]:
     """The lines of a checkpoint with their numbers, without its version and its count."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines:
+        # Kafka makes the file with the log, and writes into it at the first epoch.
+        return []
     if len(lines) < 2 or lines[0] != _VERSION:
         raise Unreadable(f"{path}:1: a checkpoint of Kafka begins with its version {_VERSION} and the number of lines")
     (count,) = _numbers(path, 2, [lines[1]], 1)
