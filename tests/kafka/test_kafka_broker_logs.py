@@ -139,11 +139,11 @@ def test_the_clocks_of_one_machine_agree(run_a: tuple[Imported, list[Row]]) -> N
     assert {node: [(s.zone_ms, s.low_ms, s.high_ms) for s in found] for node, found in spans.items()} == {
         1: [(0, -11, 29)],
         2: [(0, -71, 35)],
-        3: [(0, -38, 30)],
+        3: [(0, -2, 30)],
     }
     samples = [row for row in rows if row["event_type"] == "CLOCK_SAMPLE"]
     assert [(r["subject_node_id"], r["offset_us"], r["err_us"]) for r in samples] == [
-        (3, -4000, 34000),
+        (3, 14000, 16000),
         (2, -18000, 53000),
         (1, 9000, 20000),
     ]

@@ -443,10 +443,13 @@ def _tell(done: Imported, out: str) -> None:
     if done.unknown:
         several = "; ".join(f"{count} of {name}" for name, count in sorted(done.unknown.items()))
         typer.echo(f"strandline: note: left out, and counted as gaps of the export: {several}", err=True)
-    for form, count in sorted(done.left_out.items()):
-        typer.echo(
-            f"strandline: note: {count} lines ({form}) are of no change that the metadata log holds; left out", err=True
-        )
+    for node, forms in sorted(done.left_out.items()):
+        for form, left_out in sorted(forms.items()):
+            typer.echo(
+                f"strandline: note: node {node}: {left_out.lines} lines ({form}) are of no change that the metadata "
+                f"log holds at their time, the first at {left_out.first}; they are left out",
+                err=True,
+            )
     for finding in done.findings:
         typer.echo(f"strandline: note: --partitions: {finding}", err=True)
     if done.dropped_of_transaction:

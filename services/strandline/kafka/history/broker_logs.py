@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from strandline.kafka.history.line_facts import LineFact
 from strandline.kafka.history.line_forms import SETTINGS_BEGIN, may_matter, read_message, read_setting
+from strandline.kafka.history.log_files import METADATA_TOPIC
 from strandline.kafka.history.log_layout import Layout, Line
 from strandline.kafka.history.wire import Unreadable
 
@@ -151,6 +152,9 @@ def _fact(at_ms: int, message: str, place: str, log: BrokerLog) -> Iterator[Logg
     if read.fact is None:
         log.unknown[read.family] += 1
         log.samples.setdefault(read.family, place)
+        return
+    if getattr(read.fact, "topic", None) == METADATA_TOPIC:
+        # The controllers' own log is cut and loaded by the same code.
         return
     broker_id = getattr(read.fact, "broker_id", log.node_id)
     if broker_id != log.node_id:

@@ -8,16 +8,14 @@ Invariant: a table of epochs rises in both columns. A file that is not of that f
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
 from strandline.kafka.history.log_files import FOLDER, properties_of
-from strandline.kafka.history.wire import Unreadable
+from strandline.kafka.history.wire import Unreadable, uuid_text
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
 HWS_FILE = "replication-offset-checkpoint"
@@ -155,4 +153,4 @@ def _topic_id(path: Path) -> str:
     found = _TOPIC_ID.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
     if found is None:
         raise Unreadable(f"{path} names no topic id, without which a deleted topic and its successor are one; copy it")
-    return str(UUID(bytes=base64.urlsafe_b64decode(f"{found[1]}==")))
+    return uuid_text(found[1])

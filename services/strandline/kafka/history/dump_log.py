@@ -9,20 +9,18 @@ of one batch.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from strandline.core.types import BatchHeader, LeaderEpoch, Offset
 from strandline.kafka.history.log_files import Copy, FoundBatch
 from strandline.kafka.history.record_table import CONTROL_RECORDS, RECORDS, RecordKind
 from strandline.kafka.history.records import MetadataRecord, check_moment
-from strandline.kafka.history.wire import Message, Unreadable, layout_of
+from strandline.kafka.history.wire import Message, Unreadable, layout_of, uuid_text
 from strandline.records.batch import CONTROL_BIT, MAGIC
 
 MOST_LINE_CHARACTERS = 16 << 20
@@ -173,4 +171,4 @@ def _uuids(value: Any) -> Any:
     """Kafka prints a UUID as 22 characters of base64; here it is hex."""
     if isinstance(value, list):
         return tuple(map(_uuids, value))
-    return value if value is None else str(UUID(bytes=base64.urlsafe_b64decode(f"{value}==")))
+    return value if value is None else uuid_text(value)

@@ -30,6 +30,7 @@ from strandline.kafka.history.line_facts import (
     ShrinkProposed,
     ShutdownGranted,
 )
+from strandline.kafka.history.wire import uuid_text
 
 Found = re.Match[str]
 
@@ -79,6 +80,7 @@ _BROKER = r"\[Broker id=(?P<broker>\d{1,9})\] "
 _IDS = r"\[?(?P<{}>[\d, ]{{0,4000}})\]?"
 _NUMBER = r"(?P<{}>-?\d{{1,19}})"
 _LEADER = rf"Leader: \(highWatermark: {_NUMBER.format('hw')}, endOffset: {_NUMBER.format('leo')}\)\. "
+_TOPIC_ID = r"(?:None|(?:Some\()?(?P<topic_id>[\w-]{22})\)?)"
 _MEMBER = r"\(brokerId: (\d{1,9}), endOffset: (\d{1,19}|unknown|-1)(?:, lastCaughtUpTimeMs: (-?\d{1,19}|unknown))?\)"
 _MEMBERS = re.compile(_MEMBER)
 _ONE_TIMED = r"\(brokerId: \d{1,9}, endOffset: [\w-]{1,19}, lastCaughtUpTimeMs: [\w-]{1,19}\)"
@@ -122,7 +124,8 @@ def _update(found: Found) -> LineFact:
 
 def _leader(found: Found) -> LineFact:
     leader_epoch, offset, epoch, hw = (int(found[name]) for name in ("leader_epoch", "offset", "epoch", "hw"))
-    return LeaderStarted(*_tp(found), _broker(found), leader_epoch, offset, epoch, hw, _ids(found["isr"]))
+    topic_id = None if found["topic_id"] is None else uuid_text(found["topic_id"])
+    return LeaderStarted(*_tp(found), _broker(found), leader_epoch, offset, epoch, hw, _ids(found["isr"]), topic_id)
 
 
 def _follower(found: Found) -> LineFact:
@@ -137,7 +140,7 @@ def _cut_asked(reason: str) -> Callable[[Found], LineFact]:
 _SHRINKING = rf"{_PARTITION}Shrinking ISR from {_IDS.format('old')} to {_IDS.format('new')}"
 _STARTS = rf" starts at leader epoch {_NUMBER.format('leader_epoch')} from offset {_NUMBER.format('offset')} with "
 _LEADS = (
-    rf"{_BROKER}Leader {_PLACE} with topic id [^ ]{{1,40}}{_STARTS}partition epoch {_NUMBER.format('epoch')}, "
+    rf"{_BROKER}Leader {_PLACE} with topic id {_TOPIC_ID}{_STARTS}partition epoch {_NUMBER.format('epoch')}, "
     rf"high watermark {_NUMBER.format('hw')}, ISR {_IDS.format('isr')}, adding replicas [^.]{{0,2000}}\. "
 )
 _FOLLOWS = (
@@ -147,6 +150,8 @@ _FOLLOWS = (
 _CUTTING = rf"\[ReplicaFetcher [^]]{{0,200}}\] Truncating partition {_PLACE} with TruncationState\(" + (
     rf"offset={_NUMBER.format('offset')}, completed=\w{{4,5}}\) due to "
 )
+_TIMED_OUT = r"Fencing broker (?P<node>\d{1,9})(?: at epoch \d{1,19})? because its session has timed out\."
+_STOPS = r"Unfenced broker (?P<node>\d{1,9}) has requested and been granted a controlled shutdown\."
 _LOG = rf"\[(?:Unified)?Log partition={_PLACE}, dir=[^]]{{0,4000}}\] "
 
 
@@ -238,16 +243,24 @@ FORMS: tuple[LineForm, ...] = (
         "local-log-start-offset 0 and log-end-offset 1812 in 176ms (2/5 completed in /srv/kafka/n1/data)",
     ),
     _row(
-        "fence", "3.3 to 4.3", "the cause of a fence: session_timeout",
-        r"\[QuorumController id=\d{1,9}\] Fencing broker (?P<node>\d{1,9})(?: at epoch \d{1,19})? because its session "
-        r"has timed out\.", lambda found: SessionTimedOut(int(found["node"])),
+        "fence", "3.5 to 4.3", "the cause of a fence: session_timeout",
+        rf"\[QuorumController id=\d{{1,9}}\] {_TIMED_OUT}", lambda found: SessionTimedOut(int(found["node"])),
         "[QuorumController id=3] Fencing broker 2 at epoch 19 because its session has timed out.",
     ),
     _row(
-        "shutdown", "3.3 to 4.3", "no event: the metadata log has it",
-        r"\[QuorumController id=\d{1,9}\] Unfenced broker (?P<node>\d{1,9}) has requested and been granted a "
-        r"controlled shutdown\.", lambda found: ShutdownGranted(int(found["node"])),
+        "fence", "3.3 to 3.4", "the same",
+        rf"\[Controller \d{{1,9}}\] {_TIMED_OUT}", lambda found: SessionTimedOut(int(found["node"])),
+        "[Controller 1] Fencing broker 3 because its session has timed out.",
+    ),
+    _row(
+        "shutdown", "3.5 to 4.3", "no event: the metadata log has it",
+        rf"\[QuorumController id=\d{{1,9}}\] {_STOPS}", lambda found: ShutdownGranted(int(found["node"])),
         "[QuorumController id=3] Unfenced broker 1 has requested and been granted a controlled shutdown.",
+    ),
+    _row(
+        "shutdown", "3.3 to 3.4", "the same",
+        rf"\[Controller \d{{1,9}}\] {_STOPS}", lambda found: ShutdownGranted(int(found["node"])),
+        "[Controller 1] Unfenced broker 1 has requested and been granted a controlled shutdown.",
     ),
     _row(
         "registration", "3.3 to 4.3", "the incarnation of what follows",

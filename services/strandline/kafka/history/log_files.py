@@ -21,7 +21,8 @@ from strandline.kafka.history.records import MetadataRecord, records_of
 from strandline.kafka.history.wire import Unreadable
 from strandline.records.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, crc_matches, is_dense, parse_header
 
-FOLDER = "__cluster_metadata-0"
+METADATA_TOPIC = "__cluster_metadata"
+FOLDER = f"{METADATA_TOPIC}-0"
 MAX_BATCH_BYTES = 64 << 20
 """Kafka's controllers write at most 8 MiB; a larger length is damage, and is not allocated."""
 

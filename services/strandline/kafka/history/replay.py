@@ -218,6 +218,7 @@ class Replay:
         topic_id = fields["topic_id"]
         min_isr = self.state.min_isr(topic_id)
         name = self.state.topics.pop(topic_id, None)
+        self.state.gone[topic_id] = name or ""
         gone = [self.state.partitions.pop(tp) for tp in self.state.of_topic.pop(topic_id, ())]
         self.state.min_isr_of_topic.pop(name or "", None)
         self.state.ids.pop(name or "", None)
