@@ -419,6 +419,12 @@ def _tell_sources(copies: list[Copy], work: Import) -> None:
     for copy in copies:
         tail = f", {copy.tail_bytes} bytes at its end are no whole batch" if copy.tail_bytes else ""
         typer.echo(f"{copy.name}: {len(copy.segments)} segments, {len(copy.snapshots)} snapshots{tail}")
+        if copy.foreign is not None:
+            typer.echo(
+                f"strandline: note: --dump-log: {copy.foreign.lines} lines are none of kafka-dump-log's, the first at "
+                f"{copy.foreign.first}; they are left out",
+                err=True,
+            )
     for note in proof.notes:
         typer.echo(f"strandline: note: {note}", err=True)
     voters = ", ".join(map(str, sorted(proof.voters))) or "not known"
@@ -443,6 +449,12 @@ def _tell(done: Imported, out: str) -> None:
     if done.unknown:
         several = "; ".join(f"{count} of {name}" for name, count in sorted(done.unknown.items()))
         typer.echo(f"strandline: note: left out, and counted as gaps of the export: {several}", err=True)
+    if done.unnamed_controllers:
+        typer.echo(
+            f"strandline: note: --dump-log: {done.unnamed_controllers} elections of a controller name nobody, as "
+            "Kafka's tool prints them before 4.1; who led the quorum is not known",
+            err=True,
+        )
     for node, forms in sorted(done.left_out.items()):
         for form, left_out in sorted(forms.items()):
             typer.echo(

@@ -47,6 +47,7 @@ from strandline.kafka.history.line_facts import (
     ShrinkProposed,
 )
 from strandline.kafka.history.skeleton import Decision, Epochs, Removal, Skeleton
+from strandline.kafka.history.text_files import LeftOut
 
 LAG_TIME = "replica.lag.time.max.ms"
 SOURCE = "source"
@@ -61,14 +62,6 @@ class Placed(NamedTuple):
     at_us: int
     incarnation: int
     reported: HistoryEvent
-
-
-class LeftOut(NamedTuple):
-    """Lines of one form that nothing could be joined to."""
-
-    lines: int
-    first: str
-    """``file:line``."""
 
 
 @dataclass(slots=True)
@@ -117,8 +110,7 @@ class BrokerStory:
         return getattr(one.fact, "topic", None)
 
     def _leave_out(self, form: str, one: Logged) -> None:
-        before = self.left_out.get(form, LeftOut(0, one.place))
-        self.left_out[form] = before._replace(lines=before.lines + 1)
+        self.left_out[form] = self.left_out.get(form, LeftOut(0, one.place)).with_more(1)
 
     def _incarnation_at(self, written_ms: int) -> int:
         if self._incarnation is not None:

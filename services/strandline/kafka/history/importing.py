@@ -16,14 +16,22 @@ from strandline.core.state_events import ClockSample, ControllerDecision, IsrCha
 from strandline.export.destination import Destination
 from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
 from strandline.export.schema import INFERRED, START_OFFSET, START_SOURCE
-from strandline.kafka.history.broker_events import BrokerStory, LeftOut
+from strandline.kafka.history.broker_events import BrokerStory
 from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.checkpoint_checks import CheckpointChecks
 from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
 from strandline.kafka.history.continuing import BROKER_LOGS, METADATA_LOG, Earlier
 from strandline.kafka.history.events import HistoryEvent, events_of, snapshot
-from strandline.kafka.history.facts import Changed, Created, Deleted, Fact, RegistrationRepeated, Unknown
+from strandline.kafka.history.facts import (
+    Changed,
+    ControllerElected,
+    Created,
+    Deleted,
+    Fact,
+    RegistrationRepeated,
+    Unknown,
+)
 from strandline.kafka.history.kept import Kept
 from strandline.kafka.history.learning import MIN_ISR, Learnt, learn, wanted_of
 from strandline.kafka.history.listening import Listener
@@ -35,6 +43,7 @@ from strandline.kafka.history.replay import Replay
 from strandline.kafka.history.silences import Silences
 from strandline.kafka.history.skeleton import Learner
 from strandline.kafka.history.state import ClusterState
+from strandline.kafka.history.text_files import LeftOut
 from strandline.kafka.history.window import EVERYTHING, Window
 from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.history.writing import EventFiles
@@ -67,6 +76,8 @@ class Imported:
     by_kind: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     repeated_registrations: int = 0
+    unnamed_controllers: int = 0
+    """Elections of which the text does not say who was elected."""
     silences: int = 0
     snapshots_equal: int = 0
     dropped_of_transaction: int = 0
@@ -315,6 +326,8 @@ class Import:
             files.add_gap(record.timestamp_ms * 1_000, fact.name)
         elif isinstance(fact, RegistrationRepeated):
             self.result.repeated_registrations += 1
+        elif isinstance(fact, ControllerElected):
+            self.result.unnamed_controllers += fact.leader_id is None
         elif self._listener is not None and isinstance(fact, Deleted):
             self._listener.deleted(fact.partition, record.timestamp_ms)
         elif self._listener is not None and isinstance(fact, Created | Changed):

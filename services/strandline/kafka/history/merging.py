@@ -180,6 +180,6 @@ class _Waiting:
 
 def _voters(batch: FoundBatch) -> frozenset[int]:
     for one in read_records(batch):
-        if one.kind == "LeaderChange":
+        if one.kind == "LeaderChange" and one.fields:
             return frozenset(voter["voter_id"] for voter in one.fields["voters"])
     return frozenset()

@@ -17,6 +17,9 @@ from strandline.kafka.history.merging import Merge, Proof
 from strandline.kafka.history.records import MetadataRecord
 from strandline.kafka.history.wire import Unreadable
 
+_WITHIN = {"BeginTransaction": False, "EndTransaction": True, "AbortTransaction": True}
+"""Whether a record stands within a transaction."""
+
 
 class Taken(NamedTuple):
     """One batch of the passage."""
@@ -50,6 +53,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self._held: list[MetadataRecord] | None = None
+        self._first: int | None = None
         self.dropped = 0
         """Records of transactions that were aborted."""
 
@@ -59,9 +63,19 @@ class Transactions:
         return len(self._held or ())
 
     def ready(self, read: list[MetadataRecord]) -> list[MetadataRecord]:
-        """The records that count once these were read."""
+        """The records that count once these were read.
+
+        Raises:
+            Unreadable: a transaction begins within another one, or ends without its begin.
+        """
         ready: list[MetadataRecord] = []
         for record in read:
+            self._first = record.offset if self._first is None else self._first
+            is_misplaced = record.kind in _WITHIN and (self._held is None) == _WITHIN[record.kind]
+            # A log that begins later may begin within a transaction.
+            if is_misplaced and (self._held is not None or self._first == 0):
+                where = "within a transaction" if self._held is not None else "without a BeginTransaction"
+                raise Unreadable(f"offset {record.offset}: {record.kind} stands {where}; the log is damaged")
             if record.kind == "BeginTransaction":
                 self._held = []
             elif record.kind == "AbortTransaction":
