@@ -70,7 +70,7 @@ def shifted(folder: Path, by_ms: int, *, clock: bool, since: str = "") -> None:
 def test_the_logs_of_run_a_are_read_whole(run_a_logs: Any) -> None:
     """Three files a node, and no line of a known family that fits no form."""
     found = logs_of(run_a_logs, 1, 2, 3)
-    assert [(log.files, log.unknown, log.other_layout) for log in found] == [(3, Counter(), 0)] * 3
+    assert [(log.files, log.unknown, log.other_layout) for log in found] == [(3, Counter(), None)] * 3
     facts = Counter(type(one.fact).__name__ for log in found for one in log.facts)
     assert (facts["ShrinkProposed"], facts["IsrUpdated"], facts["LeaderStarted"], facts["CutDone"]) == (9, 17, 15, 4)
 

@@ -4,7 +4,7 @@ For each removal by a leader, the line that proposes it precedes the controller'
 over follows it; so do the lines that take over a return or begin to lead. So the offset lies in [largest proposal -
 record, smallest following line - record]. Lines and records are joined by `joining.py`, and intervals are taken for
 each reign of a controller, whose clock the records are of. An interval that would be empty means that a clock was set:
-a new span begins there. Of a span that is bound on one side alone, the other side is a request timeout away.
+a new span begins there. Where lines bound it on one side alone, the other side is a request timeout away.
 
 The zone follows from the line of a removal itself, which has a time since 1970 beside its time of day: that when the
 member was last caught up, a lag time before. Without one, an offset near a multiple of 15 minutes is a zone.
@@ -23,7 +23,7 @@ from strandline.kafka.history.joining import SLACK_MS, Joined, quarters
 from strandline.kafka.history.line_facts import IsrUpdated, LeaderStarted, ShrinkProposed
 
 _OPEN = 1 << 62
-"""The largest offset of a span that no line bounds above."""
+"""The largest offset of a span that no line bounds on a side."""
 
 
 class Pair(NamedTuple):
@@ -36,6 +36,8 @@ class Pair(NamedTuple):
     controller_epoch: int
     caught_up_ms: int | None
     """When the member was last caught up, since 1970 by the broker's clock."""
+    coarse_ms: int
+    """How far the times may be from what is written."""
 
 
 class Span(NamedTuple):
@@ -48,11 +50,13 @@ class Span(NamedTuple):
     low_ms: int
     high_ms: int
     controller_epoch: int
+    is_half: bool = False
+    """Whether lines bound it on one side alone; then what is nearest to a right clock is the likeliest offset."""
 
     @property
     def offset_us(self) -> int:
-        """The middle of what is possible."""
-        return (self.low_ms + self.high_ms) * 500
+        """The likeliest offset: the middle of what is possible, if lines bound it on both sides."""
+        return self.least_ms * 1_000 if self.is_half else (self.low_ms + self.high_ms) * 500
 
     @property
     def least_ms(self) -> int:
@@ -64,8 +68,8 @@ class Span(NamedTuple):
 
     @property
     def err_us(self) -> int:
-        """Half of the width."""
-        return (self.high_ms - self.low_ms) * 500
+        """How far the offset may be from that."""
+        return (self.high_ms - self.low_ms) * (1_000 if self.is_half else 500)
 
 
 class BrokerClock:
@@ -122,8 +126,18 @@ def clock_of(facts: Sequence[Logged], joined: Joined) -> BrokerClock:
     for one in following:
         _bound(spans, one)
     nearest = min((one.behind_ms for one in following), key=abs, default=None)
-    closed = [span if span.high_ms < _OPEN else span._replace(high_ms=span.low_ms + SLACK_MS) for span in spans]
+    closed = [_closed(span) for span in spans]
+    if closed and closed[0].is_half and not closed[0].least_ms:
+        # One proposal alone, before its record by a right clock, measures nothing.
+        del closed[0]
     return BrokerClock(closed, None if nearest is None else quarters(nearest))
+
+
+def _closed(span: Span) -> Span:
+    """An interval that is open on a side ends a request timeout away."""
+    if span.high_ms >= _OPEN:
+        return span._replace(high_ms=span.low_ms + SLACK_MS, is_half=True)
+    return span._replace(low_ms=span.high_ms - SLACK_MS, is_half=True) if span.low_ms <= -_OPEN else span
 
 
 def _pairs(facts: Sequence[Logged], joined: Joined) -> Iterator[Pair]:
@@ -136,25 +150,29 @@ def _pairs(facts: Sequence[Logged], joined: Joined) -> Iterator[Pair]:
             answer = joined.answers[place]
             decision = joined.decisions[answer]
             if decision.why is not None and decision.why.cause == "lag":
-                yield Pair(one.at_ms, facts[answer].at_ms, decision.at_ms, decision.controller_epoch, caught_up_ms)
+                reign = decision.controller_epoch
+                yield Pair(one.at_ms, facts[answer].at_ms, decision.at_ms, reign, caught_up_ms, one.coarse_ms)
         elif place in joined.granted and place not in joined.uncertain:
             removal = joined.granted[place]
-            yield Pair(one.at_ms, None, removal.at_ms, removal.controller_epoch, caught_up_ms)
+            reign = removal.controller_epoch
+            yield Pair(one.at_ms, None, removal.at_ms, reign, caught_up_ms, one.coarse_ms)
 
 
 def _following(facts: Sequence[Logged], joined: Joined) -> Iterator[_Following]:
     for place, decision in joined.decisions.items():
         one = facts[place]
         if isinstance(one.fact, LeaderStarted | IsrUpdated):
-            yield _Following(one.at_ms, one.at_ms - decision.at_ms, decision.at_ms, decision.controller_epoch)
+            behind_ms = one.at_ms - decision.at_ms + one.coarse_ms
+            yield _Following(one.at_ms, behind_ms, decision.at_ms, decision.controller_epoch)
 
 
 def _spans(pairs: Iterator[Pair]) -> list[Span]:
     spans: list[Span] = []
     for pair in pairs:
         zone_ms = _zone_of_pair(pair)
-        low_ms = pair.proposed_ms - pair.decided_ms - zone_ms
-        high_ms = _OPEN if pair.updated_ms is None else pair.updated_ms - pair.decided_ms - zone_ms
+        low_ms = pair.proposed_ms - pair.decided_ms - zone_ms - pair.coarse_ms
+        behind_ms = _OPEN if pair.updated_ms is None else pair.updated_ms - pair.decided_ms
+        high_ms = behind_ms - zone_ms + pair.coarse_ms
         span = Span(pair.proposed_ms, pair.decided_ms, zone_ms, low_ms, high_ms, pair.controller_epoch)
         if spans and (joined := _joined(spans[-1], span)) is not None:
             spans[-1] = joined
@@ -180,7 +198,7 @@ def _bound(spans: list[Span], one: _Following) -> None:
     if high_ms >= span.low_ms:
         spans[spans.index(span)] = span._replace(high_ms=min(span.high_ms, high_ms))
     elif not quarters(high_ms - span.low_ms):
-        insort(spans, Span(one.at_ms, one.decided_ms, span.zone_ms, high_ms - SLACK_MS, high_ms, one.controller_epoch))
+        insort(spans, Span(one.at_ms, one.decided_ms, span.zone_ms, -_OPEN, high_ms, one.controller_epoch))
 
 
 def _zone_of_pair(pair: Pair) -> int:
