@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,17 @@ def rows_of(copy: Copy, out: Path) -> list[Row]:
     place = LocalDirectory(out)
     rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
     return sorted(rows, key=lambda row: (row["incarnation"], row["seq"]))
+
+
+def test_a_text_and_the_files_of_another_node_are_one_log(tmp_path: Path) -> None:
+    """A batch of a text is known by the CRC that the tool prints; one with another CRC is another batch."""
+    root = unpack("4.3.1", tmp_path)
+    text = root / "node1" / "dump.txt"
+    both = [open_copy(root / "node2" / "data"), open_dump([text])]
+    assert Import(both, "c", trust_tail=True).result.proof.notes == []
+    text.write_text(re.sub(r" crc: \d+", " crc: 12345", text.read_text(), count=1))
+    with pytest.raises(Unreadable, match="hold different batches of epoch"):
+        Import(both, "c", trust_tail=True)
 
 
 def test_elections_without_a_name_are_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,6 +184,30 @@ def test_a_registration_tells_a_clock_that_is_far_off(tmp_path: Path) -> None:
     said = [registers, shrinks(far + 10_000), updated(far + 10_020, 1)]
     done, _ = imported(tmp_path, said, voters(0, 1), batch(1, feature()), batch(2, broker(1)), *TOPIC_BEHIND)
     assert spans(done) == [(far - 10, far + 10)]
+
+
+def untimed(said: Said) -> Said:
+    """As releases before 3.5 write it: without when a member was caught up."""
+    return said._replace(message=re.sub(r", lastCaughtUpTimeMs: \d+", "", said.message))
+
+
+@pytest.mark.parametrize("zone_ms", [-3_600_000, 19_800_000])
+def test_without_an_identity_a_distance_is_no_zone(tmp_path: Path, zone_ms: int) -> None:
+    """Lines whole hours from the decisions, which show neither a zone nor a process, may be of any topic."""
+    lines = [untimed(shrinks(zone_ms + 10_000)), updated(zone_ms + 10_020, 1)]
+    done, _ = imported(tmp_path, lines, *HEAD, decided(5, 10_010, ONE))
+    assert spans(done) == []
+    assert left_out(done) == {"Shrinking ISR": (1, "server.log:1"), "ISR updated": (1, "server.log:2")}
+
+
+@pytest.mark.parametrize("zone_ms", [-3_600_000, 19_800_000])
+def test_the_start_of_a_leader_shows_the_zone(tmp_path: Path, zone_ms: int) -> None:
+    """The same lines behind one with the topic's id are that topic's, in the zone that this line shows."""
+    lines = [leads(zone_ms + 450), untimed(shrinks(zone_ms + 10_000)), updated(zone_ms + 10_020, 1)]
+    done, _ = imported(tmp_path, lines, *HEAD, decided(5, 10_010, ONE))
+    assert done.learnt is not None
+    assert [(span.zone_ms, span.low_ms, span.high_ms) for span in done.learnt.clocks[1].spans] == [(zone_ms, -10, 10)]
+    assert left_out(done) == {}
 
 
 def test_lines_behind_the_end_of_the_log_are_left_out(tmp_path: Path) -> None:

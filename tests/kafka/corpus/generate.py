@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import struct
 import subprocess
 import sys
 import tarfile
@@ -23,15 +22,11 @@ from xml.sax.saxutils import quoteattr
 _HERE = Path(__file__).resolve().parent
 sys.path += [str(_HERE.parent / "live"), str(_HERE.parent)]
 
-import crc32c  # noqa: E402
 from aiokafka.admin import NewTopic  # noqa: E402
 from kafka_cluster import START_S, KafkaCluster, Release  # noqa: E402
 from kafka_jars import jars_with_log4j, run  # noqa: E402
-from metadata_log_bytes import START_MS, batch  # noqa: E402
+from metadata_log_bytes import batch, control  # noqa: E402
 from node_faults import Client, load  # noqa: E402
-
-from strandline.records.batch import CONTROL_BIT, stamp  # noqa: E402
-from strandline.records.codec import NewRecord, encode_batch  # noqa: E402
 
 PAUSED, KILLED, STOPPED = 2, 3, 1
 PAUSE_S, FETCH_S = 7.0, 600
@@ -175,15 +170,6 @@ def segment(records: Sequence[bytes | tuple[int, bytes]]) -> bytes:
     return b"".join(
         batch(offset, one) if isinstance(one, bytes) else control(offset, *one) for offset, one in enumerate(records)
     )
-
-
-def control(offset: int, number: int, value: bytes) -> bytes:
-    """A batch of one control record."""
-    content = bytearray(encode_batch([NewRecord(struct.pack(">hh", 0, number), value, START_MS + 100 * offset)]))
-    struct.pack_into(">h", content, 21, CONTROL_BIT)
-    struct.pack_into(">I", content, 17, crc32c.crc32c(content[21:]))
-    stamp(content, offset, 1)
-    return bytes(content)
 
 
 def write(name: str, files: dict[str, bytes]) -> None:

@@ -1,7 +1,7 @@
 """The text that `kafka-dump-log --cluster-metadata-decoder` prints of a metadata log, as batches of records.
 
-For those who have the text and not the files. It carries no bytes, so nothing of it is checked by a CRC, and it names
-no node, so that it proves nothing: what is committed of it is not known, but for a quorum of one voter. The tool of
+For those who have the text and not the files. It carries no bytes, so its CRCs check nothing here, and it names no
+node, so that it proves nothing: what is committed of it is not known, but for a quorum of one voter. The tool of
 every release since 3.3 is read; before 4.1 it prints that a controller was elected, and not which one.
 
 Invariant: a line becomes records as the file would have become, or an `Unreadable` with file and line; memory is that
@@ -29,7 +29,7 @@ MOST_LINE_CHARACTERS = 16 << 20
 
 _BATCH = re.compile(
     r"baseOffset: (\d{1,19}) lastOffset: (\d{1,19}) count: (\d{1,9}) .*partitionLeaderEpoch: (\d{1,9}) .*"
-    r"isControl: (true|false) .*\w+Time: (\d{1,15}) size: (\d{1,9}) .*isvalid: (true|false)"
+    r"isControl: (true|false) .*\w+Time: (\d{1,15}) size: (\d{1,9}) .*crc: (\d{1,10}) isvalid: (true|false)"
 )
 _RECORD = re.compile(r"\|?(?: offset: (\d{1,19}) \w+: (-?\d{1,15}) keySize: .*? headerKeys: \[[^]]*\])? ?(.*)")
 _RECORD_BEGINS = ("|", " payload: ")
@@ -160,7 +160,7 @@ class _Reader:
             self.foreign = (self.foreign or first).with_more(1)
 
     def _header_of(self, number: int, found: re.Match[str]) -> BatchHeader:
-        base, last, count, epoch, is_control, at_ms, size, is_valid = found.groups()
+        base, last, count, epoch, is_control, at_ms, size, crc, is_valid = found.groups()
         if is_valid != "true":
             raise self._refused(number, f": Kafka's tool says that the batch at offset {base} is not valid")
         if int(last) - int(base) + 1 != int(count):
@@ -175,7 +175,7 @@ class _Reader:
             CONTROL_BIT if is_control == "true" else 0,
             int(count) - 1,
             int(at_ms),
-            0,
+            int(crc),
             MAGIC,
         )
 

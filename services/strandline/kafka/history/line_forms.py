@@ -78,13 +78,15 @@ _PLACE = r"(?P<topic>[\w.-]{1,249})-(?P<partition>\d{1,9})"
 _PARTITION = rf"\[Partition {_PLACE} broker=(?P<broker>\d{{1,9}})\] "
 _BROKER = r"\[Broker id=(?P<broker>\d{1,9})\] "
 _IDS = r"\[?(?P<{}>[\d, ]{{0,4000}})\]?"
-_NUMBER = r"(?P<{}>-?\d{{1,19}})"
+_NUMBER = r"(?P<{}>-?\d{{1,18}})"
+_EPOCH = r"(?P<{}>-?\d{{1,9}})"
+"""No more digits than a column holds: a line with more is damaged."""
 _LEADER = rf"Leader: \(highWatermark: {_NUMBER.format('hw')}, endOffset: {_NUMBER.format('leo')}\)\. "
-_TOPIC_ID = r"(?:None|(?:Some\()?(?P<topic_id>[\w-]{22})\)?)"
-_MEMBER = r"\(brokerId: (\d{1,9}), endOffset: (\d{1,19}|unknown|-1)(?:, lastCaughtUpTimeMs: (-?\d{1,19}|unknown))?\)"
+_TOPIC_ID = r"(?:None|(?:Some\()?(?P<topic_id>[A-Za-z0-9_-]{22})\)?)"
+_MEMBER = r"\(brokerId: (\d{1,9}), endOffset: (\d{1,18}|unknown|-1)(?:, lastCaughtUpTimeMs: (-?\d{1,15}|unknown))?\)"
 _MEMBERS = re.compile(_MEMBER)
-_ONE_TIMED = r"\(brokerId: \d{1,9}, endOffset: [\w-]{1,19}, lastCaughtUpTimeMs: [\w-]{1,19}\)"
-_ONE_UNTIMED = r"\(brokerId: \d{1,9}, endOffset: [\w-]{1,19}\)"
+_ONE_UNTIMED = r"\(brokerId: \d{1,9}, endOffset: (?:\d{1,18}|unknown|-1)\)"
+_ONE_TIMED = _ONE_UNTIMED[:-2] + r", lastCaughtUpTimeMs: (?:-?\d{1,15}|unknown)\)"
 
 
 def _out_of_sync(one: str) -> str:
@@ -138,13 +140,13 @@ def _cut_asked(reason: str) -> Callable[[Found], LineFact]:
 
 
 _SHRINKING = rf"{_PARTITION}Shrinking ISR from {_IDS.format('old')} to {_IDS.format('new')}"
-_STARTS = rf" starts at leader epoch {_NUMBER.format('leader_epoch')} from offset {_NUMBER.format('offset')} with "
+_STARTS = rf" starts at leader epoch {_EPOCH.format('leader_epoch')} from offset {_NUMBER.format('offset')} with "
 _LEADS = (
-    rf"{_BROKER}Leader {_PLACE} with topic id {_TOPIC_ID}{_STARTS}partition epoch {_NUMBER.format('epoch')}, "
+    rf"{_BROKER}Leader {_PLACE} with topic id {_TOPIC_ID}{_STARTS}partition epoch {_EPOCH.format('epoch')}, "
     rf"high watermark {_NUMBER.format('hw')}, ISR {_IDS.format('isr')}, adding replicas [^.]{{0,2000}}\. "
 )
 _FOLLOWS = (
-    rf"{_BROKER}Follower {_PLACE}{_STARTS}partition epoch {_NUMBER.format('epoch')} and high watermark "
+    rf"{_BROKER}Follower {_PLACE}{_STARTS}partition epoch {_EPOCH.format('epoch')} and high watermark "
     rf"{_NUMBER.format('hw')}\. "
 )
 _CUTTING = rf"\[ReplicaFetcher [^]]{{0,200}}\] Truncating partition {_PLACE} with TruncationState\(" + (
@@ -182,7 +184,7 @@ FORMS: tuple[LineForm, ...] = (
     _row(
         "update", "3.0 to 4.3", "`ALTER_PARTITION` result and the leader's `ISR_CHANGE` of partition epoch V",
         rf"{_PARTITION}ISR updated to {_IDS.format('isr')}  ?(?:\(under-min-isr\) )?and version updated to "
-        rf"\[?{_NUMBER.format('epoch')}\]?", _update,
+        rf"\[?{_EPOCH.format('epoch')}\]?", _update,
         "[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 1",
     ),
     _row(
@@ -265,7 +267,7 @@ FORMS: tuple[LineForm, ...] = (
     _row(
         "registration", "3.3 to 4.3", "the incarnation of what follows",
         r"\[BrokerLifecycleManager id=\d{1,9}(?: [^]]{0,100})?\] Successfully registered broker (?P<node>\d{1,9}) with "
-        r"broker epoch (?P<epoch>\d{1,19})",
+        r"broker epoch (?P<epoch>\d{1,18})",
         lambda found: BrokerRegistered(int(found["node"]), int(found["epoch"])),
         "[BrokerLifecycleManager id=1] Successfully registered broker 1 with broker epoch 11",
     ),

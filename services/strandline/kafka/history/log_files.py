@@ -46,6 +46,15 @@ class FoundBatch(NamedTuple):
         """Of its first record."""
         return self.header.base_offset
 
+    def equals(self, other: FoundBatch) -> bool:
+        """Whether two copies hold the same here; a printed text is known by the CRC of the bytes that it was."""
+        if self.records is None and other.records is None:
+            return self.content == other.content
+        own, its = self.header, other.header
+        return (own.base_offset, own.leader_epoch, own.size_bytes, own.crc) == (
+            its.base_offset, its.leader_epoch, its.size_bytes, its.crc,
+        )  # fmt: skip
+
 
 class Snapshot(NamedTuple):
     """A snapshot file: what the log up to ``end_offset`` amounts to."""

@@ -9,6 +9,7 @@ Invariant: records of a transaction come when it ends, and never if it is aborte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from strandline.kafka.history.kept import Kept
@@ -62,8 +63,8 @@ class Transactions:
         """How many records wait for the end of theirs."""
         return len(self._held or ())
 
-    def ready(self, read: list[MetadataRecord]) -> list[MetadataRecord]:
-        """The records that count once these were read.
+    def ready(self, path: Path, read: list[MetadataRecord]) -> list[MetadataRecord]:
+        """The records that count once these of a file were read.
 
         Raises:
             Unreadable: a transaction begins within another one, or ends without its begin.
@@ -75,7 +76,7 @@ class Transactions:
             # A log that begins later may begin within a transaction.
             if is_misplaced and (self._held is not None or self._first == 0):
                 where = "within a transaction" if self._held is not None else "without a BeginTransaction"
-                raise Unreadable(f"offset {record.offset}: {record.kind} stands {where}; the log is damaged")
+                raise Unreadable(f"{path}: offset {record.offset}: {record.kind} stands {where}; it is damaged")
             if record.kind == "BeginTransaction":
                 self._held = []
             elif record.kind == "AbortTransaction":
@@ -128,7 +129,7 @@ class Passage:
                 continue
             has_begun = True
             read = read_records(batch)
-            yield Taken(batch, read, self._transactions.ready(read))
+            yield Taken(batch, read, self._transactions.ready(batch.path, read))
         if start is not None and not has_begun:
             raise Unreadable(f"{start.path}: no committed record follows the snapshot; there is nothing to import")
 

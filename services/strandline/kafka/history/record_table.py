@@ -169,6 +169,17 @@ RECORDS: dict[int, RecordKind] = {
 }
 """Every kind of record by its number."""
 
+_DYNAMIC_VOTERS = array(
+    record(
+        Field("voter_id", INT32),
+        Field("voter_directory_id", UUID_TEXT),
+        Field("endpoints", array(record(Field("name", STRING), Field("host", STRING), Field("port", UINT16)))),
+        Field(
+            "k_raft_version_feature",
+            record(Field("min_supported_version", INT16), Field("max_supported_version", INT16)),
+        ),
+    )
+)
 _VOTERS = array(record(Field("voter_id", INT32), Field("voter_directory_id", UUID_TEXT, since=1)))
 
 CONTROL_RECORDS: dict[int, RecordKind] = {
@@ -185,6 +196,6 @@ CONTROL_RECORDS: dict[int, RecordKind] = {
     3: RecordKind("SnapshotHeader", 0, (Field("version", INT16), Field("last_contained_log_timestamp", INT64))),
     4: RecordKind("SnapshotFooter", 0, None),
     5: RecordKind("KRaftVersion", 0, None),
-    6: RecordKind("KRaftVoters", 0, None),
+    6: RecordKind("KRaftVoters", 0, (Field("version", INT16), Field("voters", _DYNAMIC_VOTERS))),
 }
 """Records of control batches, by the type in their key."""

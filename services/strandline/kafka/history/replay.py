@@ -205,8 +205,8 @@ class Replay:
     def _change(self, fields: Message) -> list[Fact]:
         tp = TopicPartition(fields["topic_id"], fields["partition_id"])
         before = self.state.partitions.get(tp)
-        self._must(before is not None, f"changes partition {tp.partition} of topic {tp.topic_id}, which no record made")
         if before is None:
+            self._must(False, f"changes partition {tp.partition} of topic {tp.topic_id}, which no record made")
             return [Unknown("PartitionChange of a partition whose state before it is in no record")]
         if max(before.partition_epoch, before.leader_epoch) >= _MOST_EPOCHS:
             raise Unreadable(f"partition {tp.partition} of topic {tp.topic_id} has no epochs left; the log is damaged")

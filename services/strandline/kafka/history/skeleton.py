@@ -180,7 +180,7 @@ class Learner:
         start = None if self._beginning is None else self._beginning.start
         if start is not None and batch.offset < start.end_offset:
             return
-        ready = self._transactions.ready(read_records(batch))
+        ready = self._transactions.ready(batch.path, read_records(batch))
         try:
             self._take(ready)
         except Unreadable as error:
@@ -296,6 +296,8 @@ class Learner:
         self._keep_epochs(decision.at_ms, decision.after)
 
     def _keep_epochs(self, at_ms: int, partition: Partition) -> None:
+        if not self._wanted.places:
+            return
         if (self._state.name_of(partition.tp.topic_id) or "", partition.tp.partition) in self._wanted.places:
             epochs = Epochs(at_ms, partition.partition_epoch, partition.leader_epoch)
             self._found.epochs.setdefault(partition.tp, []).append(epochs)
