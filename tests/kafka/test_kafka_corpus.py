@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from corpus_files import RELEASES, files_of, unpack
 
 from strandline.export.destination import LocalDirectory
 from strandline.kafka.history.broker_logs import BrokerLog, read_logs
+from strandline.kafka.history.dump_log import open_dump
 from strandline.kafka.history.importing import Import, Imported, cluster_of
 from strandline.kafka.history.line_facts import IsrUpdated, LeaderStarted, LineFact, ShrinkProposed
 from strandline.kafka.history.log_files import open_copy
@@ -89,6 +91,32 @@ def test_the_clock_of_one_machine_is_right(imported: Read) -> None:
     spans = [span for clock in done.learnt.clocks.values() for span in clock.spans]
     assert len(spans) >= 3
     assert all(span.zone_ms == 0 and span.low_ms <= 0 <= span.high_ms for span in spans)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_log_that_begins_at_a_snapshot_takes_no_line_from_before_it(release: str, tmp_path: Path) -> None:
+    """Behind each snapshot, some between the two topics `again`: no clock is wrong, and what is left out is said."""
+    root = unpack(release, tmp_path)
+    sections = re.split(r"(?m)^(?=Dumping )", (root / "node1" / "dump.txt").read_text())[1:]
+    (printed,) = (one for one in sections if "Log starting offset" in one)
+    begin, *batches = re.split(r"(?m)^(?=baseOffset: )", printed)
+    logs = [
+        read_logs(node, root / f"node{node}" / "logs" / "distribution", layout_of(DEFAULT_PATTERN)) for node in NODES
+    ]
+    for number, snapshot in enumerate(one for one in sections if one != printed):
+        (end,) = re.findall(r"Snapshot end offset: (\d+)", snapshot)
+        later = [one for one in batches if int(one.split()[1]) >= int(end)]
+        text = tmp_path / f"dump-{number}.txt"
+        text.write_text("".join([begin, *later, snapshot]))
+        out = LocalDirectory(tmp_path / f"out-{number}")
+        done = Import([open_dump([text])], "c", logs=logs, trust_tail=True).write(out)
+        assert done.learnt is not None
+        spans = [span for clock in done.learnt.clocks.values() for span in clock.spans]
+        assert all(span.low_ms <= 0 <= span.high_ms for span in spans)
+        assert sum(one.lines for forms in done.left_out.values() for one in forms.values()) > 0
+        assert {form for forms in done.left_out.values() for form in forms} <= {
+            "Shrinking ISR", "ISR updated", "Leader starts",
+        }  # fmt: skip
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -173,11 +173,11 @@ class BrokerStory:
         change: Decision | Removal | None = self.joined.granted.get(place)
         if place in self.joined.answers:
             change = self.joined.decisions[self.joined.answers[place]]
-        tp = self._tp_at(one, fact.topic, fact.partition) if change is None else _tp_of(change)
-        if tp is None:
+        tp = self._tp(place, one, fact) if change is None else _tp_of(change)
+        epochs = None if tp is None else self._epochs(tp, self.clock.true_ms(one.at_ms), change)
+        if tp is None or (epochs is None and change is None):
             self._leave_out("Shrinking ISR", one)
             return
-        epochs = self._epochs(tp, self.clock.true_ms(one.at_ms), change)
         if epochs is not None:
             yield tp, _alteration("proposed", number, fact.new_isr, epochs, None)
         if isinstance(change, Removal):
@@ -231,10 +231,10 @@ class BrokerStory:
         )
         replica.forget_cut()
 
-    def _tp(self, place: int, one: Logged, fact: ReplicaFact) -> TopicPartition | None:
+    def _tp(self, place: int, one: Logged, fact: ReplicaFact | ShrinkProposed) -> TopicPartition | None:
         if (decision := self.joined.decisions.get(place)) is not None:
             return decision.after.tp
-        topic_id = fact.topic_id if isinstance(fact, LeaderStarted) else None
+        topic_id = fact.topic_id if isinstance(fact, LeaderStarted) else self.joined.topic_ids.get(place)
         if topic_id is not None:
             is_known = any(life.topic_id == topic_id for life in self.skeleton.lives(fact.topic))
             return TopicPartition(topic_id, fact.partition) if is_known else None

@@ -49,6 +49,8 @@ class Joined(NamedTuple):
     """Those of ``granted`` that could be another removal's too."""
     proposals: Mapping[int, int]
     """The line of the proposal, by the offset of the removal."""
+    topic_ids: Mapping[int, str]
+    """Which topic a line of a leader is about, if the line with which it began to lead says so."""
 
 
 def join(node_id: int, facts: Sequence[Logged], skeleton: Skeleton) -> Joined:
@@ -71,7 +73,7 @@ def join(node_id: int, facts: Sequence[Logged], skeleton: Skeleton) -> Joined:
             uncertain |= set() if is_certain else pairs.keys()
             granted |= {asked: removals[one] for asked, one in pairs.items()}
     proposals |= {removal.meta_offset: asked for asked, removal in granted.items()}
-    return Joined(decisions, answers, granted, frozenset(uncertain), proposals)
+    return Joined(decisions, answers, granted, frozenset(uncertain), proposals, topic_ids)
 
 
 def quarters(distance_ms: int) -> int:
@@ -131,7 +133,6 @@ def _of_topic_id(fact: LeaderStarted, skeleton: Skeleton) -> Decision | None:
 
 
 def _topic_ids(facts: Sequence[Logged]) -> dict[int, str]:
-    """Which topic lines of a leader are about, by the line with which it began to lead."""
     meant: dict[tuple[str, int], str | None] = {}
     found: dict[int, str] = {}
     for place, (_, fact, *_) in enumerate(facts):
