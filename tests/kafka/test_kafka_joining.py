@@ -122,7 +122,7 @@ def test_a_proposal_without_a_take_over_is_at_the_epoch_before_its_removal(tmp_p
     assert [(row["partition_epoch"], row["hw"]) for row in echoes] == [(1, 7), (3, 7)]
 
 
-def test_a_proposal_that_nobody_granted_is_at_the_epoch_of_its_time(tmp_path: Path) -> None:
+def test_a_proposal_that_was_never_granted_is_at_the_epoch_of_its_time(tmp_path: Path) -> None:
     """The broker wrote no line of epochs 1 and 2, and the controller never answered the proposal behind them."""
     log = [decided(5, 10_010, ONE), decided(6, 15_000, TWO), decided(7, 20_000, ids(2, 3, 1))]
     _, rows = imported(tmp_path, [leads(450), shrinks(18_000, new="1")], *HEAD, *log)

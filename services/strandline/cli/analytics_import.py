@@ -468,8 +468,8 @@ def _tell(done: Imported, out: str) -> None:
         typer.echo(f"strandline: note: left out, and counted as gaps of the export: {several}", err=True)
     if done.unnamed_controllers:
         typer.echo(
-            f"strandline: note: --dump-log: {done.unnamed_controllers} elections of a controller name nobody, as "
-            "Kafka's tool prints them before 4.1; who led the quorum is not known",
+            f"strandline: note: --dump-log: {done.unnamed_controllers} elections of a controller are without its "
+            "name, as Kafka's tool prints them before 4.1; who led the quorum is not known",
             err=True,
         )
     for node, forms in sorted(done.left_out.items()):

@@ -135,16 +135,16 @@ class BrokerStory:
             case IsrUpdated():
                 yield from self._updated(place, one, one.fact)
             case LeaderStarted() | FollowerStarted() | LogLoaded() | CutAsked() | CutBelowHw() | CutWithoutEffect():
-                yield from self._replica_told(place, one, one.fact)
+                yield from self._of_replica(place, one, one.fact)
             case CutDone():
                 yield from self._cut(one, one.fact)
             case _:
                 return
 
-    def _replica_told(
+    def _of_replica(
         self, place: int, one: Logged, fact: ReplicaFact
     ) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
-        """What a line says of a replica, which the next cut of its log is told with."""
+        """What a line says of a replica: an event, or what the event of its next cut needs."""
         tp = self._tp(place, one, fact)
         if tp is None:
             if isinstance(fact, LeaderStarted):

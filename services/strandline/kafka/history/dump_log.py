@@ -37,7 +37,7 @@ _RECORD_BEGINS = ("|", " payload: ")
 _FILE = re.compile(r"Dumping (?P<path>.*)")
 _SNAPSHOT = re.compile(r"Snapshot end offset: (\d{1,19}), epoch: \d+")
 _CUT_OFF = re.compile(r"Found (\d{1,19}) invalid bytes at the end of ")
-_TELLS_NOTHING = re.compile(
+_CHATTER = re.compile(
     r"Log starting offset: |KRaft bootstrap snapshot|Non-consecutive offsets in |Mismatches in :|  "
     r"|SLF4J|log4j:|WARNING: |OpenJDK |Java HotSpot|Picked up |$"
 )
@@ -155,7 +155,7 @@ class _Reader:
             self.tail_bytes = int(found[1])
         elif not text:
             self._blank += 1
-        elif not (_TELLS_NOTHING.match(text) or _SNAPSHOT.fullmatch(text)):
+        elif not (_CHATTER.match(text) or _SNAPSHOT.fullmatch(text)):
             first = LeftOut(0, f"{self._path}:{number}")
             self.foreign = (self.foreign or first).with_more(1)
 

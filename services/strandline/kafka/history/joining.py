@@ -156,7 +156,7 @@ def _decision(one: Logged, topic_id: str | None, skeleton: Skeleton, known: _Dis
         is_it = [each for each in found if topic_id in (None, each.after.tp.topic_id) and each.before is not None]
         near = [each for each in is_it if known.gap(one.at_ms - each.at_ms) <= SLACK_MS]
         return min(near, key=lambda each: known.gap(one.at_ms - each.at_ms), default=None)
-    # A broker that starts is told what was decided long before.
+    # A broker that starts learns of decisions long after them.
     before = [each for each in found if one.at_ms - each.at_ms >= known.known[0] - SLACK_MS]
     return max(before, key=lambda each: each.at_ms, default=None)
 

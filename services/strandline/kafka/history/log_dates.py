@@ -46,7 +46,7 @@ _FIELDS = {
     "n": "fraction",
     **dict.fromkeys("XxZ", "zone"),
 }
-"""What a letter of a format stands for."""
+"""The part of a date that a letter of a format is."""
 _NEEDED = ("year", "month", "day", "hour", "minute", "second")
 _RUN = re.compile(r"'(?P<quoted>[^']*)'|(?P<letters>(?P<letter>[A-Za-z])(?P=letter)*)|(?P<other>.)")
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"

@@ -56,7 +56,7 @@ class ClusterState:
     topics: dict[str, str] = field(default_factory=dict)
     """Names by topic id."""
     gone: dict[str, str] = field(default_factory=dict)
-    """The same of topics that the batch in hand deletes, whose earlier records are told behind it."""
+    """The same of topics that the batch in hand deletes: its earlier records become events behind it."""
     ids: dict[str, str] = field(default_factory=dict)
     """The other way round."""
     partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
