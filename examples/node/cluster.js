@@ -78,7 +78,8 @@ export class Cluster {
   #topics = new Map();
 
   constructor(bootstrap) {
-    this.controller = new ControllerService(bootstrap, this.#credentials, NO_PROXY);
+    // The controller is the first of a list.
+    this.controller = new ControllerService(bootstrap.split(",")[0], this.#credentials, NO_PROXY);
   }
 
   close() {

@@ -88,8 +88,12 @@ def batch(offset: int, *values: bytes, epoch: int = 1, at_ms: int | None = None)
 def voters(offset: int, *nodes: int, epoch: int = 1) -> bytes:
     """A LeaderChange control batch that names the voters."""
     said = uvarint(len(nodes) + 1) + b"".join(struct.pack(">i", node) + b"\0" for node in nodes)
-    value = struct.pack(">hi", 0, nodes[0]) + said + said + b"\0"
-    content = bytearray(encode_batch([NewRecord(struct.pack(">hh", 0, 2), value, START_MS + 100 * offset)]))
+    return control(offset, 2, struct.pack(">hi", 0, nodes[0]) + said + said + b"\0", epoch)
+
+
+def control(offset: int, number: int, value: bytes, epoch: int = 1) -> bytes:
+    """A batch of one control record."""
+    content = bytearray(encode_batch([NewRecord(struct.pack(">hh", 0, number), value, START_MS + 100 * offset)]))
     struct.pack_into(">h", content, 21, CONTROL_BIT)
     struct.pack_into(">I", content, 17, crc32c.crc32c(content[21:]))
     stamp(content, offset, epoch)

@@ -38,7 +38,9 @@ def test_an_address_is_read_and_written_alike(text: str, endpoint: Endpoint) -> 
     assert target(endpoint) == text
 
 
-@pytest.mark.parametrize("text", ["", "host", ":1", "host:", "host:x", "host:70000"])
+@pytest.mark.parametrize(
+    "text", ["", "host", ":1", "host:", "host:x", "host:70000", "http://host:1", "::1:80", "a/b:1"]
+)
 def test_what_is_no_address_is_refused_by_name(text: str) -> None:
     """The message quotes the given address."""
     with pytest.raises(ValueError, match="is not an address"):

@@ -15,6 +15,11 @@ def main() -> None:
     from strandline.runtime.exit_codes import require_assertions
 
     require_assertions()
+    from strandline.runtime.variables import unknown_variable
+
+    if wrong := unknown_variable(os.environ, ()):
+        print(f"strandline: {wrong}", file=sys.stderr)
+        sys.exit(2)
     # Sets how gRPC behaves before any command imports it.
     import strandline.rpc  # noqa: F401
 

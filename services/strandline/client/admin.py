@@ -558,7 +558,10 @@ class Admin:
         for producer in await self.describe_producers(topic, [partition]):
             if producer.open_since_offset == start_offset:
                 return producer
-        message = f"no open transaction of {topic}-{partition} began at offset {start_offset}"
+        message = (
+            f"no open transaction of {topic}-{partition} began at offset {start_offset}; "
+            f"`strandline txn find-hanging` lists those that hang"
+        )
         raise Refused(ErrorCode.INVALID_TXN_STATE, message, Outcome.NOT_APPENDED)
 
     async def fence_transactional_id(self, transactional_id: str) -> tuple[int, int]:

@@ -852,7 +852,7 @@ def _stats_of(cursor: Cursor) -> PartitionStats:
         position=position,
         high_watermark=high_watermark,
         log_start_offset=cursor.log_start_offset,
-        lag=records_behind(position, high_watermark),
+        lag=records_behind(position, high_watermark, cursor.log_start_offset),
         buffered_bytes=cursor.buffered_bytes,
         is_paused=cursor.is_paused,
     )

@@ -50,7 +50,8 @@ class LagMeter:
         ends = await self._finder.find_some(dict.fromkeys(placed, LATEST), deadline_ms=min(ATTEMPT_MS, left()))
         behind = {}
         for tp, cursor in placed.items():
-            records = records_behind(cursor.position, ends[tp].offset if tp in ends else None)
+            end = ends[tp].offset if tp in ends else None
+            records = records_behind(cursor.position, end, cursor.log_start_offset)
             if records is not None:
                 behind[tp] = records
         times = await self._times({tp: placed[tp] for tp, records in behind.items() if records}, left())

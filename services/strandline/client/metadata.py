@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +21,7 @@ from strandline.client.client_id import DEFAULT_CLIENT_ID, parse_client_id
 from strandline.client.connecting import countdown
 from strandline.client.controllers import Controllers, Method
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
+from strandline.client.repeating import ask_again, waits_for_a_node
 from strandline.client.retry_log import RetryLog
 from strandline.client.subscribing import MetadataStream, SubscribedStream, WantedTopics, WatchedStream
 from strandline.client.view import ClusterView, Taken
@@ -52,7 +54,7 @@ _MOST_PATIENCE = 8
 WATCH_SILENCE_MS = 15_000
 """The same for a controller without MetadataService, whose signs of life are rarer."""
 PRODUCER_ID_MS = 2_000
-"""How long the process that serves metadata is asked for a producer id, before a controller is."""
+"""How long one process is asked for a producer id, before a controller or the next node is."""
 METADATA_STALE_MS = 30_000
 """Metadata older than this is looked for elsewhere (C63)."""
 ELSEWHERE_MS = 5_000
@@ -282,20 +284,27 @@ class Cluster:
         return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=left())
 
     async def init_producer_id(self) -> pb.InitProducerIdResponse:
-        """An identity for a producer, from our source, whatever process it is, or else from a controller.
+        """An identity for a producer, from our source, whatever process it is, or else from a controller or a node.
 
-        Repeated freely: an answer that is lost costs an id and nothing else.
+        Repeated freely: an answer that is lost costs an id and nothing else. Nodes have some while no one decides.
 
         Raises:
             Refused, ClusterUnreachable: as `ask_controller`.
         """
         request = pb.InitProducerIdRequest(cluster_id=self.cluster_id)
+        limit_ms = min(self.timeout_ms, PRODUCER_ID_MS)
         try:
-            source = self.controllers.stub(self._source)
-            return await self.ask(source.InitProducerId, request, deadline_ms=min(self.timeout_ms, PRODUCER_ID_MS))
+            return await self.ask(self.controllers.stub(self._source).InitProducerId, request, deadline_ms=limit_ms)
         except (Refused, ClusterUnreachable):
             # Its source may be a node of an earlier release, or gone since.
+            pass
+        try:
             return await self.ask_controller(lambda to: to.InitProducerId, request)
+        except (Refused, ClusterUnreachable):
+            for node in self._nodes():
+                with suppress(Refused, ClusterUnreachable):
+                    return await self.ask(self.controllers.stub(node).InitProducerId, request, deadline_ms=limit_ms)
+            raise
 
     async def ask(
         self, method: UnaryMethod[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
@@ -349,7 +358,8 @@ class Cluster:
         return asking.result()
 
     async def fetch_image(self, *, linearizable: bool = False) -> MetadataImage:
-        """The state as the controller returns it now, not as it was last sent; without one, as our source has it.
+        """The state as the controller returns it now, not as it was last sent; without one that decides, as our source
+        has it.
 
         ``linearizable``: the controller confirms first that it decides, and no other process is asked (C14).
 
@@ -357,10 +367,15 @@ class Cluster:
             Refused, ClusterUnreachable: as `ask`.
         """
         request = pb.GetMetadataRequest(cluster_id=self.cluster_id, linearizable=linearizable)
+        if linearizable:
+            answer = await ask_again(self, lambda to: to.GetMetadata, request, repeats=waits_for_a_node)
+            return read_image(answer.metadata, is_snapshot=True)
         try:
             answer = await self.ask_controller(lambda controller: controller.GetMetadata, request)
         except ControllersAway:
-            if linearizable:
+            return await self._image_of_source()
+        except Refused as refused:
+            if refused.refusal.code is not ErrorCode.NOT_CONTROLLER:
                 raise
             return await self._image_of_source()
         return read_image(answer.metadata, is_snapshot=True)
@@ -397,10 +412,13 @@ class Cluster:
 
     def _candidates(self) -> list[Endpoint]:
         """The bootstrap addresses, then every node that was heard of."""
-        image = self.view.image
-        nodes = [node.client_endpoint for node in image.nodes if not node.fenced] if image is not None else []
-        known = dict.fromkeys(one for one in nodes if one is not None and one not in self._other_services)
+        known = [node for node in self._nodes() if node not in self._other_services]
         return list(dict.fromkeys([*self._drawn, *known]))
+
+    def _nodes(self) -> list[Endpoint]:
+        """Where clients reach the nodes that are not fenced."""
+        nodes = self.view.image.nodes if self.view.image is not None else ()
+        return [node.client_endpoint for node in nodes if node.client_endpoint is not None and not node.fenced]
 
     def _refused(self, endpoint: Endpoint, error: grpc.aio.AioRpcError) -> None:
         refusal = refusal_of(error)

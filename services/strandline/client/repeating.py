@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from strandline.client.connecting import countdown
@@ -39,16 +40,33 @@ class Answered(NamedTuple, Generic[_Answer]):
 
 
 async def ask_again(
-    cluster: Cluster, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+    cluster: Cluster,
+    method: Method[_Request, _Answer],
+    request: _Request,
+    *,
+    deadline_ms: int | None = None,
+    repeats: Callable[[Refusal], bool] | None = None,
 ) -> _Answer:
     """The answer of `ask_until_answered`, which raises as this does."""
-    return (await ask_until_answered(cluster, method, request, deadline_ms=deadline_ms)).answer
+    return (await ask_until_answered(cluster, method, request, deadline_ms=deadline_ms, repeats=repeats)).answer
+
+
+def waits_for_a_node(refusal: Refusal) -> bool:
+    """Whether a controller decides, and waits for the first word of a node before it answers (C37)."""
+    return refusal.hint is not None and refusal.hint.why == "UNHEARD"
 
 
 async def ask_until_answered(
-    cluster: Cluster, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+    cluster: Cluster,
+    method: Method[_Request, _Answer],
+    request: _Request,
+    *,
+    deadline_ms: int | None = None,
+    repeats: Callable[[Refusal], bool] | None = None,
 ) -> Answered[_Answer]:
     """As `Cluster.ask_controller`, repeated until the deadline while an answer is lost or no controller decides.
+
+    ``repeats``: after which refusals; by default after each that says that another controller may decide.
 
     Raises:
         Refused: the answer's refusal.
@@ -70,7 +88,7 @@ async def ask_until_answered(
         except ClusterUnreachable as unreachable:
             error = lost = lost or unreachable
         except Refused as refused:
-            if not _is_taken_over(refused.refusal):
+            if not (repeats or _is_taken_over)(refused.refusal):
                 raise
             error = refused
         else:

@@ -172,7 +172,8 @@ def parse_endpoint(text: str) -> Endpoint:
         ValueError: with one sentence that quotes the text.
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+    is_host = bool(host) and "/" not in host and (":" not in host or (host[0] == "[" and host[-1] == "]"))
+    if not colon or not is_host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"'{text}' is not an address; write host:port, for example 127.0.0.1:9092")
     return Endpoint(host.strip("[]"), int(port))
 
