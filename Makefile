@@ -29,9 +29,12 @@ packages: ## Debian's packages that tests need: installed for root, otherwise na
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "==> apt-get install$$missing"; \
 	  export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
-	  apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null && exit 0; \
+	  apt-get update -qq; wanted="$$missing"; missing=""; \
+	  for package in $$wanted; do \
+	    apt-get install -y -qq --no-install-recommends $$package >/dev/null 2>&1 || missing="$$missing $$package"; \
+	  done; \
 	fi; \
-	echo "not installed, so the tests that need it are skipped:$$missing; on Debian: apt-get install$$missing"
+	[ -z "$$missing" ] || echo "not installed, so the tests that need it are skipped:$$missing; on Debian: apt-get install$$missing"
 
 test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 2,001 seeds, exhaustive search, mutants
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
@@ -193,6 +196,9 @@ clean: ## remove what the tools left, the environment included; data directories
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find services analytics tests protos -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Whether the java on the path is 17 or newer: it prints its version to stderr, `openjdk version "17.0.15" 2025-04-15`.
+JAVA_17 = java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | { read -r major && [ "$$major" -ge 17 ]; }
+
 # The environment: made once, and again when what it is made from has changed.
 .venv/.installed: pyproject.toml requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -201,10 +207,10 @@ clean: ## remove what the tools left, the environment included; data directories
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	       && echo "==> apt-get install python3-venv" && apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null; } \
 	  || { echo "Python's venv module is missing; install it, on Debian with: apt-get install python3-venv"; exit 1; }
-	@command -v java >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "==> apt-get install openjdk-17-jre-headless" \
-	       && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless >/dev/null; } \
-	  || { echo "Java is missing, which Spark needs, 17 or newer; install it, on Debian with: apt-get install openjdk-17-jre-headless"; exit 1; }
+	@$(JAVA_17) \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "==> apt-get install default-jre-headless" \
+	       && apt-get update -qq && apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null && $(JAVA_17); } \
+	  || { echo "Spark needs Java 17 or newer, and there is: $$(java -version 2>&1 | head -n 1); install it, on Debian 12 or newer with: apt-get install default-jre-headless"; exit 1; }
 	@echo "==> environment in .venv (once, about two minutes)"
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/dev.txt

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster
-from tests.client.test_reading_committed import A, B, end, fill, send
+from tests.client.test_reading_committed import A, B, end, fill, send, write
 
+from strandline.records.codec import NewRecord, encode_batch
 from strandline.v1 import partition_pb2
 from strandline_analytics.topic.cluster import ask
 from strandline_analytics.topic.errors import TopicFailed
@@ -43,6 +44,21 @@ async def test_a_range_holds_what_is_committed_in_it(start: int, stop: int, foun
         fill(cluster)
 
         assert await _read(cluster.bootstrap, start, stop) == found
+
+
+async def test_any_time_that_a_log_can_hold_is_read() -> None:
+    """A time beyond the year 9999 has no date in Spark: the record comes without one, its neighbours with theirs."""
+    times = (0, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1)
+    async with fake_cluster() as cluster:
+        for timestamp_ms in times:
+            write(cluster, bytearray(encode_batch([NewRecord(None, b"v", timestamp_ms)])))
+
+        given = read_options({"bootstrap": cluster.bootstrap, "topic": TOPIC}, streaming=False)
+        batches = await asyncio.to_thread(lambda: list(read_range(given, OffsetRange(TOPIC, 0, 0, 4))))
+        close_idle()
+    found = [time for batch in batches for time in batch.column("timestamp").cast("int64").to_pylist()]
+
+    assert found == [0, 253_402_300_799_999_000, None, None]
 
 
 async def test_what_lies_behind_the_range_is_not_read() -> None:

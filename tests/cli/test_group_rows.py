@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import typer
@@ -13,6 +14,7 @@ from strandline.cli.app import app
 from strandline.cli.group import member_rows, offset_rows, state_row, states_of
 from strandline.cli.seen_group import SeenGroup, see
 from strandline.client import Admin, DescribedGroup, DescribedMember, TopicPartition
+from strandline.client.records_behind import records_behind
 from strandline.records.codec import NewRecord, encode_batch
 
 MEMBER = DescribedMember(
@@ -63,6 +65,31 @@ def test_a_partition_is_shown_if_it_is_read_or_has_an_offset() -> None:
         ("tides", 1, 9, 8, 0, None),
         ("tides", 2, None, 4, None, "m1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("position", "end", "log_start", "lag"),
+    [
+        (10, 100, None, 90),
+        (10, 100, 0, 90),
+        (10, 100, 40, 60),
+        (10, 100, 100, 0),
+        (None, 100, 40, None),
+        (10, None, 40, None),
+    ],
+)
+def test_deleted_records_do_not_count_as_lag(
+    position: int | None, end: int | None, log_start: int | None, lag: int | None
+) -> None:
+    """A group whose committed offset lies below the log start is behind by what can be read, perhaps nothing."""
+    assert records_behind(position, end, log_start) == lag
+    seen = replace(
+        SEEN,
+        committed={} if position is None else {("tides", 0): position},
+        ends={} if end is None else {("tides", 0): end},
+        starts={} if log_start is None else {("tides", 0): log_start},
+    )
+    assert seen.lag(("tides", 0)) == lag
 
 
 def test_the_lag_in_seconds_is_shown_where_something_is_behind() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from typing import Any, cast
 
+import pytest
 from rich.console import Console
 from tests.cli.cluster_images import held, image, node, partition, view
 
+from strandline.cli import cluster
 from strandline.cli.cluster import Seen, document, replica_lags, screen, status_rows
 from strandline.cli.health import judge
 from strandline.cli.node import node_rows
-from strandline.client import DescribedCluster, DescribedLeader
+from strandline.client import DescribedCluster, DescribedController, DescribedLeader
+from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, Rules
 
 
@@ -86,6 +90,72 @@ def test_a_fenced_node_is_named() -> None:
     health = judge(image(partition(0), nodes=(node(1), node(2), node(3, fenced=True))))
 
     assert health.problems[0].startswith("fenced: node 3")
+
+
+def test_a_node_that_refuses_writes_is_named() -> None:
+    """A nearly full disk makes the cluster unhealthy although every replica is in sync, and `node list` shows it."""
+    shown = image(partition(0), nodes=(node(1), node(2, disk_nearly_full=True), node(3)))
+
+    assert judge(shown).problems[0].startswith("disk nearly full, writes refused: node 2 (free space")
+    assert [row["state"] for row in node_rows(shown)] == ["serving", "disk nearly full", "serving"]
+
+
+def test_a_log_whose_retention_waits_is_named() -> None:
+    """The screen says which log waits until when, and what to lower; the cluster is healthy all the same."""
+    waits = replace(view(0, 120, 118, {2: 120, 3: 120}), retention_waits_until_ms=4_102_444_800_000)
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(screen(seen(image(partition(0)), waits)))
+    text = console.export_text()
+
+    assert f"{waits.topic}-0 waits until 2100-01-01T00:00:00Z, the time of a record; lower " in text
+    assert text.startswith("healthy")
+
+
+def test_own_topics_come_before_internal_ones() -> None:
+    """With a node down, the first rows and the first names in a sentence are of topics that users made."""
+    shown = image(partition(0, isr=(1,)))
+    own = shown.topics[0]
+    internal = replace(own, name="__group_state")
+    shown = replace(shown, topics=(internal, own))
+
+    assert [row["topic"] for row in status_rows(seen(shown), everything=True)] == [own.name, "__group_state"]
+    assert judge(shown).problems[0].split(": ")[1].startswith(f"{own.name}-0, __group_state-0")
+
+
+class NobodyDecides:
+    """An admin whose controllers have no store; its nodes know the cluster."""
+
+    metadata_age_ms = 9_000
+
+    def __init__(self, known: DescribedCluster) -> None:
+        self._known = known
+
+    async def metadata(self, *, linearizable: bool = False) -> DescribedCluster:
+        """What nodes know; a controller that must confirm refuses."""
+        if linearizable:
+            raise Refused(ErrorCode.NOT_CONTROLLER, "no decisions for 6 s")
+        return self._known
+
+    async def describe_partitions(self) -> list[DescribedLeader]:
+        """No leader was asked for more."""
+        return []
+
+    async def describe_controllers(self) -> tuple[DescribedController, ...]:
+        """The store knows them, and does not answer."""
+        raise Refused(ErrorCode.NOT_CONTROLLER, "no decisions for 7 s")
+
+
+async def test_status_shows_what_nodes_know_while_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence comes first and once, the state and its age below it, and the cluster is not healthy."""
+    monkeypatch.setattr("strandline.cli.hanging_now.hanging_now", _none)
+    found = await cluster._look(cast("Any", NobodyDecides(image(partition(0)))))
+
+    assert found.health.problems == ("no decisions for 6 s",)
+    assert (found.metadata_age_ms, found.image.topics[0].partitions[0].leader) == (9_000, 1)
+
+
+async def _none(*given: object) -> tuple[()]:
+    return ()
 
 
 def test_status_joins_controller_and_leader() -> None:

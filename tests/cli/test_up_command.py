@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 
 from strandline.cli import up
 from strandline.cli.failures import CommandFailed
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local_cluster import LocalCluster, Plan, Ports
+from strandline.replica.settings import ReplicaSettings
+from strandline.runtime.settings import parse_flags
 
 DUMMY = str(Path(__file__).with_name("dummy_service.py"))
 
@@ -46,8 +49,22 @@ async def test_up_serves_until_a_signal_and_stops_all(tmp_path: Path, capsys: py
     os.kill(os.getpid(), signal.SIGTERM)
     await task
 
-    assert f"export STRANDLINE_BOOTSTRAP={cluster.bootstrap}" in "".join(seen)
+    assert f"export STRANDLINE_BOOTSTRAP={cluster.bootstrap_with_nodes}\n" in "".join(seen)
     assert not any(service.running for service in cluster.services)
+
+
+def test_the_words_that_start_a_node_again(tmp_path: Path) -> None:
+    """What `up` prints for a node that ended starts the same node, with its directory and its addresses."""
+    cluster = LocalCluster(Plan(directory=tmp_path, nodes=1))
+    cluster._remember(Ports(controller="127.0.0.1:9", clients={1: "127.0.0.1:7"}, internals={1: "127.0.0.1:8"}))
+    node = cluster.nodes[1]
+    node.command = cluster._node_command(1)
+    said = up._by_hand(node)
+    flags, _ = parse_flags(ReplicaSettings, "strandline replica", shlex.split(said.partition("replica ")[2]))
+
+    assert said.startswith("start it again with: strandline replica --node-id 1 ")
+    assert (flags["data_dir"], flags["controllers"]) == (str(tmp_path / "node-1"), "127.0.0.1:9")
+    assert (flags["bind"], flags["internal_bind"]) == ("127.0.0.1:7", "127.0.0.1:8")
 
 
 async def test_a_dead_node_is_reported_once_and_not_replaced(

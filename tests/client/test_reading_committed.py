@@ -23,16 +23,17 @@ def send(cluster: FakeCluster, producer: int, *values: bytes) -> None:
     )
     batch[22] |= TRANSACTIONAL_BIT
     batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
-    _write(cluster, batch)
+    write(cluster, batch)
 
 
 def end(cluster: FakeCluster, producer: int, *, commit: bool) -> None:
     """The marker of a transaction."""
     marker = encode_marker(Marker(commit, 1), producer_id=producer, producer_epoch=1, timestamp_ms=1)
-    _write(cluster, bytearray(marker.view))
+    write(cluster, bytearray(marker.view))
 
 
-def _write(cluster: FakeCluster, batch: bytearray) -> None:
+def write(cluster: FakeCluster, batch: bytearray) -> None:
+    """A batch at the end of the only partition."""
     log = cluster.log(0)
     stamp(batch, log.leo, 1)
     log.batches.append(bytes(batch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -52,6 +53,53 @@ async def test_the_same_request_goes_out_until_one_decides() -> None:
 
     assert await _ask(cluster) == "done"
     assert cluster.asked == ["r"] * 4
+
+
+async def test_a_linearizable_read_waits_while_a_new_reign_hears_its_nodes() -> None:
+    """UNHEARD is asked again (C37); that another controller decides, or none can, is the answer at once."""
+    unheard = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "no node yet", hint=ControllerHint("UNHEARD")))
+    read = metadata_pb2.ClusterMetadata(cluster_id="c")
+    waiting, undecided = Scripted(unheard, unheard, pb.GetMetadataResponse(metadata=read)), Scripted(STANDBY)
+
+    assert (await Cluster.fetch_image(cast("Any", waiting), linearizable=True)).cluster_id == "c"
+    assert len(waiting.asked) == 3
+    with pytest.raises(Refused, match="another decides"):
+        await Cluster.fetch_image(cast("Any", undecided), linearizable=True)
+    assert len(undecided.asked) == 1
+
+
+class Undecided:
+    """A cluster whose controllers decide nothing, one of them the source of metadata, and whose nodes live or not."""
+
+    cluster_id = "c"
+    timeout_ms = 10_000
+    _source = "controller"
+
+    def __init__(self, **nodes: Any) -> None:
+        self._answers = {"controller": STANDBY, **nodes}
+        self.controllers = SimpleNamespace(stub=lambda place: SimpleNamespace(InitProducerId=place))
+
+    def _nodes(self) -> list[str]:
+        return [name for name in self._answers if name != "controller"]
+
+    async def ask(self, place: str, request: Any, **given: Any) -> Any:
+        """The answer of one process."""
+        if isinstance(answer := self._answers[place], Exception):
+            raise answer
+        return answer
+
+    async def ask_controller(self, method: Any, request: Any, **given: Any) -> Any:
+        """What the only controller says."""
+        return await self.ask("controller", request)
+
+
+async def test_a_node_gives_a_producer_id_while_no_controller_decides() -> None:
+    """New producers start as long as one node lives; without one, what the controller says is the error."""
+    without_one = Undecided(n1=LOST)
+
+    assert await Cluster.init_producer_id(cast("Any", Undecided(n1=LOST, n2="an id"))) == cast("Any", "an id")
+    with pytest.raises(Refused, match="another decides"):
+        await Cluster.init_producer_id(cast("Any", without_one))
 
 
 @pytest.mark.parametrize(

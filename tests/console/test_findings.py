@@ -75,6 +75,16 @@ def test_a_fenced_node_is_named() -> None:
     assert found(shown)["fenced"].nodes == (4,)
 
 
+def test_a_nearly_full_disk_is_named() -> None:
+    """A node that refuses appends is a bad finding although all replicas are in sync; fenced, it is that alone."""
+    filled = (node(1), node(2, disk_nearly_full=True), node(3))
+    gone = (node(1), node(2, disk_nearly_full=True, fenced=True), node(3))
+
+    assert found(picture(topic_of(partition(0)), nodes=filled))["disk"].nodes == (2,)
+    assert _verdict(picture(topic_of(partition(0)), nodes=filled)) == "The disk of node 2 nearly full"
+    assert list(found(picture(topic_of(partition(0)), nodes=gone))) == ["fenced"]
+
+
 def test_a_node_that_does_not_answer_is_silent_after_two_seconds() -> None:
     """One slow answer is no finding; two seconds of them are, until the controller fences the node."""
     silent = NodeLook(answered_ms=NOW_MS - 3_000, failing_since_ms=NOW_MS - 2_000, failure="deadline")

@@ -162,6 +162,7 @@ async def test_a_removed_node_stays_removed_over_a_restart(tmp_path: Path) -> No
         removed = await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=4), timeout=DEADLINE_S)
     async with controller(tmp_path) as process, stub_of(process) as stub:
         after = (await stub.GetMetadata(pb.GetMetadataRequest(), timeout=DEADLINE_S)).metadata
+        await join(stub, 1)
         again = await stub.UnregisterNode(pb.UnregisterNodeRequest(node_id=4), timeout=DEADLINE_S)
 
     assert (alive.error_code, removed.error_code) == (ErrorCode.INVALID_REQUEST, 0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.controller.__main__ import _COMMANDS, main
 from strandline.controller.settings import ControllerSettings
 from strandline.core.types import Durability, Rules, Truncation
 from strandline.runtime.settings import Origin, SettingsWrong, load_settings
@@ -57,6 +58,32 @@ def test_wrong_settings_are_named(wrong: dict[str, object], named: str) -> None:
     """A setting that cannot be used stops the start with one message that names it."""
     with pytest.raises(SettingsWrong, match=named):
         load_settings(ControllerSettings, flags={**BASE, **wrong}, variables={})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bakup"], "no command is named 'bakup'; did you mean 'backup'? There are: backup, restore, recover, "),
+        (["frobnicate"], "no command is named 'frobnicate'; There are: backup, restore, recover, migrate, hand-over"),
+    ],
+)
+def test_a_misspelled_command_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Somebody who has lost a store gets the nearest command, and not the list of all settings."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has a line that says what it does."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = capsys.readouterr().out.partition("commands instead of settings:")[2].split("\n")
+
+    assert [line.split()[0] for line in listed if line.strip()] == list(_COMMANDS)
+    assert all(len(line.split()) > 3 for line in listed if line.strip())
 
 
 def test_every_setting_is_described() -> None:

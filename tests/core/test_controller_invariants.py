@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from controller_builders import Controller
+from controller_builders import TOPIC, Controller
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from strandline.core.controller_messages import ElectionKind, ElectLeaders
+from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange, ElectionKind, ElectLeaders, TopicRef
 from strandline.core.controller_state import ClusterState, ControllerTimings
+from strandline.core.errors import ControllerHint, Refusal
 from strandline.core.messages import PartitionImage
 
 NODES = (1, 2, 3)
@@ -49,9 +50,9 @@ def perform(controller: Controller, action: tuple[str, object], sequence: int) -
         case ("propose", set(isr)) if controller.partition().leader is not None:
             controller.propose(*sorted(isr), sequence=sequence)
         case ("min_isr", int(wanted)):
-            controller.alter_config(min_insync_replicas=str(wanted))
+            alter(controller, "min.insync.replicas", str(wanted))
         case ("unclean_allowed", bool(allowed)):
-            controller.alter_config(unclean_leader_election_enable=str(allowed).lower())
+            alter(controller, "unclean.leader.election.enable", str(allowed).lower())
         case ("elect", ElectionKind() as kind):
             controller.ask(ElectLeaders(kind=kind))
         case ("controller_restart", _):
@@ -63,6 +64,15 @@ def perform(controller: Controller, action: tuple[str, object], sequence: int) -
             )
             controller.epochs = epochs
     return controller
+
+
+def alter(controller: Controller, name: str, value: str) -> None:
+    """Change a setting of the topic, which a reign that no node has reported to refuses (C37)."""
+    answer = controller.ask(AlterTopicConfigs(topics=(ConfigChange(TopicRef(TOPIC), ((name, value),)),)))
+    if isinstance(answer, Refusal):
+        assert answer.hint == ControllerHint("UNHEARD")
+    else:
+        assert answer.topics[0].refusal is None
 
 
 def check_partition(state: ClusterState, partition: PartitionImage, *, waits: bool = False) -> None:

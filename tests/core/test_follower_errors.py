@@ -318,13 +318,14 @@ def test_high_watermark_of_a_follower(leader_hw: int, own: int) -> None:
 
 
 def test_high_watermark_of_a_follower_may_go_down() -> None:
-    """M7, I13: after a leader change the HW may go back; its consumers are rejected until it has recovered."""
+    """M7, I13: after a leader change the HW may go back; consumers get what is below it, and no end meanwhile."""
     cluster = following()
     fetched(cluster, part(batch(3, base=0, epoch=1), hw=3))
     shown = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
     cluster.push(2, partition_image(epoch=2, version=2))
     fetched(cluster, part(hw=1))
-    below = [cluster.result(cluster.fetch(start, by=None, node=2, at_follower=True)) for start in (0, 2)]
+    below = [cluster.result(cluster.fetch(start, by=None, node=2, at_follower=True)) for start in (1, 2)]
+    still = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
     ends = cluster.ends(2)
     fetched(cluster, part(hw=3))
     again = cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True))
@@ -333,6 +334,8 @@ def test_high_watermark_of_a_follower_may_go_down() -> None:
     assert shown is not None and again is not None
     assert (shown.high_watermark, again.high_watermark) == (3, 3)
     assert again.read is not None and again.read.end == 3
+    assert still is not None and still.read is not None
+    assert (still.read.end, still.high_watermark) == (1, None)
     for one in below:
         assert one is not None and one.refusal is not None
         assert one.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
@@ -340,7 +343,8 @@ def test_high_watermark_of_a_follower_may_go_down() -> None:
 
 
 def test_a_follower_that_cut_shows_no_high_watermark_above_its_log() -> None:
-    """F6: the HW from before an unclean election is void; the replica serves nothing until its HW is there again."""
+    """F6: the HW from before an unclean election is void; the replica names none until it is there again, and serves
+    what lies below its own."""
     cluster = following()
     fetched(cluster, part(batch(2, base=0, epoch=1), batch(1, base=2, epoch=1), hw=3))
     cluster.fetch(0, by=None, node=2, at_follower=True)
@@ -353,7 +357,8 @@ def test_a_follower_that_cut_shows_no_high_watermark_above_its_log() -> None:
         answers.append(cluster.result(cluster.fetch(0, by=None, node=2, at_follower=True)))
 
     assert cut == (2, 2)
-    assert [answer.high_watermark if answer and not answer.refusal else None for answer in answers] == [None, None, 4]
+    assert [answer and answer.high_watermark for answer in answers] == [None, None, 4]
+    assert [answer.read.end if answer and answer.read else None for answer in answers] == [2, 2, 4]
 
 
 def test_log_start_follows_the_leader() -> None:

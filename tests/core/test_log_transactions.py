@@ -123,9 +123,18 @@ def test_a_newer_coordinator_fences_the_older_one(reloaded: bool) -> None:
 
 
 def test_a_marker_of_a_lower_epoch_is_refused() -> None:
-    """T87: whether the epoch is known from a batch or from a marker."""
+    """T87: whether the epoch is known from a batch, or from the marker before it."""
     assert Log().add(sent(epoch=5)).verdict(3) is OLD_EPOCH
-    assert Log().add(marker(A, 5)).verdict(3) is OLD_EPOCH
+    assert Log().add(marker(A, 4), sent(epoch=5)).verdict(3) is OLD_EPOCH
+
+
+def test_a_transaction_that_a_later_marker_ended_is_over() -> None:
+    """A coordinator whose own marker comes after one of a later epoch has nothing left to end, and must not ask for
+    ever; while something is open there, it is not over."""
+    log = Log().add(sent(epoch=3), marker(A, 9))
+
+    assert [log.verdict(4), log.verdict(8)] == [KNOWN, KNOWN]
+    assert log.add(sent(epoch=9)).verdict(4) is OLD_EPOCH
 
 
 def test_only_the_marker_of_the_next_epoch_ends_a_transaction() -> None:
@@ -153,7 +162,10 @@ TABLE = [
     (2, False, None, 2, 1, APPEND),
     (2, True, None, 1, 1, OLD_EPOCH),
     (2, False, None, 1, 1, OLD_EPOCH),
-    (None, False, (2, 4), 1, 4, OLD_EPOCH),
+    (None, False, (2, 4), 1, 4, KNOWN),
+    (3, False, (2, 4), 2, 4, OLD_EPOCH),
+    (3, False, (2, 4), 1, 4, KNOWN),
+    (2, True, (2, 4), 1, 4, OLD_EPOCH),
     (None, False, (2, 4), 2, 4, KNOWN),
     (None, False, (2, 4), 2, 5, APPEND),
     (None, False, (2, 4), 2, 3, FENCED_COORDINATOR),

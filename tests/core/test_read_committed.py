@@ -178,6 +178,45 @@ def test_an_opened_log_does_not_trust_markers_above_its_high_watermark(commit: b
     assert cluster.log(1).lso == 4
 
 
+def test_a_follower_serves_what_lies_below_its_high_watermark() -> None:
+    """I13: after a cut below what it has shown, committed records are given and no end is named; above it waits."""
+    cluster = following()
+    for _ in range(3):
+        cluster.produce()
+    cluster.settle()
+    cluster.advance(1_000, settle=True)
+    cluster.fetch(0, by=None, node=2, at_follower=True)
+    log = cluster.log(2)
+    shown, log.hw = log.exposed_hw, Offset(2)
+    below = cluster.result(cluster.fetch(1, by=None, node=2, at_follower=True))
+    at_its_end = cluster.result(cluster.fetch(2, by=None, node=2, at_follower=True))
+
+    assert shown == 3
+    assert below is not None and below.refusal is None
+    assert below.read is not None and (below.read.start, below.read.end) == (1, 2)
+    assert (below.high_watermark, below.last_stable_offset) == (None, None)
+    assert at_its_end is not None and at_its_end.refusal is not None
+    assert at_its_end.refusal.code is ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def test_an_offset_below_the_log_start_is_answered_with_the_log_start() -> None:
+    """A consumer that fell behind a deletion learns from the refusal where the log begins, everywhere."""
+    cluster = following()
+    for _ in range(3):
+        cluster.produce()
+    cluster.settle()
+    for node in (1, 2):
+        cluster.log(node).log_start_offset = Offset(2)
+    found = [
+        cluster.result(cluster.fetch(1, by=None)),
+        cluster.result(cluster.fetch(1, by=None, node=2, at_follower=True)),
+        cluster.result(cluster.fetch(99, by=None)),
+    ]
+
+    assert [each.refusal.code for each in found if each and each.refusal] == [ErrorCode.OFFSET_OUT_OF_RANGE] * 3
+    assert [each.log_start_offset for each in found if each] == [2, 2, 2]
+
+
 def test_a_follower_never_goes_back_below_what_it_has_shown() -> None:
     """X15, I13: while its HW is lower than before, it refuses rather than to show a lower LSO."""
     cluster = following()

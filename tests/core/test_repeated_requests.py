@@ -121,6 +121,8 @@ def test_what_a_request_did_outlives_a_reign_and_a_change_of_settings(controller
     grow(controller, 2, 4)
     controller.ask(AlterTopicConfigs(topics=(ConfigChange(T, (("retention.ms", "1"),)),)))
     successor = Controller(state=controller.stored)
+    successor.epochs = controller.epochs
+    successor.heartbeat(1)
 
     assert create(successor, 1, "another") == [TOPIC_ID]
     assert grow(successor, 2, 4) is None

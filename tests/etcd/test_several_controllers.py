@@ -97,9 +97,13 @@ async def test_a_request_repeated_at_the_successor_is_not_done_twice(members: Me
 
     async with several(members, tmp_path, "c1", "c2") as cluster:
         async with stub_of(await cluster.active()) as stub:
-            await _register(stub, 1)
+            node = await _register(stub, 1)
         created, grown = await both(await cluster.active())
         await cluster.stop("c1")
+        async with stub_of(await cluster.active()) as stub:
+            # The successor waits for a node's word before it answers an administrator (C37).
+            beat = pb.HeartbeatRequest(node_id=1, node_epoch=node.node_epoch, cluster_id=node.cluster_id)
+            await stub.Heartbeat(beat, timeout=WITHIN_S)
         again, regrown = await both(await cluster.active())
         topic = (await cluster.active()).driver.core.state.topics[created.topic_id]
 
@@ -298,14 +302,15 @@ async def test_calls_that_wait_for_the_store_are_bounded(
         assert "3 calls wait" in refusal.message
 
 
-async def _register(stub: Any, node_id: int) -> None:
+async def _register(stub: Any, node_id: int) -> pb.RegisterNodeResponse:
     request = pb.RegisterNodeRequest(
         node_id=node_id, incarnation_id=f"i{node_id}", directory_id=f"d{node_id}",
         feature_levels={"min_level": 1, "max_level": 1}, roles=[1, 2],
     )  # fmt: skip
     for endpoint in (request.endpoints.client, request.endpoints.internal):
         endpoint.host, endpoint.port = "127.0.0.1", 1
-    await stub.RegisterNode(request, timeout=WITHIN_S)
+    answer: pb.RegisterNodeResponse = await stub.RegisterNode(request, timeout=WITHIN_S)
+    return answer
 
 
 async def test_one_member_that_hangs_costs_no_reign(members: Members, tmp_path: Path) -> None:

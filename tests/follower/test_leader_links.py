@@ -105,7 +105,7 @@ async def linked(
         driver=Driver(cast(Any, core), clock=lambda: 1_000, stop=_stop),
         topics=topics,
         sizes=unused,
-        disk_nearly_full=lambda _: False,
+        low_space=lambda _: None,
         node_epoch=NodeEpoch(7),
     )
     settings = FollowerSettings(question_deadline_ms=500, reconnect_backoff_ms=1)

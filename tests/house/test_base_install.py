@@ -48,7 +48,7 @@ def test_a_missing_extra_is_one_line(extra: str, words: list[str], tmp_path: Pat
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.count("\n") == 1
     assert ran.stderr.startswith(f"strandline: `strandline {words[0]}` needs ")
-    assert ran.stderr.endswith(f"which is not installed; pip install 'strandline[{extra}]'\n")
+    assert ran.stderr.endswith(f"which is not installed; in the checkout: pip install '.[{extra}]'\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import grpc
@@ -21,7 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "services" / "strandline"
 _SPEED = runpy.run_path(str(ROOT / "tests" / "bench" / "speed_sentence.py"))
 _SIZING = runpy.run_path(str(ROOT / "tests" / "bench" / "sizing.py"))
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for room in ("docs", "deploy", "examples") for page in (ROOT / room).rglob("*.md"))]
+)
 PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 
 _FILE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)*\.(?:py|proto))`")
@@ -98,6 +101,38 @@ def test_ratios_to_peers_are_those_that_were_measured(path: Path) -> None:
 
     assert _SPEED["BEGIN"] in page
     assert _SPEED["with_speed"](page, _SPEED["measured"]()) == page, "run: make settings-page"
+
+
+def _rows(page: str) -> dict[str, dict[str, str]]:
+    """The comparing table of a page: by the label of each row, what each system's column says."""
+    table = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    begin = next(index for index, cells in enumerate(table) if cells[:2] == ["Strandline", "Kafka"])
+    return {label: dict(zip(table[begin], cells, strict=True)) for label, *cells in table[begin + 1 :]}
+
+
+def test_both_comparing_tables_say_the_same() -> None:
+    """A row that README and COMPARISON both have says the same of each system that both name."""
+    short, long = (_rows((ROOT / page).read_text()) for page in ("README.md", "docs/COMPARISON.md"))
+    shared = [
+        (label, system, said, long[label][system])
+        for label, cells in short.items()
+        for system, said in cells.items()
+        if label in long and system in long[label]
+    ]
+
+    assert {label for label, *_ in shared} >= {"consumer groups", "replicated control plane"}
+    assert [row for row in shared if row[2] != row[3]] == []
+
+
+def test_the_images_have_every_package_of_the_wheel() -> None:
+    """What `pip install` makes importable is importable in the container images, too."""
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
+        "packages"
+    ]
+    copied = re.search(r"^ && cp -a (strandline .*) /layer/lib/", (ROOT / "deploy/images/Dockerfile").read_text(), re.M)
+
+    assert copied is not None
+    assert {Path(package).name for package in packages} <= set(copied[1].split())
 
 
 @pytest.mark.parametrize(("kind", "advice"), [(ReplicaSettings, REPLICA), (ControllerSettings, CONTROLLER)])

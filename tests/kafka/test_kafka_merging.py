@@ -20,6 +20,7 @@ from metadata_log_bytes import (
     batch,
     broker,
     change,
+    control,
     feature,
     framed,
     ids,
@@ -29,6 +30,7 @@ from metadata_log_bytes import (
     setting,
     text,
     topic,
+    uvarint,
     voters,
 )
 
@@ -119,6 +121,16 @@ def test_a_log_without_its_beginning_knows_no_epoch(tmp_path: Path) -> None:
     done, rows = imported([root], tmp_path / "out")
     assert done.unknown.total() == 1
     assert [row["event_type"] for row in rows] == ["CONTROLLER_DECISION", "EXPORT_GAP"]
+
+
+def test_voters_that_are_added_are_asked_from_then_on(tmp_path: Path) -> None:
+    """Behind a change of a dynamic quorum from one voter to three, one copy proves nothing any more (KIP-853)."""
+    one = struct.pack(">i", 1) + bytes(16) + uvarint(1) + struct.pack(">hh", 0, 1) + b"\0\0"
+    added = [one.replace(struct.pack(">i", 1), struct.pack(">i", node), 1) for node in (1, 2, 3)]
+    value = struct.pack(">h", 0) + uvarint(4) + b"".join(added) + b"\0"
+    root = node(tmp_path, 1, *HEAD, control(5, 6, value), batch(6, NO_OP))
+    done = Import([open_copy(root)], "c").result.proof
+    assert (done.proved_end, done.end_offset, done.voters) == (5, 7, {1, 2, 3})
 
 
 def test_an_unknown_record_is_a_gap_of_the_export(tmp_path: Path) -> None:

@@ -427,6 +427,7 @@ images = st.builds(
     rack=st.none() | st.text(max_size=10),
     fenced=st.booleans(),
     shutting_down=st.booleans(),
+    disk_nearly_full=st.booleans(),
 )
 records = st.builds(
     NodeRecord,

@@ -87,6 +87,19 @@ def test_a_topic_of_an_earlier_release_was_created_by_no_known_request() -> None
         read(sealed(json.dumps({"name": "t", "topic_id": TOPIC})), TopicRecord)
 
 
+def test_a_node_of_an_earlier_release_is_read_as_one_with_room() -> None:
+    """A field of the image inside a record may have come later, too; one that it always had is required."""
+    record = next(iter(_everything().nodes))
+    fields = json.loads(write(record)[9:])
+    room = dataclasses.replace(record, image=dataclasses.replace(record.image, disk_nearly_full=False))
+
+    del fields["image"]["disk_nearly_full"]
+    assert read(sealed(json.dumps(fields)), NodeRecord) == room
+    del fields["image"]["fenced"]
+    with pytest.raises(DamagedDocument, match=r"NodeImage\.fenced is missing"):
+        read(sealed(json.dumps(fields)), NodeRecord)
+
+
 @pytest.mark.parametrize(
     "packed",
     [

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import crc32c
 import lz4.frame
 import pytest
@@ -139,6 +140,43 @@ async def test_a_stream_keeps_its_order_around_a_batch_that_is_expanded(tmp_path
     assert answers[2].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+PACKERS: dict[int, Callable[[bytes], bytes]] = {
+    Compression.NONE: bytes,
+    Compression.GZIP: gzip.compress,
+    Compression.SNAPPY: lambda raw: bytes(cramjam.snappy.compress_raw(raw)),
+    Compression.LZ4: lambda raw: bytes(lz4.frame.compress(raw, store_size=False)),
+    Compression.ZSTD: lambda raw: bytes(zstandard.ZstdCompressor(write_content_size=False).compress(raw)),
+}
+
+
+@pytest.mark.parametrize("codec", PACKERS, ids=lambda codec: Compression(codec).name.lower())
+async def test_a_batch_that_counts_more_records_than_it_can_hold_is_refused(tmp_path: Path, codec: int) -> None:
+    """The log's end must not jump over offsets that no record has: a record needs seven bytes, whatever its codec."""
+    body = PACKERS[codec](bytes(7_000))
+    sent = [_of(body, codec, count) for count in (1_001, 2**31 - 1, 1_000)]
+    async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
+        one_more, most, whole = [_row(await stub.Produce(produce(records), timeout=30)) for records in sent]
+        after = _row(await stub.Produce(produce(batch("after")), timeout=30))
+
+    for row in (one_more, most):
+        assert (row.error_code, row.outcome) == (ErrorCode.INVALID_RECORD, pb.PRODUCE_OUTCOME_NOT_APPENDED)
+        assert "is impossible: 7000 bytes hold at most 1000 records" in row.error_message
+    assert (whole.error_code, whole.base_offset, after.base_offset) == (0, 0, 1_000)
+
+
+async def test_an_honest_batch_is_not_expanded_for_its_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the compressed bytes alone could hold the records, nobody waits for a decompression."""
+    monkeypatch.setattr(compression, "expanded_bytes", lambda *given: pytest.fail("expanded"))
+    rows = [NewRecord(None, random.Random(number).randbytes(100), 1) for number in range(50)]
+    async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
+        stored = [
+            _row(await stub.Produce(produce(encode_batch(rows, compression=Compression(codec))), timeout=5))
+            for codec in PACKERS
+        ]
+
+    assert [row.base_offset for row in stored] == [0, 50, 100, 150, 200]
+
+
 async def test_bytes_that_a_node_finds_to_be_no_records_are_refused(tmp_path: Path) -> None:
     """Bytes that are not a valid zstd body must be expanded to get their size, so the damage is detected."""
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
@@ -253,7 +291,8 @@ async def test_others_are_served_while_a_batch_is_expanded(tmp_path: Path, monke
 
 async def test_a_batch_of_too_many_records_answers_a_time_itself(tmp_path: Path) -> None:
     """Its header is trusted and its body is not unpacked: here it holds no records, and the answer does not show it."""
-    packed = _of(gzip.compress(b"no records"), Compression.GZIP, UNPACKED_RECORDS + 1)
+    count = UNPACKED_RECORDS + 1
+    packed = _of(gzip.compress(b"no records" * count), Compression.GZIP, count)
     request = pb.ListOffsetsRequest()
     request.topics.add(name=TOPIC).partitions.add(partition_index=0, timestamp=1)
     async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:

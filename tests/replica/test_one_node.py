@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -310,8 +312,22 @@ async def test_a_nearly_full_disk_refuses_produce_and_serves_reads(tmp_path: Pat
         answer = await stub.Fetch(fetch(0), timeout=5)
 
     assert row.error_code == ErrorCode.POLICY_VIOLATION
+    said = r"the disk of node 1 is nearly full: [\d,]+ bytes are free, and [\d,]+ are needed \(low_space_bytes [\d,]+\)"
+    assert re.search(said, row.error_message)
     assert row.outcome == pb.PRODUCE_OUTCOME_NOT_APPENDED
     assert answer.responses[0].partitions[0].error_code == 0
+
+
+async def test_a_batch_of_microseconds_is_refused_and_its_neighbours_are_not(tmp_path: Path) -> None:
+    """A time beyond `message.timestamp.after.max.ms` would stop retention; only the batch that has it is refused."""
+    future = batch("us", timestamp_ms=time.time_ns() // 1_000)
+    async with running_nodes(_controller(), tmp_path) as (node,), leader_stub(node) as stub:
+        rows = [_row(await stub.Produce(produce(records), timeout=5)) for records in (batch("a"), future, batch("b"))]
+
+    assert [row.error_code for row in rows] == [0, ErrorCode.INVALID_TIMESTAMP, 0]
+    assert rows[1].outcome == pb.PRODUCE_OUTCOME_NOT_APPENDED
+    assert "message.timestamp.after.max.ms is 3600000" in rows[1].error_message
+    assert rows[2].base_offset == 1
 
 
 async def test_offsets_are_found_by_time_and_at_both_ends(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-def _node(*, epoch: int = EPOCH, fenced: bool = False) -> dict[NodeId, NodeImage]:
-    return {ME: NodeImage(node_id=ME, node_epoch=NodeEpoch(epoch), fenced=fenced)}
+def _node(*, epoch: int = EPOCH, fenced: bool = False, full: bool = False) -> dict[NodeId, NodeImage]:
+    return {ME: NodeImage(node_id=ME, node_epoch=NodeEpoch(epoch), fenced=fenced, disk_nearly_full=full)}
 
 
 def _image(*, leader: int | None, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2)) -> PartitionImage:
@@ -48,6 +48,7 @@ def _image(*, leader: int | None, isr: tuple[int, ...], replicas: tuple[int, ...
         pytest.param(EPOCH, {}, [], "no metadata names this process yet", id="registered, without metadata"),
         pytest.param(EPOCH, _node(epoch=99), [], "no metadata names this process yet", id="metadata of its last life"),
         pytest.param(EPOCH, _node(fenced=True), [], "fenced", id="fenced"),
+        pytest.param(EPOCH, _node(full=True), [], "its disk is nearly full, so it refuses appends", id="full"),
         pytest.param(EPOCH, _node(), [], None, id="nothing assigned"),
         pytest.param(EPOCH, _node(), [_image(leader=1, isr=(1, 2))], None, id="in sync"),
         pytest.param(

@@ -92,6 +92,7 @@ nodes = st.builds(
     rack=st.none() | words,
     fenced=st.booleans(),
     shutting_down=st.booleans(),
+    disk_nearly_full=st.booleans(),
 )
 
 
@@ -180,6 +181,7 @@ def test_sign_of_life_carries_no_image() -> None:
         metadata_offset=st.integers(-1, 2**62),
         want_fence=st.booleans(),
         want_shut_down=st.booleans(),
+        disk_nearly_full=st.booleans(),
         position=st.none() | positions,
     )
 )

@@ -136,7 +136,7 @@ def _session(controller: FakeController, **options: Any) -> tuple[Session, Scrip
         driver=driver_with(core, {}),
         topics=TopicDirectory(),
         sizes=unused,
-        disk_nearly_full=lambda _: False,
+        low_space=lambda _: None,
     )
     return Session(controller, host, stop=end, backoff=NoWait, **options), core, host
 
@@ -255,6 +255,17 @@ async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
 
     assert host.topics.metadata_offset == 9
     assert controller.heartbeats[0].metadata_offset == 9
+
+
+async def test_a_heartbeat_says_whether_the_disk_is_nearly_full() -> None:
+    """Each one says what holds when it is sent, so that leadership can leave a node that refuses appends."""
+    controller = FakeController()
+    session, _, host = _begun(controller)
+    low = ["9 bytes are free", None]
+    host.low_space = lambda _: low.pop(0) if len(low) > 1 else low[0]
+    await _run(session.beat_forever(), lambda: len(controller.heartbeats) > 1)
+
+    assert [beat.disk_nearly_full for beat in controller.heartbeats[:2]] == [True, False]
 
 
 async def test_the_position_of_the_registration_is_sent_from_then_on() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from strandline.runtime.settings import (
     Origin,
@@ -49,6 +49,36 @@ def test_a_wrong_value_is_named_with_its_origin() -> None:
     """The message for a wrong value says where to correct it."""
     with pytest.raises(SettingsWrong, match=r"size \(from variable\)"):
         load_settings(Sample, flags={}, variables={"STRANDLINE_SIZE": "0"})
+
+
+class Required(ServiceSettings):
+    """A setting without a default, and a rule between two of them."""
+
+    node_id: int
+    low: int = 0
+    high: int = 1
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Required:
+        if self.low > self.high:
+            raise ValueError("low is above high; exchange them")
+        return self
+
+
+def test_a_missing_setting_is_named_with_the_ways_to_give_it() -> None:
+    """The sentence is ours, not the library's."""
+    with pytest.raises(SettingsWrong) as raised:
+        load_settings(Required, flags={}, variables={})
+
+    assert str(raised.value) == "setting node_id is missing; give --node-id, STRANDLINE_NODE_ID, or a line of --config"
+
+
+def test_a_rule_between_settings_is_said_as_it_is() -> None:
+    """No word of the library stands before it."""
+    with pytest.raises(SettingsWrong) as raised:
+        load_settings(Required, flags={"node_id": "1", "low": "2"}, variables={})
+
+    assert str(raised.value) == "low is above high; exchange them"
 
 
 def test_an_unknown_name_in_the_file_is_refused(tmp_path: Path) -> None:

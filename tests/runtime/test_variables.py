@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -32,6 +35,19 @@ def test_every_variable_of_a_service_or_command_is_known_to_all() -> None:
     every = {PREFIX + name.upper() for name in fields} | _of_commands(typer.main.get_command(app))
 
     assert sorted(every - OF_OTHERS) == []
+
+
+def test_a_command_refuses_a_misspelled_variable() -> None:
+    """A command would otherwise go to another cluster than the one that was meant, or say that none was given."""
+    environment = {**os.environ, "STRANDLINE_BOOTSTRP": "127.0.0.1:1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "strandline.cli", "topic", "list"], env=environment, capture_output=True, text=True
+    )
+
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "strandline: variable STRANDLINE_BOOTSTRP is no setting; did you mean STRANDLINE_BOOTSTRAP?\n"
+    )
 
 
 @pytest.mark.parametrize(

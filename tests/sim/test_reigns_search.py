@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
+from strandline.core.doubt import Doubt
 from strandline.core.reign import ReignCore
 from strandline.core.reign_effects import Append, AppendSettled, Settled
 from strandline.core.reign_events import Head, Holder
@@ -19,6 +20,7 @@ from strandline.sim.reigns.symmetry import exchanged, exchanged_step
 from strandline.sim.reigns.world import Broken, World, start, tidied
 
 RUN = CliRunner()
+RESTORED = Bounds(transactions=1, campaigns=1, endings=0, takings=0, late=0, restores=1)
 BOUNDS = Bounds(transactions=2, campaigns=2, endings=1, takings=1, late=0)
 
 
@@ -40,6 +42,23 @@ def test_a_small_world_is_searched_to_its_end() -> None:
 
     assert (result.exhausted, result.violation) == (True, "")
     assert (result.states, result.depth) == (5_338, 17)
+
+
+def test_no_reign_on_a_restored_store_answers_an_administrator() -> None:
+    """I41: whatever the store forgot, with the controllers' own files, a reign answers only after a node's word."""
+    result = search(RESTORED)
+
+    assert (result.exhausted, result.violation) == (True, "")
+    assert result.states > 5_338
+
+
+def test_administrators_answered_before_a_node_spoke_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 39: a reign waits for nobody, and confirms what its store forgot."""
+    monkeypatch.setattr(Doubt, "refusal", lambda self, request: None)
+    result = search(RESTORED)
+
+    assert result.violation.startswith("I41")
+    assert "the store is put back to 0 transactions" in result.trace
 
 
 def test_controllers_can_be_exchanged() -> None:

@@ -333,9 +333,10 @@ def test_half_deleted_logs_are_removed_at_start(tmp_path) -> None:
 
 
 def test_low_space_is_asked_once_a_second(tmp_path, monkeypatch) -> None:
-    """Produce checks the free space on every call; the file system is queried once a second."""
+    """Produce checks the free space on every call; the file system is asked once a second, and after a refusal an
+    eighth more than the mark must be free."""
     directory = start(tmp_path, low_space_bytes=1_000)
-    free = [500, 2_000]
+    free = [999, 1_124, 1_125, 1_000]
     asked = []
 
     def statvfs(path: object) -> os.statvfs_result:
@@ -344,5 +345,9 @@ def test_low_space_is_asked_once_a_second(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(os, "statvfs", statvfs)
 
-    assert [directory.disk_nearly_full(now) for now in (0, 500, 999, 1_000, 1_500)] == [True, True, True, False, False]
-    assert len(asked) == 2
+    low = [directory.low_space(now) for now in (0, 500, 999, 1_000, 2_000, 2_500, 3_000)]
+    too_little = "999 bytes are free, and 1,000 are needed (low_space_bytes 1,000)"
+    still = "1,124 bytes are free, and 1,125 are needed (low_space_bytes 1,000)"
+
+    assert low == [too_little, too_little, too_little, still, None, None, None]
+    assert len(asked) == 4

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import struct
+import time
+
+import crc32c
 import pytest
 
-from strandline.core.types import Offset, ProducerBatch
+from strandline.core.types import LeaderEpoch, Offset, ProducerBatch
+from strandline.records.batch import split_batches
+from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.layout import remove_tree, retire_directories
 from strandline.storage.producer_snapshot import begin_with_snapshot
 
 NAME = ("t", 0)
+HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("cut", [0, 2, 30, 50, 98, 100, 200])
@@ -178,6 +186,54 @@ def test_retention_by_time_goes_by_the_newest_record(build, fill) -> None:
     assert log.segments_expired(first_newest + 1_000, log.leo) is None
     assert log.segments_expired(first_newest + 1_001, log.leo) == log.segments[1].base_offset
     assert log.segments_expired(1 << 50, log.leo) == log.active_segment.base_offset
+
+
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, 2**63 - 1])
+def test_a_time_in_the_future_keeps_a_segment_only_where_the_topic_takes_it(build, fill, ahead_ms: int) -> None:
+    """Further ahead than that, a segment is as old as its file; as far as it is taken, retention waits and says so."""
+    log = build.log(retention_ms=1_000, timestamp_after_max_ms=ahead_ms)
+    written_ms = time.time_ns() // 1_000_000
+    fill(log, 60, start_ms=written_ms * 1_000)
+    for segment in log.segments:
+        os.utime(segment.path, ns=(0, written_ms * 1_000_000))
+    waiting = log.retention_waits_until_ms(written_ms)
+
+    if ahead_ms == HOUR_MS:
+        assert waiting is None
+        assert log.segments_expired(written_ms + 1_000, log.leo) is None
+        assert log.segments_expired(written_ms + 1_001, log.leo) == log.active_segment.base_offset
+    else:
+        assert waiting == log.segments[0].max_timestamp_ms
+        assert log.segments_expired(written_ms + 1_001, log.leo) is None
+
+
+def test_retention_that_waits_for_nothing_says_nothing(build, fill) -> None:
+    """A log of past times, one that keeps everything, and one whose only segment is active are not reported."""
+    log = build.log(retention_ms=1_000)
+    fill(log, 1)
+    of_one_segment = log.retention_waits_until_ms(0)
+    fill(log, 60)
+    oldest_ms = log.segments[0].max_timestamp_ms
+    log.close()
+    endless = build.log(retention_ms=None)
+
+    assert of_one_segment is None
+    assert log.retention_waits_until_ms(oldest_ms - 1) == oldest_ms
+    assert log.retention_waits_until_ms(oldest_ms) is None
+    assert endless.retention_waits_until_ms(oldest_ms - 1) is None
+
+
+def test_a_segment_without_times_does_not_expire_by_time(build, fill) -> None:
+    """Nothing says how old its records are, so nothing is deleted for their age."""
+    timeless = bytearray(encode_batch([NewRecord(None, bytes(100), 1)]))
+    struct.pack_into(">qq", timeless, 27, -1, -1)
+    struct.pack_into(">I", timeless, 17, crc32c.crc32c(bytes(timeless[21:])))
+    log = build.log(retention_ms=1_000)
+    for _ in range(60):
+        log.append(split_batches(timeless), log.leo, LeaderEpoch(1))
+
+    assert log.segments[0].max_timestamp_ms == -1
+    assert log.segments_expired(1 << 50, log.leo) is None
 
 
 def test_nothing_expires_without_limits(build, fill) -> None:

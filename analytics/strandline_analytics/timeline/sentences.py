@@ -102,7 +102,14 @@ def _hw_advance(event: Event) -> str:
 
 
 def _node_session(event: Event) -> str:
-    verb = {"register": "registers", "unfence": "is unfenced", "fence": "is fenced", "unregister": "is unregistered"}
+    verb = {
+        "register": "registers",
+        "unfence": "is unfenced",
+        "fence": "is fenced",
+        "unregister": "is unregistered",
+        "disk_nearly_full": "refuses appends: its disk is nearly full",
+        "disk_has_room": "takes appends again: its disk has room",
+    }
     phase = str(event.get("phase"))
     reported = f"node {event.get('subject_node_id')} {verb.get(phase, phase)}"
     return reported + (f": its {OLDER_COPY}" if event.cause == "directory_restored" else "")

@@ -22,6 +22,7 @@ from strandline_analytics.topic.ranges import OffsetRange
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _CREATE_TIME = 0
 _NO_TIME = -1
+_LAST_DATE_MS = 253_402_300_799_999
 """Kafka's numbers: the producer's time, which is the only one that a log has here, or none."""
 
 _ARROW = {
@@ -105,7 +106,7 @@ def _batch(fetched: FetchedRecords, *, headers: bool) -> pa.RecordBatch:
         "topic": [fetched.topic] * count,
         "partition": [fetched.partition] * count,
         "offset": [record.offset for record in records],
-        "timestamp": [None if record.timestamp_ms is None else record.timestamp_ms * 1_000 for record in records],
+        "timestamp": [_time_us(record.timestamp_ms) for record in records],
         "timestampType": [_NO_TIME if record.timestamp_ms is None else _CREATE_TIME for record in records],
         "leader_epoch": [fetched.epoch_starts[bisect_right(starts, record.offset) - 1][1] for record in records],
     }
@@ -113,3 +114,8 @@ def _batch(fetched: FetchedRecords, *, headers: bool) -> pa.RecordBatch:
         given["headers"] = [[{"key": key, "value": value} for key, value in record.headers] for record in records]
     schema = pa.schema([(name, form) for name, form in _ARROW.items() if name in given])
     return pa.RecordBatch.from_arrays([pa.array(given[field.name], field.type) for field in schema], schema=schema)
+
+
+def _time_us(timestamp_ms: int | None) -> int | None:
+    """A record's time as Spark takes it; None without one, and for one beyond the year 9999, which has no date."""
+    return None if timestamp_ms is None or timestamp_ms > _LAST_DATE_MS else timestamp_ms * 1_000

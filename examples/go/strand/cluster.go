@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -35,14 +36,14 @@ type Cluster struct {
 	connections map[string]*grpc.ClientConn
 }
 
-// Dial connects to the controller, with TLS if STRANDLINE_TLS_CERT, _KEY and _CA name files.
+// Dial connects to the controller, the first address of a list, with TLS if STRANDLINE_TLS_CERT, _KEY and _CA name files.
 func Dial(bootstrap string) (*Cluster, error) {
 	secured, err := transport()
 	if err != nil {
 		return nil, err
 	}
 	cluster := &Cluster{credentials: secured, connections: map[string]*grpc.ClientConn{}}
-	connection, err := cluster.connection(bootstrap)
+	connection, err := cluster.connection(strings.Split(bootstrap, ",")[0])
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +252,8 @@ func (c *Cluster) connection(address string) (*grpc.ClientConn, error) {
 	if known, found := c.connections[address]; found {
 		return known, nil
 	}
-	connection, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(c.credentials))
+	// Without the proxy that HTTPS_PROXY in the environment may name.
+	connection, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(c.credentials), grpc.WithNoProxy())
 	if err == nil {
 		c.connections[address] = connection
 	}

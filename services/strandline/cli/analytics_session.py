@@ -107,5 +107,5 @@ def check_installed() -> None:
 
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
-        said = "this needs Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or JAVA_HOME"
+        said = "this needs Java 17 or newer (Debian: apt-get install default-jre-headless), or JAVA_HOME"
         raise fail(CommandFailed(said, EXIT_REFUSED))

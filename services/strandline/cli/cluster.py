@@ -15,6 +15,7 @@ import typer
 
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import perform
+from strandline.cli.moments import time_text
 from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, cell, console, print_document, table
 from strandline.cli.over_tls import over_tls
@@ -114,9 +115,16 @@ async def _look(admin: Admin) -> Seen:
     from strandline.client import ControllersAway
     from strandline.core.errors import ErrorCode, Refused
 
+    undecided: tuple[str, ...] = ()
     try:
         image = await admin.metadata(linearizable=True)
     except ControllersAway:
+        image = await admin.metadata()
+    except Refused as error:
+        if error.refusal.code is not ErrorCode.NOT_CONTROLLER:
+            raise
+        # Nodes serve on, and know who leads (C60).
+        undecided = (error.refusal.message,)
         image = await admin.metadata()
     views = await admin.describe_partitions()
     short = sorted({topic.name for topic in image.topics if any(map(is_under_replicated, topic.partitions))})
@@ -127,10 +135,10 @@ async def _look(admin: Admin) -> Seen:
     try:
         controllers = await admin.describe_controllers()
     except Refused as error:
-        # The nodes' metadata is still worth showing when the controllers' store is away.
         if error.refusal.code is not ErrorCode.NOT_CONTROLLER:
             raise
-        health = replace(health, problems=(error.refusal.message, *health.problems))
+        undecided = undecided or (error.refusal.message,)
+    health = replace(health, problems=(*undecided, *health.problems))
     return Seen(
         image=image,
         health=health,
@@ -148,7 +156,8 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     image = seen.image
     verdict = Text("healthy", style="bold green") if seen.health.healthy else Text("not healthy", style="bold red")
     verdict.append(
-        f"   cluster {image.cluster_id}   controller epoch {image.controller_epoch}   durability {image.durability}",
+        f"   cluster {image.cluster_id}   controller epoch {image.controller_epoch}   durability {image.durability}"
+        f"   feature level {image.feature_level}",
         style="not bold default",
     )
     warning = image.loss_warning
@@ -159,6 +168,8 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     if len(seen.controllers) > 1:
         lines.append(Text(f"controllers {_controllers_text(seen.controllers)}"))
     lines += [Text(f"nodes       {_nodes_text(image, everything)}"), Text(f"partitions  {_partitions_text(image)}")]
+    if waiting := _retention_text(seen.views):
+        lines.append(Text(f"retention   {waiting}", style="yellow"))
     rows = status_rows(seen, everything=everything)
     shown = rows if everything else rows[:_MOST_ROWS]
     if shown:
@@ -166,6 +177,19 @@ def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
     left_out = len(rows) - len(shown)
     more = [Text(f"and {left_out} more; --all shows every partition", style="dim")] if left_out else []
     return Group(*lines, *([table(shown, _COLUMNS)] if shown else []), *more)
+
+
+def _retention_text(views: list[DescribedLeader]) -> str:
+    """The log whose retention waits longest for a time in the future, and how many others do."""
+    waiting = [(until, view) for view in views if (until := view.retention_waits_until_ms) is not None]
+    if not waiting:
+        return ""
+    until_ms, view = max(waiting, key=lambda each: each[0])
+    more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+    return (
+        f"{view.topic}-{view.partition}{more} waits until {time_text(until_ms * 1_000)}, the time of a record; lower "
+        f"message.timestamp.after.max.ms to go by the files' times"
+    )
 
 
 def _controllers_text(controllers: tuple[DescribedController, ...]) -> str:
@@ -226,6 +250,7 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
         "warning": image.loss_warning,
         "cluster_id": image.cluster_id,
         "controller_epoch": image.controller_epoch,
+        "feature_level": image.feature_level,
         "metadata_age_ms": seen.metadata_age_ms,
         "summary": summary(image),
         "controllers": [
@@ -245,12 +270,12 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
 
 def status_rows(seen: Seen, *, everything: bool) -> list[dict[str, Any]]:
     """One row per partition, of those that something is wrong with or of all; None where a leader did not answer."""
-    from strandline.cli.health import is_wrong
+    from strandline.cli.health import is_wrong, own_topics_first
 
     by_key = {(view.topic, view.partition): view for view in seen.views}
     return [
         status_row(topic.name, partition, by_key.get((topic.name, partition.partition)))
-        for topic in sorted(seen.image.topics, key=lambda topic: topic.name)
+        for topic in own_topics_first(seen.image)
         for partition in topic.partitions
         if everything or is_wrong(partition)
     ]

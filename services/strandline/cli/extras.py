@@ -38,7 +38,7 @@ def missing_extra(error: ImportError, command: str) -> str | None:
     extra = EXTRA_OF.get(command)
     if extra is None or not library or library.startswith("strandline"):
         return None
-    return f"`strandline {command}` needs {library}, which is not installed; pip install 'strandline[{extra}]'"
+    return f"`strandline {command}` needs {library}, which is not installed; in the checkout: pip install '.[{extra}]'"
 
 
 def require_server() -> None:

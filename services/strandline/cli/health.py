@@ -1,8 +1,8 @@
 """Whether a cluster is healthy, and if not, why: the judgement behind `strandline cluster status`.
 
 Invariant: healthy means that every partition has a leader and all its replicas in the ISR, that no node that should
-live is fenced, and that somebody will end every open transaction. Whatever breaks that is named with its partitions
-and with what to do.
+live is fenced or refuses writes for lack of space, and that somebody will end every open transaction. Whatever breaks
+that is named with its partitions and with what to do.
 """
 
 from __future__ import annotations
@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from strandline.client import DescribedCluster, DescribedPartition, DescribedReplica, HangingTransaction
+    from strandline.client import (
+        DescribedCluster,
+        DescribedPartition,
+        DescribedReplica,
+        DescribedTopic,
+        HangingTransaction,
+    )
 
 _NAMED = 4
 """Partitions named in a sentence before it goes on with "and N more"."""
 
-_FENCED_REMEDY = "the node sends no heartbeats: start it, look at its output, or `strandline node remove` it for good"
+_FENCED_REMEDY = (
+    "the node sends no heartbeats: start it, or look at its output; if its machine is gone, start a node with the same "
+    "id and an empty directory on any machine: it copies everything"
+)
 _COMPARE_REMEDY = "start those nodes; `strandline topic elect --unclean` goes on without them and may lose records"
 
 
@@ -51,6 +60,7 @@ def judge(
     under_min = [name for name, partition in named_partitions(image) if is_under_min_isr(partition)]
     short = [name for name, partition in named_partitions(image) if is_under_replicated(partition)]
     fenced = [f"node {node.node_id}" for node in image.nodes if node.fenced]
+    filled = [f"node {node.node_id}" for node in image.nodes if node.disk_nearly_full and not node.fenced]
     leaving = [f"node {node.node_id}" for node in image.nodes if node.shutting_down and not node.fenced]
     problems = [
         _sentence(offline, "no leader", "start a node of their ISR or ELR"),
@@ -60,14 +70,20 @@ def judge(
         _sentence(short, "under-replicated", "a replica is down or catching up"),
         _sentence(hang, "hanging transactions hold readers back", "see `strandline txn find-hanging`"),
         _sentence(fenced, "fenced", _FENCED_REMEDY),
+        _sentence(filled, "disk nearly full, writes refused", "free space, lower retention, or enlarge the volume"),
         _sentence(leaving, "in controlled shutdown", "wait, or start it again"),
     ]
     return Health(available=not offline, problems=tuple(problem for problem in problems if problem))
 
 
+def own_topics_first(image: DescribedCluster) -> list[DescribedTopic]:
+    """The topics by name, those that users made before the internal ones."""
+    return sorted(image.topics, key=lambda topic: (topic.name.startswith("__"), topic.name))
+
+
 def named_partitions(image: DescribedCluster) -> Iterator[tuple[str, DescribedPartition]]:
-    """Every partition with its name `topic-index`, topics in order of name."""
-    for topic in sorted(image.topics, key=lambda topic: topic.name):
+    """Every partition with its name `topic-index`, in the order of `own_topics_first`."""
+    for topic in own_topics_first(image):
         for partition in topic.partitions:
             yield f"{topic.name}-{partition.partition}", partition
 

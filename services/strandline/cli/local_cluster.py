@@ -110,6 +110,14 @@ class LocalCluster:
             return self._ports.controller
         return ",".join(self._ports.controllers[number] for number in self.controller_numbers)
 
+    @property
+    def bootstrap_with_nodes(self) -> str:
+        """The same and every data node, where clients can start while no controller decides."""
+        nodes = [
+            address.client for node in self.nodes.values() if (address := read_address(node.directory)) is not None
+        ]
+        return ",".join([self.bootstrap, *nodes])
+
     def client_tls(self, holder: str = "admin") -> TlsOptions:
         """What clients pass beside the bootstrap, as the administrator or another holder; empty without TLS."""
         if not self.plan.tls:

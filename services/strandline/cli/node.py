@@ -30,6 +30,7 @@ _COLUMNS = [
     Column("replicas", "replicas", number=True),
     Column("in_isr", "in ISR", number=True),
     Column("node_epoch", "node epoch", number=True),
+    Column("feature_levels", "levels"),
     Column("heartbeat_text", "heartbeat", number=True),
     Column("client", "for clients"),
     Column("rack", "rack"),
@@ -56,6 +57,7 @@ async def _list(bootstrap: str, form: Format) -> None:
         row["last_heartbeat_age_ms"] = age_ms
         row["heartbeat_text"] = None if age_ms is None else f"{duration_text(age_ms)} ago"
         row["directory_id"] = entry.directory_id if entry else None
+        row["feature_levels"] = f"{entry.feature_min}-{entry.feature_max}" if entry else None
     if form is not Format.TABLE:
         rows = [{key: value for key, value in row.items() if key != "heartbeat_text"} for row in rows]
     show(rows, _COLUMNS, form, empty="no node has registered")
@@ -144,6 +146,8 @@ def node_state(node: DescribedNode) -> str:
         return "fenced"
     if node.shutting_down:
         return "shutting down"
+    if node.disk_nearly_full:
+        return "disk nearly full"
     return "observing" if node.is_observer else "serving"
 
 

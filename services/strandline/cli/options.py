@@ -50,7 +50,7 @@ def addresses(bootstrap: str) -> list[str]:
     found = [entry.strip() for entry in bootstrap.split(",") if entry.strip()]
     for entry in found:
         host, _, port = entry.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or "/" in host or not port.isdigit():
             raise typer.BadParameter(f"--bootstrap: {entry!r} is not host:port; write for example 127.0.0.1:9092")
     if not found:
         raise typer.BadParameter("--bootstrap: no address given; write for example 127.0.0.1:9092")

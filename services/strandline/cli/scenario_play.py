@@ -18,7 +18,7 @@ from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFaile
 if TYPE_CHECKING:
     from strandline.sim.scenario.picture import Film
 
-NEEDS_TEXTUAL = "the moving picture needs Textual (pip install 'strandline[sim]'); here are its frames as text"
+NEEDS_TEXTUAL = "the moving picture needs Textual (in the checkout: pip install '.[sim]'); here are its frames as text"
 _COLUMNS = 110
 
 

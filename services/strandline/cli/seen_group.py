@@ -1,4 +1,4 @@
-"""One group as commands show it: what its coordinator says of it, what it has committed, and where its logs end.
+"""One group as commands show it: what its coordinator says of it, what it has committed, and the span of its logs.
 
 Invariant: a partition that does not exist any more has no end; nothing is guessed for it.
 """
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from strandline.client import LATEST, Admin, DescribedGroup, TopicPartition
+from strandline.client import EARLIEST, LATEST, Admin, DescribedGroup, TopicPartition
 from strandline.client.records_behind import records_behind
 
 Named = tuple[str, int]
@@ -19,17 +19,19 @@ Named = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenGroup:
-    """One group: its coordinator's description, its committed offsets, and the ends (HW) of the partitions named."""
+    """One group: its coordinator's description, its committed offsets, and log starts and ends (HW) of the partitions
+    named."""
 
     described: DescribedGroup
     committed: Mapping[Named, int]
     ends: Mapping[Named, int]
+    starts: Mapping[Named, int] = field(default_factory=dict)
     ages_s: Mapping[Named, float] = field(default_factory=dict)
     """How old the first record that was not consumed is, where there is one and it was asked for."""
 
     def lag(self, named: Named) -> int | None:
-        """Records between the committed offset and the end; None without either."""
-        return records_behind(self.committed.get(named), self.ends.get(named))
+        """Records that are left between the committed offset and the end; None without either."""
+        return records_behind(self.committed.get(named), self.ends.get(named), self.starts.get(named))
 
 
 async def see(admin: Admin, group_id: str, *, with_ages: bool = False) -> SeenGroup:
@@ -44,8 +46,9 @@ async def see(admin: Admin, group_id: str, *, with_ages: bool = False) -> SeenGr
     committed: dict[Named, int] = {tp: one.offset for tp, one in offsets.items() if one is not None}
     assigned = {tp for member in described.members for tp in member.assignment}
     ends = await offsets_at(admin, {*committed, *assigned}, LATEST)
+    starts = await offsets_at(admin, committed, EARLIEST)
     ages_s = await _ages_s(admin, committed, ends) if with_ages else {}
-    return SeenGroup(described=described, committed=committed, ends=ends, ages_s=ages_s)
+    return SeenGroup(described=described, committed=committed, ends=ends, starts=starts, ages_s=ages_s)
 
 
 async def offsets_at(admin: Admin, named: Iterable[Named], timestamp_ms: int) -> dict[Named, int]:

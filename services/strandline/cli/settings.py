@@ -123,7 +123,7 @@ def settings_class(role: RoleName) -> type[ServiceSettings]:
 def _absent(kind: type[ServiceSettings], flags: dict[str, str], file: Any) -> set[str]:
     """Required settings that no source gives. Stand-ins count as flags, so a lower source's value stays hidden;
     whether there is one is seen by leaving the stand-in out."""
-    from strandline.runtime.settings import SettingsWrong, load_settings
+    from strandline.runtime.settings import SettingMissing, load_settings
 
     required = [name for name, field in kind.model_fields.items() if field.is_required() and name not in flags]
     absent = set()
@@ -131,9 +131,7 @@ def _absent(kind: type[ServiceSettings], flags: dict[str, str], file: Any) -> se
         others = {other: _STAND_INS[other] for other in required if other != name}
         try:
             load_settings(kind, flags={**others, **flags}, file=file)
-        except SettingsWrong as error:
-            if "Field required" not in str(error):
-                raise
+        except SettingMissing:
             absent.add(name)
     return absent
 

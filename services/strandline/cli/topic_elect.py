@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.failures import EXIT_REFUSED, CommandFailed, perform
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
 from strandline.cli.options import Bootstrap, Output, partition_list
 from strandline.cli.output import Column, Format, show
 from strandline.cli.over_tls import over_tls
@@ -51,8 +51,17 @@ def elect(
         raise typer.BadParameter("name the TOPIC that --unclean or --partition is about")
     indexes = partition_list(partition)
     if unclean and not yes:
-        typer.confirm(f"acknowledged records of {topic} may be lost; elect unclean?", abort=True, err=True)
+        _confirm(topic)
     perform(_elect(bootstrap, topic, indexes, unclean, output))
+
+
+def _confirm(topic: str | None) -> None:
+    try:
+        agreed = typer.confirm(f"acknowledged records of {topic} may be lost; elect unclean?", err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise fail(CommandFailed("nobody was elected: it was not confirmed; answer y, or give --yes"))
 
 
 async def _elect(bootstrap: str, topic: str | None, indexes: list[int] | None, unclean: bool, form: Format) -> None:

@@ -6,6 +6,7 @@ Invariant: what `up` starts, `up` stops; a child that ends by itself is reported
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from contextlib import contextmanager
 from pathlib import Path
@@ -148,10 +149,12 @@ def _print_endpoints(cluster: LocalCluster) -> None:
     screen.print()
     screen.print(table(rows, columns))
     screen.print()
-    screen.print(f"  export STRANDLINE_BOOTSTRAP={cluster.bootstrap}")
+    screen.print(f"  export STRANDLINE_BOOTSTRAP={cluster.bootstrap_with_nodes}", soft_wrap=True)
     for name, path in cluster.client_tls().items():
         if path:
             screen.print(f"  export STRANDLINE_{name.upper()}={path}", soft_wrap=True)
+    screen.print()
+    screen.print("  strandline console     # the cluster in a browser, from another terminal", style="dim")
     screen.print()
     screen.print("serving; Ctrl-C stops everything and keeps the data", style="dim")
 
@@ -195,12 +198,12 @@ async def _see_to(cluster: LocalCluster, node_id: int, service: Service, *, rest
         return
     if end.code == 0:
         service.end_expected = True
-        typer.echo(f"{service.name} has left in good order; start it again with the whole cluster")
+        typer.echo(f"{service.name} has left in good order; {_by_hand(service)}")
         return
     typer.echo(service.epitaph(), err=True)
     service.end_expected = True
     if not restart:
-        typer.echo(f"the others go on without {service.name}", err=True)
+        typer.echo(f"the others go on without {service.name}; {_by_hand(service)}", err=True)
         return
     await asyncio.sleep(_RESTART_PAUSE_S)
     try:
@@ -209,6 +212,11 @@ async def _see_to(cluster: LocalCluster, node_id: int, service: Service, *, rest
         typer.echo(f"{service.name} did not come back: {error}", err=True)
     else:
         typer.echo(f"{service.name} serves again at {address.client} (pid {address.pid})")
+
+
+def _by_hand(service: Service) -> str:
+    """How one data node is started again beside the others: by the words that it was started with."""
+    return f"start it again with: strandline replica {shlex.join(service.command[3:])}"
 
 
 async def _stop(cluster: LocalCluster) -> None:

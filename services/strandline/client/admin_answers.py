@@ -31,6 +31,9 @@ class ListedNode(NamedTuple):
     directory_id: str
     last_heartbeat_age_ms: int | None
     metadata_offset: int | None
+    feature_min: int = 1
+    feature_max: int = 1
+    """The feature levels that its process can speak."""
 
 
 class Election(NamedTuple):
@@ -72,6 +75,8 @@ def read_listed(row: pb.ListedNode) -> ListedNode:
         row.directory_id,
         row.last_heartbeat_age_ms if row.HasField("last_heartbeat_age_ms") else None,
         row.current_metadata_offset if row.HasField("current_metadata_offset") else None,
+        row.feature_levels.min_level,
+        row.feature_levels.max_level,
     )
 
 

@@ -56,6 +56,8 @@ class DescribedNode:
     fenced: bool = True
     """Its session is over; nothing is expected of it."""
     shutting_down: bool = False
+    disk_nearly_full: bool = False
+    """It refuses writes for lack of disk space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,8 @@ class DescribedLeader:
     """Below it every transaction is decided; None from a release without transactions."""
     oldest_open_producer_id: int | None = None
     """Whose transaction has been open here for longest; None where none is."""
+    retention_waits_until_ms: int | None = None
+    """The future time of a record for which retention by time waits, in ms since 1970; None where it does not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +222,7 @@ def node_of(node: messages.NodeImage) -> DescribedNode:
         is_observer=node.is_observer,
         fenced=node.fenced,
         shutting_down=node.shutting_down,
+        disk_nearly_full=node.disk_nearly_full,
     )
 
 

@@ -45,6 +45,7 @@ def _read_leader(topic: str, row: leader_service_pb2.DescribedPartition) -> Desc
         replicas=tuple(_read_follower(replica) for replica in row.replicas),
         last_stable_offset=row.last_stable_offset if row.HasField("last_stable_offset") else None,
         oldest_open_producer_id=row.oldest_open_producer_id if row.HasField("oldest_open_producer_id") else None,
+        retention_waits_until_ms=row.retention_waits_until_ms if row.HasField("retention_waits_until_ms") else None,
     )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from strandline.client.connecting import countdown
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Refusal, Refused
@@ -38,32 +40,47 @@ class Answered(NamedTuple, Generic[_Answer]):
 
 
 async def ask_again(
-    cluster: Cluster, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+    cluster: Cluster,
+    method: Method[_Request, _Answer],
+    request: _Request,
+    *,
+    deadline_ms: int | None = None,
+    repeats: Callable[[Refusal], bool] | None = None,
 ) -> _Answer:
     """The answer of `ask_until_answered`, which raises as this does."""
-    return (await ask_until_answered(cluster, method, request, deadline_ms=deadline_ms)).answer
+    return (await ask_until_answered(cluster, method, request, deadline_ms=deadline_ms, repeats=repeats)).answer
+
+
+def waits_for_a_node(refusal: Refusal) -> bool:
+    """Whether a controller decides, and waits for the first word of a node before it answers (C37)."""
+    return refusal.hint is not None and refusal.hint.why == "UNHEARD"
 
 
 async def ask_until_answered(
-    cluster: Cluster, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+    cluster: Cluster,
+    method: Method[_Request, _Answer],
+    request: _Request,
+    *,
+    deadline_ms: int | None = None,
+    repeats: Callable[[Refusal], bool] | None = None,
 ) -> Answered[_Answer]:
     """As `Cluster.ask_controller`, repeated until the deadline while an answer is lost or no controller decides.
+
+    ``repeats``: after which refusals; by default after each that says that another controller may decide.
 
     Raises:
         Refused: the answer's refusal.
         ControllersAway: none accepts a connection; nothing was asked.
         ClusterUnreachable: no answer in time; the work may have been done.
     """
-    limit_ms = deadline_ms or cluster.timeout_ms
-    ends_at = time.monotonic() + limit_ms / 1000
+    left = countdown(deadline_ms or cluster.timeout_ms)
     backoff = Backoff()
     retry = RetryLog("asking a controller")
     lost: ClusterUnreachable | None = None
     while True:
-        left_ms = max(1, int((ends_at - time.monotonic()) * 1000))
         error: Exception
         try:
-            answer = await cluster.ask_controller(method, request, deadline_ms=left_ms)
+            answer = await cluster.ask_controller(method, request, deadline_ms=left())
         except ControllersAway as away:
             if lost is None:
                 raise
@@ -71,7 +88,7 @@ async def ask_until_answered(
         except ClusterUnreachable as unreachable:
             error = lost = lost or unreachable
         except Refused as refused:
-            if not _is_taken_over(refused.refusal):
+            if not (repeats or _is_taken_over)(refused.refusal):
                 raise
             error = refused
         else:
@@ -79,7 +96,7 @@ async def ask_until_answered(
             return Answered(answer, may_repeat=lost is not None)
         retry.failed(time.monotonic() * 1000, str(error))
         pause_s = backoff.next_s()
-        if time.monotonic() + pause_s >= ends_at:
+        if pause_s * 1000 >= left():
             # Of a question that was sent once, nobody may believe that nothing was done.
             raise lost or error
         await asyncio.sleep(pause_s)

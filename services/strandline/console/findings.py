@@ -52,6 +52,7 @@ def what_is_wrong(picture: Picture, rows: Sequence[PartitionRow]) -> tuple[Findi
         *_under_min(rows),
         *_recovering(rows),
         *_fenced(picture),
+        *_filled(picture),
         *_silent(picture),
         *_failed(rows),
         *_at_min(rows),
@@ -158,8 +159,23 @@ def _fenced(picture: Picture) -> Iterator[Finding]:
             sentence=f"{_nodes_text(found).capitalize()} {'are' if many else 'is'} fenced: no heartbeats reach the "
             f"controller, so {'they lead' if many else 'it leads'} nothing and no new write waits for "
             f"{'them' if many else 'it'}.",
-            remedy="Start the process, or look at its output and at its way to the controller; "
-            "`strandline node remove` is for a node that is gone for good.",
+            remedy="Start the process, or look at its output and at its way to the controller. If the machine is gone, "
+            "start a node with the same id and an empty directory on any machine: it copies everything.",
+            nodes=found,
+        )
+
+
+def _filled(picture: Picture) -> Iterator[Finding]:
+    nodes = picture.image.nodes if picture.image is not None else ()
+    found = tuple(sorted(node.node_id for node in nodes if node.disk_nearly_full and not node.fenced))
+    if found:
+        yield Finding(
+            kind="disk",
+            tone=Tone.BAD,
+            short=f"the disk of {_nodes_text(found)} nearly full",
+            sentence=f"The disk of {_nodes_text(found)} is nearly full: partitions led there take no writes. "
+            "Leadership moves to members of the ISR that have room.",
+            remedy="Free space, lower retention of the largest topics, or enlarge the volume.",
             nodes=found,
         )
 

@@ -134,7 +134,7 @@ def _partitions(held: HeldGroup, ends: Mapping[TopicPartition, PartitionRow]) ->
             partition=tp.partition,
             committed=offset,
             hw=hw,
-            lag=records_behind(offset, hw),
+            lag=records_behind(offset, hw, end.log_start if end is not None else None),
             readers=tuple(readers.get(tp, ())),
             is_revoking=tp in revoking,
             has_page=end is not None,

@@ -170,6 +170,8 @@ def _node_state(node: NodeImage, *, silent: bool) -> tuple[str, str]:
         return "silent", "warn"
     if node.shutting_down:
         return "shutting down", "warn"
+    if node.disk_nearly_full:
+        return "disk nearly full", "bad"
     return ("observing" if node.is_observer else "serving"), "good"
 
 

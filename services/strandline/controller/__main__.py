@@ -8,24 +8,33 @@ from collections.abc import Callable, Mapping, Sequence
 from strandline.controller import backup, hand_over, migrate, process, recover, restore
 from strandline.controller.settings import ControllerSettings
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
+from strandline.runtime.open_file_limit import raise_open_file_limit
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], ExitCode]] = {
-    "recover": recover.main,
     "backup": backup.main,
     "restore": restore.main,
+    "recover": recover.main,
     "migrate": migrate.main,
     "hand-over": hand_over.main,
+}
+_ABOUT = {
+    "backup": "copy the store, beside a running controller or while it is stopped",
+    "restore": "put a copy of the store in its place",
+    "recover": "make a store of what the nodes' directories know, after a loss",
+    "migrate": "move the store between SQLite and etcd",
+    "hand-over": "leave deciding to another controller",
 }
 
 
 def main(arguments: Sequence[str]) -> ExitCode:
     """Read the settings and run, or do what the first word says; returns the exit code."""
     require_assertions()
+    raise_open_file_limit()
     if arguments and (command := _COMMANDS.get(arguments[0])) is not None:
         return command(arguments[1:])
-    flags, file = parse_flags(ControllerSettings, "strandline controller", arguments)
+    flags, file = parse_flags(ControllerSettings, "strandline controller", arguments, _ABOUT)
     try:
         settings = load_settings(ControllerSettings, flags=flags, file=file).settings
     except SettingsWrong as error:

@@ -394,7 +394,14 @@ async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCo
 
 
 def _replace_text(path: Path, text: str) -> None:
-    """Replace a small file whole; readers see the old or the new one."""
+    """Replace a small file whole; readers see the old or the new one.
+
+    Raises:
+        StoreFailed: it cannot be written.
+    """
     fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise StoreFailed(f"{path} cannot be written: {error.strerror}; look at the disk") from error

@@ -70,7 +70,11 @@ class SeenPosition:
         self.position = replace(seen, cluster_id=cluster_id)
 
     def note(self, etcd_cluster_id: int, revision: int, head: Head | None) -> None:
-        """Remember durably how far the store has come."""
+        """Remember durably how far the store has come.
+
+        Raises:
+            StoreFailed: the file cannot be written.
+        """
         with self._lock:
             self._note(etcd_cluster_id, revision, head)
 
@@ -97,8 +101,16 @@ class SeenPosition:
 
     def _write(self, position: Position) -> None:
         fresh = self._path.with_name(f"{self._path.name}.new")
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(position)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(position)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise StoreFailed(f"{self._path} cannot be written: {error.strerror}; look at the disk") from error

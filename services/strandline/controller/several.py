@@ -240,6 +240,8 @@ class SeveralProcess(ControllerProcess):
         return ExitCode.CLEAN
 
     def _fail(self, error: BaseException) -> NoReturn:
+        if isinstance(error, StoreFailed):
+            self._stop_process(ExitCode.STORAGE_FAILED, str(error))
         code = ExitCode.INVARIANT_BROKEN if isinstance(error, AssertionError) else ExitCode.FAILED
         self._stop_process(code, f"{type(error).__name__}: {error}")
 
@@ -282,7 +284,8 @@ async def _refuse_taken_id(store: EtcdStore, controller_id: str, directory_id: s
         if other.controller_id == controller_id and not other.incarnation_id.startswith(f"{directory_id}."):
             raise StoreInUse(
                 f"controller_id {controller_id} is in use by a controller at {target(other.client)} with another "
-                f"data_dir; give each controller its own id"
+                f"data_dir; give each controller its own id. If none is there, this data_dir was emptied, or etcd was "
+                f"restored with the entry of an earlier process: it ends with its lease, so start again then"
             )
 
 

@@ -67,6 +67,7 @@ from strandline.core.leadership import (
     fence,
     go_on,
     held_back,
+    note_disk,
     unfence,
 )
 from strandline.core.messages import (
@@ -236,7 +237,8 @@ class ControllerCore:
         unfenced = [record.image.node_id for record in draft.nodes() if not record.image.fenced]
         for node_id in unfenced:
             self._sessions.grant(node_id, event.now_ms)
-        self._doubt.begin(unfenced)
+        self._sessions.begin(event.now_ms)
+        self._doubt.begin(unfenced, first_node_epoch=NodeEpoch(draft.header.next_node_epoch), is_first=is_first)
         self._next_rebalance_ms = event.now_ms + self._timings.leader_imbalance_check_interval_ms
         return self._commit(draft)
 
@@ -247,6 +249,8 @@ class ControllerCore:
         now_ms = event.now_ms
         draft = self._draft()
         due = self._sessions.tick(now_ms)
+        if self._sessions.first_is_over(now_ms):
+            self._doubt.end()
         held = held_back(draft, due.keys(), self._sessions.silent(now_ms))
         ended = {node_id: last_ms for node_id, last_ms in due.items() if node_id not in held}
         for node_id in ended:
@@ -311,7 +315,10 @@ class ControllerCore:
         if refused := self._object(event.request_id, event.request):
             return refused
         refusal = (
-            self._other_cluster(event.request) or self._unproven_claim(event.request) or bad_request_id(event.request)
+            self._other_cluster(event.request)
+            or self._unproven_claim(event.request)
+            or bad_request_id(event.request)
+            or self._doubt.refusal(event.request)
         )
         if refusal is not None:
             return [RefuseCall(event.request_id, refusal)]
@@ -397,6 +404,7 @@ class ControllerCore:
         answer = register(draft, self._sessions, request)
         if answer.refusal is None:
             self._sessions.grant(request.node_id, now_ms)
+            self._doubt.witnessed(request)
             self._hear(draft, request.node_id)
         return answer
 
@@ -405,9 +413,11 @@ class ControllerCore:
         if refusal is not None:
             return self._heartbeat_answer(draft, request, refusal)
         self._sessions.heard(request.node_id, now_ms, request.metadata_offset)
+        self._doubt.witnessed(request)
         self._hear(draft, request.node_id)
         if (sample := self._clock_sample(request, now_ms)) is not None:
             draft.emit(None, sample)
+        note_disk(draft, request.node_id, nearly_full=request.disk_nearly_full)
         record = draft.node(request.node_id)
         assert record is not None
         if request.want_shut_down:

@@ -93,6 +93,11 @@ class Draft:
             return False
         return not (record.image.fenced or record.image.shutting_down or record.image.is_observer)
 
+    def has_room(self, node_id: NodeId) -> bool:
+        """Whether this node takes appends, as far as its disk is concerned."""
+        record = self.node(node_id)
+        return record is not None and not record.image.disk_nearly_full
+
     def _is_unfenced(self, node_id: NodeId) -> bool:
         record = self.node(node_id)
         return record is not None and not record.image.fenced

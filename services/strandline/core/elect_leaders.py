@@ -81,9 +81,10 @@ def _preferred(draft: Draft, partition: PartitionImage) -> Elected | Refusal:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"node {preferred} leads already")
-    return elect_preferred(partition, draft.is_active) or Refusal(
+    return elect_preferred(partition, draft.is_active, draft.has_room) or Refusal(
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        f"node {preferred} is not in the ISR {list(partition.isr)} or not active; wait until it is",
+        f"node {preferred} is not in the ISR {list(partition.isr)}, or not active, or its disk is nearly full; wait "
+        f"until it is there and has room",
     )
 
 
@@ -111,7 +112,7 @@ def rebalance(draft: Draft, at_most: int) -> int:
             break
         if partition.leader in (None, partition.replicas[0]) or draft.waits_for(partition):
             continue
-        chosen = elect_preferred(partition, draft.is_active)
+        chosen = elect_preferred(partition, draft.is_active, draft.has_room)
         if chosen is not None:
             install(draft, partition, chosen, "preferred_leader")
             moved += 1

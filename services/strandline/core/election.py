@@ -16,6 +16,8 @@ from strandline.core.types import NodeId
 
 IsActive = Callable[[NodeId], bool]
 """Whether a node is registered to lead, unfenced, and not shutting down."""
+HasRoom = Callable[[NodeId], bool]
+"""Whether a node has space for appends: one that refuses them is elected last."""
 
 
 class ElectionType(StrEnum):
@@ -40,15 +42,15 @@ Reports = Mapping[NodeId, ReplicaLogInfo]
 """What active replicas reported of their logs in the partition's present leader epoch."""
 
 
-def elect(partition: PartitionImage, is_active: IsActive) -> Elected | None:
+def elect(partition: PartitionImage, is_active: IsActive, has_room: HasRoom) -> Elected | None:
     """The proven leader that the partition's committed state allows, or None (M48, M49, KIP-966).
 
     The ELR is asked when no member of the ISR lives: its members are complete up to the HW as well.
     """
     for members, kind in ((partition.isr, ElectionType.ISR), (partition.elr, ElectionType.ELR)):
-        for node_id in partition.replicas:
-            if node_id in members and node_id not in partition.unproven and is_active(node_id):
-                return Elected(node_id, kind)
+        able = [n for n in partition.replicas if n in members and n not in partition.unproven and is_active(n)]
+        if able:
+            return Elected(next(filter(has_room, able), able[0]), kind)
     return None
 
 
@@ -96,10 +98,11 @@ def _best(candidates: list[NodeId], reports: Reports) -> NodeId:
     return candidates[most_complete([reports[node_id] for node_id in candidates])]
 
 
-def elect_preferred(partition: PartitionImage, is_active: IsActive) -> Elected | None:
-    """The first assigned replica, if it is in the ISR, proven and active; None otherwise (M49b)."""
+def elect_preferred(partition: PartitionImage, is_active: IsActive, has_room: HasRoom) -> Elected | None:
+    """The first assigned replica, if it is in the ISR, proven and active, and has room; None otherwise (M49b)."""
     preferred = partition.replicas[0]
-    if preferred in partition.isr and preferred not in partition.unproven and is_active(preferred):
+    is_able = is_active(preferred) and has_room(preferred)
+    if preferred in partition.isr and preferred not in partition.unproven and is_able:
         return Elected(preferred, ElectionType.PREFERRED)
     return None
 

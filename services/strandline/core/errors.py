@@ -229,7 +229,7 @@ class ControllerHint(NamedTuple):
     """What a controller that decides nothing says of the one that does (C31); None and 0: it knows none."""
 
     why: str
-    """STANDBY, STORE_AWAY or STORE_FULL."""
+    """STANDBY, STORE_AWAY, STORE_FULL, or UNHEARD: it decides, and waits for a node's word before it answers (C37)."""
     active_id: str | None = None
     endpoint: str | None = None
     internal_endpoint: str | None = None

@@ -183,6 +183,10 @@ class FetchServing:
             )
         shown = log.expose_hw()
         if shown is None:
+            if part.fetch_offset < log.hw:
+                # Committed records are served; where the log ends is not said, for it would go back (I13).
+                below = self._to_consumer(part, log, log.hw, read_committed)
+                return below._replace(high_watermark=None, last_stable_offset=None)
             return self._refused(
                 part.tp,
                 Refusal(
@@ -207,7 +211,9 @@ class FetchServing:
         return ReadRange(part.fetch_offset, end, min(part.max_bytes, cap))
 
     def _refused(self, tp: TopicPartition, refusal: Refusal) -> FetchResult:
-        return FetchResult(tp, refusal=refusal, leader_hint=self._state.hint(tp))
+        is_outside = refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        log_start = self._state.logs[tp].log_start_offset if is_outside else None
+        return FetchResult(tp, log_start_offset=log_start, refusal=refusal, leader_hint=self._state.hint(tp))
 
     def _check(self, part: FetchPartition, replica: ReplicaState | None, at_follower: bool) -> Refusal | None:
         """Shape, existence, leader epoch, role: in this order (T6, T10)."""

@@ -22,6 +22,7 @@ from strandline.core.types import NodeId
 
 NODE_FENCED = "node_fenced"
 CONTROLLED_SHUTDOWN = "controlled_shutdown"
+DISK_NEARLY_FULL = "disk_nearly_full"
 RECOVERY_TIMED_OUT = "unclean_recovery_timeout"
 """Why an unclean election was held where a limit to the wait for reports is set (M65); leaves in LEADER_CHANGE."""
 
@@ -67,6 +68,28 @@ def elect_leaderless(draft: Draft, node_id: NodeId) -> None:
     leaderless = [each for each in draft.partitions() if each.leader is None and node_id in each.replicas]
     for partition in draft.as_room_allows(leaderless, lambda _: True):
         elect_if_possible(draft, partition)
+
+
+def note_disk(draft: Draft, node_id: NodeId, *, nearly_full: bool) -> None:
+    """What a heartbeat says of a node's disk; leadership leaves one that refuses appends, where another can lead."""
+    record = _record(draft, node_id)
+    if record.image.disk_nearly_full != nearly_full:
+        draft.put_node(replace(record, image=replace(record.image, disk_nearly_full=nearly_full)))
+        _session_event(draft, node_id, DISK_NEARLY_FULL if nearly_full else "disk_has_room", "heartbeat", None)
+    if not nearly_full:
+        return
+    led = [each for each in draft.partitions() if each.leader == node_id and _roomier(draft, each) is not None]
+    # What this step leaves over, the next heartbeat finds again.
+    for partition in draft.as_room_allows(led, lambda _: True):
+        if (chosen := _roomier(draft, partition)) is not None:
+            install(draft, partition, chosen, DISK_NEARLY_FULL)
+
+
+def _roomier(draft: Draft, partition: PartitionImage) -> Elected | None:
+    """Another member of the ISR that takes appends and may lead now."""
+    chosen = None if draft.waits_for(partition) else elect(partition, draft.is_active, draft.has_room)
+    is_better = chosen is not None and chosen.kind is ElectionType.ISR and draft.has_room(chosen.leader)
+    return chosen if is_better else None
 
 
 def begin_shutdown(draft: Draft, node_id: NodeId) -> None:
@@ -195,8 +218,8 @@ def install(draft: Draft, partition: PartitionImage, chosen: Elected, cause: str
 def choose_clean(draft: Draft, partition: PartitionImage) -> Elected | None:
     """Who may lead without a record being lost; None while that is not known of anybody."""
     if not draft.compares_logs:
-        return elect(replace(partition, unproven=()), draft.is_active)
-    return elect(partition, draft.is_active) or elect_reported(partition, draft.reports_of(partition))
+        return elect(replace(partition, unproven=()), draft.is_active, draft.has_room)
+    return elect(partition, draft.is_active, draft.has_room) or elect_reported(partition, draft.reports_of(partition))
 
 
 def choose_unclean(draft: Draft, partition: PartitionImage) -> Elected | None:

@@ -348,6 +348,8 @@ class NodeImage:
     rack: str | None = None
     fenced: bool = True
     shutting_down: bool = False
+    disk_nearly_full: bool = False
+    """It refuses appends for lack of space: it leads only what no other member of the ISR can (ours)."""
 
     @property
     def is_observer(self) -> bool:
@@ -613,6 +615,8 @@ class Heartbeat:
     """The newest position that this process can prove it was sent (M72)."""
     topics_position: Position | None = None
     """Of the last change of a topic that this process was sent (C39)."""
+    disk_nearly_full: bool = False
+    """Less than ``low_space_bytes`` are free, so that it refuses appends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

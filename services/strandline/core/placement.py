@@ -87,7 +87,7 @@ class Placement:
 
     def _is_away(self, node_id: NodeId) -> bool:
         image = self._nodes[node_id]
-        return image.fenced or image.shutting_down
+        return image.fenced or image.shutting_down or image.disk_nearly_full
 
 
 def _bad(message: str) -> Refusal:

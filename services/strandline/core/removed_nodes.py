@@ -89,7 +89,7 @@ def _assigned(draft: Draft, record: NodeRecord) -> Refusal | None:
     return Refusal(
         ErrorCode.INVALID_REQUEST,
         f"node_id: node {node_id} is a replica of {count} ({', '.join(names)}{rest}), and replicas cannot be moved to "
-        f"another node yet; delete the topics, or bring the node back",
+        f"another node yet; start node {node_id} again, on any machine: with an empty directory it copies everything",
         field="node_id",
     )
 

@@ -29,6 +29,15 @@ class Sessions:
         self._interval_ms = heartbeat_interval_ms
         self._sessions: dict[NodeId, _Session] = {}
         self._last_tick_ms: int | None = None
+        self._first = _Session(0)
+
+    def begin(self, now_ms: int) -> None:
+        """A reign begins, and with it a session that no heartbeat keeps: whoever lives speaks before it is over."""
+        self._first = _Session(now_ms + self._timeout_ms)
+
+    def first_is_over(self, now_ms: int) -> bool:
+        """Whether a session has passed since the reign began, our own pauses left out (M59)."""
+        return self._first.deadline_ms <= now_ms
 
     def grant(self, node_id: NodeId, now_ms: int) -> None:
         """Begin a full session: a registration, or the start of the controller's reign."""
@@ -85,13 +94,16 @@ class Sessions:
         That part counts as an extension of M59: a store that stutters must not keep a dead leader for ever.
         """
         self._last_tick_ms = now_ms
-        for session in self._sessions.values():
+        for session in self._all():
             session.deadline_ms += closed_ms
             self._extend_by(session, now_ms + 2 * self._interval_ms - session.deadline_ms)
 
     def _extend(self, gap_ms: int) -> None:
-        for session in self._sessions.values():
+        for session in self._all():
             self._extend_by(session, gap_ms)
+
+    def _all(self) -> Iterable[_Session]:
+        return (*self._sessions.values(), self._first)
 
     def _extend_by(self, session: _Session, wanted_ms: int) -> None:
         extra_ms = max(0, min(wanted_ms, self._timeout_ms - session.extended_ms))

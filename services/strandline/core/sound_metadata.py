@@ -14,6 +14,8 @@ _NUMBERS = {
     "index.interval.bytes": range(1, 1 << 31),
     "max.decompressed.bytes": range(1, 1 << 63),
     "max.message.bytes": range(1, 1 << 31),
+    "message.timestamp.after.max.ms": range(1 << 63),
+    "message.timestamp.before.max.ms": range(1 << 63),
     "retention.bytes": range(-1, 1 << 63),
     "retention.ms": range(-1, 1 << 63),
     "segment.bytes": range(1, (1 << 31) - 1),

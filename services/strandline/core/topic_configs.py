@@ -20,12 +20,17 @@ TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """By whitelist: a topic's name becomes part of a path."""
 
 MAX_DECOMPRESSED_BYTES = "max.decompressed.bytes"
+TIMESTAMP_BEFORE_MAX = "message.timestamp.before.max.ms"
+TIMESTAMP_AFTER_MAX = "message.timestamp.after.max.ms"
 
 MAX_BATCH_BYTES = 1_048_588
 MOST_DECOMPRESSED_BYTES = 64 << 20
 """What a batch may expand to where its topic does not say less; every client of ours can read that."""
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+DEFAULT_BEFORE_MAX_MS = INT64_MAX
+DEFAULT_AFTER_MAX_MS = 3_600_000
+"""Kafka's defaults since 4.0 (KIP-1030): any time in the past, and up to an hour ahead."""
 
 Check = Callable[[str], str]
 """The rule a value breaks, or an empty string."""
@@ -53,6 +58,8 @@ CHECKS: Mapping[str, Check] = {
     "retention.bytes": _whole(-1, INT64_MAX),
     "segment.bytes": _whole(1 << 14, 1 << 30),
     "segment.ms": _whole(1_000, INT64_MAX),
+    TIMESTAMP_BEFORE_MAX: _whole(0, INT64_MAX),
+    TIMESTAMP_AFTER_MAX: _whole(0, INT64_MAX),
     "max.message.bytes": _whole(1_024, MAX_BATCH_BYTES),
     MAX_DECOMPRESSED_BYTES: _whole(MAX_BATCH_BYTES, MOST_DECOMPRESSED_BYTES),
     "cleanup.policy": _one_of("delete"),
@@ -67,6 +74,8 @@ _DEFAULTS: Mapping[str, str] = {
     "retention.bytes": "-1",
     SEGMENT_BYTES: str(1 << 30),
     "segment.ms": str(_WEEK_MS),
+    TIMESTAMP_BEFORE_MAX: str(DEFAULT_BEFORE_MAX_MS),
+    TIMESTAMP_AFTER_MAX: str(DEFAULT_AFTER_MAX_MS),
     "max.message.bytes": str(MAX_BATCH_BYTES),
     MAX_DECOMPRESSED_BYTES: str(MOST_DECOMPRESSED_BYTES),
     "cleanup.policy": "delete",

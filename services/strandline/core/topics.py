@@ -115,7 +115,8 @@ def _replicas_of_new(
         return _explicit_of_new(placement, new)
     total = timings.default_partitions if new.num_partitions is None else new.num_partitions
     if not 1 <= total <= timings.max_partitions_per_topic:
-        return _bad_count(f"num_partitions {total} is not between 1 and {timings.max_partitions_per_topic}")
+        most = timings.max_partitions_per_topic
+        return _bad_count(f"num_partitions {total} is not between 1 and {most}; ask for a number of these")
     factor = new.replication_factor
     if factor is None:
         factor = max(1, min(timings.default_replication_factor, placement.usable))
@@ -167,7 +168,7 @@ def _new_partition(
         min_isr=min_isr,
         observers=draft.observers(),
     )
-    elected = elect(partition, draft.is_active)
+    elected = elect(partition, draft.is_active, draft.has_room)
     return replace(partition, leader=elected.leader if elected else None)
 
 

@@ -39,7 +39,7 @@ class MarkerVerdict(Enum):
 
 
 def judge_marker(
-    producer_epoch: int, marker: Marker, *, known_epoch: int, marked_by: int | None, is_open: bool
+    producer_epoch: int, marker: Marker, *, known_epoch: int, marked: tuple[int, int] | None, is_open: bool
 ) -> MarkerVerdict:
     """What a marker is to a log, or to a coordinator of groups, by what that knows of its producer (X11, X16).
 
@@ -47,16 +47,21 @@ def judge_marker(
         producer_epoch: of the marker.
         marker: what it says.
         known_epoch: the newest epoch of the producer that is remembered, of a marker or of anything else; -1: none.
-        marked_by: coordinator epoch of the last marker of the producer; None without one.
+        marked: producer epoch and coordinator epoch of the last marker of the producer; None without one.
         is_open: whether something of the producer waits for a marker.
     """
-    if marked_by is not None and marker.coordinator_epoch < marked_by:
+    marked_epoch, marked_by = marked or (-1, -1)
+    if marker.coordinator_epoch < marked_by:
         return MarkerVerdict.FENCED_COORDINATOR
-    if producer_epoch != known_epoch:
-        return MarkerVerdict.OLD_EPOCH if producer_epoch < known_epoch else MarkerVerdict.APPEND
+    if producer_epoch > known_epoch:
+        return MarkerVerdict.APPEND
+    if producer_epoch < known_epoch:
+        # A marker of a later epoch, an administrator's for one, ended what this one would end.
+        is_over = not is_open and producer_epoch < marked_epoch
+        return MarkerVerdict.KNOWN if is_over else MarkerVerdict.OLD_EPOCH
     if is_open:
         return MarkerVerdict.LATE_COPY
-    is_new = marked_by is None or marker.coordinator_epoch > marked_by
+    is_new = marked is None or marker.coordinator_epoch > marked_by
     return MarkerVerdict.APPEND if is_new else MarkerVerdict.KNOWN
 
 
@@ -132,7 +137,7 @@ class TransactionLedger:
             producer_epoch,
             marker,
             known_epoch=max(-1 if newest_epoch is None else newest_epoch, -1 if last is None else last.producer_epoch),
-            marked_by=None if last is None else last.coordinator_epoch,
+            marked=None if last is None else (last.producer_epoch, last.coordinator_epoch),
             is_open=producer_id in self.open,
         )
         return verdict, last

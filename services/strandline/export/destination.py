@@ -174,7 +174,7 @@ def open_destination(name: str) -> Destination:
         from pyarrow import ArrowInvalid
         from pyarrow import fs as arrow_fs
     except ImportError as error:
-        raise ValueError(f"{name} needs pyarrow; install strandline[export]") from error
+        raise ValueError(f"{name} needs pyarrow; in the checkout: pip install '.[export]'") from error
     if name.startswith("s3://"):
         return _s3(name, arrow_fs)
     try:

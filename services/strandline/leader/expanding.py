@@ -1,7 +1,8 @@
-"""Decides whether a compressed batch may be stored: no consumer could read one that expands too far.
+"""Decides whether a compressed batch may be stored: no consumer could read one that expands too far, or too little.
 
-Invariant: a batch is stored only if it expands to no more than its topic's ``max.decompressed.bytes``; what its frames
-declare decides that where it can, and only a batch that may lie beyond is expanded, beside the event loop.
+Invariant: a batch is stored only if it expands to no more than its topic's ``max.decompressed.bytes``, and to no less
+than the records that its header counts need; what its frames declare and its own size decide that where they can, and
+only a batch that may lie beyond is expanded, beside the event loop.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ProducePartition
 from strandline.core.topic_configs import MAX_DECOMPRESSED_BYTES, MOST_DECOMPRESSED_BYTES
-from strandline.records.batch import HEADER_BYTES, codec_of
+from strandline.records.batch import HEADER_BYTES, codec_of, count_refusal, records_bytes_at_least
 from strandline.rpc.convert_produce import ProduceAsked, ProduceMessage
 from strandline.runtime.host import Host
 
@@ -21,8 +22,8 @@ def is_compressed(part: ProducePartition) -> bool:
     return part.invalid is None and codec_of(part.header) != 0
 
 
-async def refuse_too_large(host: Host, message: ProduceMessage, asked: ProduceAsked) -> ProduceAsked:
-    """``asked`` with a refusal for each batch that expands too far.
+async def refuse_badly_compressed(host: Host, message: ProduceMessage, asked: ProduceAsked) -> ProduceAsked:
+    """``asked`` with a refusal for each batch that expands too far, or holds fewer records than it counts.
 
     Raises:
         Refused: THROTTLING_QUOTA_EXCEEDED, too many batches wait to be expanded.
@@ -50,17 +51,19 @@ async def _refusal(host: Host, part: ProducePartition) -> Refusal | None:
     least, most = expansion_of(codec, body)
     if least > limit:
         return _too_large(f"records expand to {least} bytes, above the topic's", limit)
-    if most is not None and most <= limit:
+    # What a batch expands to is seldom less than it has, so honest ones are hardly ever expanded for their count.
+    is_plausible = records_bytes_at_least(part.header.record_count) <= len(body)
+    if most is not None and most <= limit and is_plausible:
         return None
     try:
-        await host.expanding.run(partial(expanded_bytes, codec, body, limit))
+        size = await host.expanding.run(partial(expanded_bytes, codec, body, limit))
     except Refused as error:
         if error.refusal.code is ErrorCode.MESSAGE_TOO_LARGE:
             return _too_large("records expand to more than the topic's", limit)
         if error.refusal.code is ErrorCode.CORRUPT_MESSAGE:
             return Refusal(ErrorCode.INVALID_RECORD, error.refusal.message, Outcome.NOT_APPENDED)
         raise
-    return None
+    return count_refusal(part.header, size)
 
 
 def _too_large(what: str, limit: int) -> Refusal:

@@ -15,7 +15,8 @@ import grpc
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import ProduceResult
-from strandline.leader.expanding import is_compressed, refuse_too_large
+from strandline.core.timestamps import timestamp_refusal
+from strandline.leader.expanding import is_compressed, refuse_badly_compressed
 from strandline.rpc.convert_produce import (
     ProduceAsked,
     ProduceMessage,
@@ -33,12 +34,6 @@ from strandline.v1 import leader_service_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_DISK_FULL = Refusal(
-    ErrorCode.POLICY_VIOLATION,
-    "the node's disk is nearly full; free space or lower retention",
-    Outcome.NOT_APPENDED,
-)
-
 
 async def take_produce(host: Host, message: ProduceMessage) -> ProduceAsked:
     """A produce message as the core takes it; near the end of the disk every part of it is marked refused.
@@ -52,10 +47,25 @@ async def take_produce(host: Host, message: ProduceMessage) -> ProduceAsked:
         asked = await host.unpacking.run(partial(read_produce, message, host.topics, wall_ms()))
     else:
         asked = read_produce(message, host.topics)
-    if host.disk_nearly_full(host.driver.clock()):
-        return asked._replace(parts=tuple(part._replace(invalid=_DISK_FULL) for part in asked.parts))
+    if (low := host.low_space(host.driver.clock())) is not None:
+        why = f"the disk of node {host.node_id} is nearly full: {low}; free space or lower retention"
+        refusal = Refusal(ErrorCode.POLICY_VIOLATION, why, Outcome.NOT_APPENDED)
+        return asked._replace(parts=tuple(part._replace(invalid=refusal) for part in asked.parts))
+    asked = _within_time(host, asked)
     if any(map(is_compressed, asked.parts)):
-        return await refuse_too_large(host, message, asked)
+        return await refuse_badly_compressed(host, message, asked)
+    return asked
+
+
+def _within_time(host: Host, asked: ProduceAsked) -> ProduceAsked:
+    """``asked`` with a refusal for each batch whose times are too far from now."""
+    now_ms, parts = wall_ms(), list(asked.parts)
+    for index, part in enumerate(parts):
+        if part.invalid is None:
+            refusal = timestamp_refusal(part.header, host.topics.configs_of(part.tp.topic_id), now_ms)
+            if refusal is not None:
+                parts[index] = part._replace(invalid=refusal)
+                asked = asked._replace(parts=tuple(parts))
     return asked
 
 

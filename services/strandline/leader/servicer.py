@@ -179,7 +179,7 @@ class LeaderServicer:
             for replica in view.replicas
             if replica.remote_leo is not None
         }
-        return DescribedLead(view, sizes.size_bytes(tp), lags)
+        return DescribedLead(view, sizes.size_bytes(tp), lags, sizes.retention_waits_until_ms(tp))
 
     def _not_led(self, tp: TopicPartition) -> NotDescribed:
         own = self._driver.core.describe_replica(tp)

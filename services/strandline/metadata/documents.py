@@ -17,7 +17,7 @@ import crc32c
 import msgspec
 
 from strandline.core.controller_state import ClusterHeader, NodeRecord, RemovedNode, TopicRecord
-from strandline.core.messages import PartitionImage
+from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.reign_history import ReignRecord
 
 Stored = ClusterHeader | NodeRecord | RemovedNode | TopicRecord | PartitionImage | ReignRecord | str
@@ -34,7 +34,10 @@ _WRONG = (msgspec.MsgspecError, ValueError, KeyError, AttributeError, OverflowEr
 WRONG_JSON = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 """What taking apart plain JSON raises for a text that nothing of ours has written: any may be nested or infinite."""
 
-_CAME_LATER: dict[type, Fields] = {TopicRecord: {"created_by": "", "grown_by": []}}
+_CAME_LATER: dict[type, Fields] = {
+    TopicRecord: {"created_by": "", "grown_by": []},
+    NodeImage: {"disk_nearly_full": False},
+}
 """Fields that documents of the present schema lack if an earlier release wrote them, and what that means."""
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -67,9 +70,7 @@ def read(text: str, kind: type[_T], present: Present | None = None) -> _T:
         fields = msgspec.json.decode(_unsealed(text), type=Fields)
         if present is not None:
             fields = present(kind, fields)
-        fields = {**_CAME_LATER.get(kind, {}), **fields}
-        _require_all_fields(kind, fields)
-        return msgspec.convert(fields, kind)
+        return msgspec.convert(_with_later_fields(kind, fields), kind)
     except _WRONG as error:
         raise DamagedDocument(f"cannot read {kind.__name__}: {error!r}") from error
 
@@ -81,15 +82,17 @@ def _unsealed(text: str) -> str:
     return body
 
 
-def _require_all_fields(kind: type, document: object) -> None:
+def _with_later_fields(kind: type, document: object) -> Fields:
     # The types have defaults for fields that a caller may leave out. A store never leaves one out.
     if not isinstance(document, dict):
         raise ValueError(f"{kind.__name__} is not an object")
+    document = {**_CAME_LATER.get(kind, {}), **document}
     for name, inner in _fields(kind):
         if name not in document:
             raise ValueError(f"{kind.__name__}.{name} is missing")
         if inner is not None:
-            _require_all_fields(inner, document[name])
+            document[name] = _with_later_fields(inner, document[name])
+    return document
 
 
 @cache

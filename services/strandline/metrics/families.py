@@ -220,6 +220,10 @@ REFUSALS = _counter(
     kafka="kafka.network:type=RequestMetrics,name=ErrorsPerSec",
 )
 LOG_BYTES = _gauge("log_bytes", "Size of all logs of this node.", unit="bytes", kafka=_LOG + "Size")
+RETENTION_WAITS = _gauge(
+    "retention_waiting_logs",
+    "Logs of this node whose oldest segment has a time in the future, for which retention by time waits.",
+)
 DISK_FREE = _gauge("disk_free_bytes", "Free space on the volume of the data directory.", _BOTH, unit="bytes")
 
 GROUPS = _gauge(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import CONTROL_BIT as CONTROL_BIT
 from strandline.core.types import TRANSACTIONAL_BIT as TRANSACTIONAL_BIT
 from strandline.core.types import BatchHeader, LeaderEpoch, Offset, ProducerStamp
@@ -26,6 +26,8 @@ LENGTH_PREFIX_BYTES = 12
 """Base offset and length field; the length counts what follows them."""
 MAX_BATCH_BYTES = 1_048_588
 """Kafka's ``message.max.bytes``: 1 MiB and the 12 bytes of the length prefix."""
+LEAST_RECORD_BYTES = 7
+"""A record of v2 without key, value and headers: its length, attributes, two deltas, two absent lengths, a count."""
 UNPACKED_RECORDS = 1 << 17
 """Most records of one batch that a node unpacks for a caller; only a compressed batch can hold more."""
 MAGIC = 2
@@ -167,11 +169,14 @@ def check_batch(view: memoryview) -> BatchHeader:
 
     Raises:
         Refused: CORRUPT_MESSAGE for magic or CRC; INVALID_RECORD for counts, control bit, codec, producer fields, or
-            a transactional bit without a producer; INVALID_TIMESTAMP (Kafka: LogValidator).
+            a transactional bit without a producer; INVALID_TIMESTAMP (Kafka: LogValidator). How many records a
+            compressed batch can hold is not known here.
     """
     header = parse_header(view)
     _check_integrity(view, header)
     _check_counts(header)
+    if codec_of(header) == 0 and (refusal := count_refusal(header, len(view) - HEADER_BYTES)) is not None:
+        raise Refused.of(refusal)
     _check_attributes(header)
     _check_producer(header)
     if header.max_timestamp_ms < -1 or header.base_timestamp_ms < -1:
@@ -279,6 +284,26 @@ def _check_counts(header: BatchHeader) -> None:
             ErrorCode.INVALID_RECORD,
             f"last offset delta {header.last_offset_delta} must be record count {count} - 1",
         )
+
+
+def records_bytes_at_least(count: int) -> int:
+    """What so many records need at least, not compressed."""
+    return LEAST_RECORD_BYTES * count
+
+
+def count_refusal(header: BatchHeader, records_bytes: int) -> Refusal | None:
+    """Why records of this size, not compressed, cannot be as many as the header counts; None if they can.
+
+    The count moves the log's end, so one that is too high would use up offsets and leave a hole that no consumer reads.
+    """
+    if records_bytes_at_least(header.record_count) <= records_bytes:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_RECORD,
+        f"record count {header.record_count} is impossible: {records_bytes} bytes hold at most "
+        f"{records_bytes // LEAST_RECORD_BYTES} records; count the records",
+        Outcome.NOT_APPENDED,
+    )
 
 
 def _check_attributes(header: BatchHeader) -> None:

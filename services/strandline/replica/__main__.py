@@ -21,6 +21,7 @@ from strandline.rpc.tls import open_tls
 from strandline.rpc.tls_files import TlsWrong
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
 from strandline.runtime.long_lived import keep_what_is_loaded
+from strandline.runtime.open_file_limit import raise_open_file_limit
 from strandline.runtime.process import run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 from strandline.storage.directory import DataDirectory, DirectoryRefused
@@ -77,6 +78,7 @@ def _check_certificate(settings: ReplicaSettings) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Read the settings, lock the directory, run; returns the exit code. With several workers, run these instead."""
     require_assertions()
+    raise_open_file_limit()
     flags, file = parse_flags(ReplicaSettings, "strandline replica", arguments)
     try:
         settings = load_settings(ReplicaSettings, flags=flags, file=file).settings

@@ -14,6 +14,7 @@ from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MAX_TIMESTAMP, MetadataImage, OffsetAnswer, TopicImage
 from strandline.core.offset_serving import settled
+from strandline.core.topic_configs import TIMESTAMP_AFTER_MAX
 from strandline.core.types import (
     NO_TRANSACTIONS,
     EpochEntry,
@@ -27,9 +28,10 @@ from strandline.rpc.metadata_bytes import ImageWriter, image_from_bytes
 from strandline.runtime.aside import giving_way
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.ports import Chunk, Cut, Opened
+from strandline.storage.chain import FlushToken
 from strandline.storage.checkpoint import CheckpointDamaged, read_topic_id
 from strandline.storage.directory import DataDirectory, OpenedLog
-from strandline.storage.disk import FlushToken, StorageDamaged
+from strandline.storage.disk import StorageDamaged
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.saves import LogName
 
@@ -40,6 +42,7 @@ _SETTING_OF = {
     "index.interval.bytes": "index_interval_bytes",
     "retention.bytes": "retention_bytes",
     "retention.ms": "retention_ms",
+    TIMESTAMP_AFTER_MAX: "timestamp_after_max_ms",
 }
 _UNLIMITED = frozenset({"retention_bytes", "retention_ms"})
 """Fields in which Kafka's -1 means no limit."""
@@ -321,6 +324,11 @@ class DirectoryLogs:
         """Bytes of a log's segments, 0 without one."""
         log = self._logs.get(tp)
         return log.size_bytes if log is not None else 0
+
+    def retention_waits_until_ms(self, tp: TopicPartition) -> int | None:
+        """From when on retention by time counts for a log; None if it does not wait."""
+        log = self._logs.get(tp)
+        return log.retention_waits_until_ms(wall_ms()) if log is not None else None
 
     def bytes_between(self, tp: TopicPartition, start: Offset, end: Offset) -> int:
         """Bytes of the batches between two offsets."""

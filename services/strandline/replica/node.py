@@ -214,7 +214,7 @@ class ReplicaNode:
             driver=self.driver,
             topics=TopicDirectory(),
             sizes=self.logs,
-            disk_nearly_full=self.directory.disk_nearly_full,
+            low_space=self.directory.low_space,
         )
         keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         self.flusher = Flusher(

@@ -1,8 +1,8 @@
 """Decides whether a data node is ready, which is what a rolling update waits for before it continues with the next.
 
-Ready is a node that is registered, not fenced, and in the ISR of every partition that is assigned to it and has a
-leader. A partition without a leader does not count: it must not hold up the rollout that would heal it. A partition
-that this node leads counts as in sync. What an observer only copies is not assigned to it.
+Ready is a node that is registered, not fenced, has room on its disk, and is in the ISR of every partition that is
+assigned to it and has a leader. A partition without a leader does not count: it must not hold up the rollout that would
+heal it. A partition that this node leads counts as in sync. What an observer only copies is not assigned to it.
 
 Invariant: the metadata that the node itself follows is the only witness. A controller that is away changes nothing:
 what was ready stays ready, so that its restart takes no data node out of service.
@@ -41,6 +41,8 @@ def why_not_ready(
         return "no metadata names this process yet"
     if known.fenced:
         return "fenced"
+    if known.disk_nearly_full:
+        return "its disk is nearly full, so it refuses appends"
     behind = [image for image in images if _is_behind(node_id, image)]
     return _sentence(behind) if behind else None
 

@@ -166,4 +166,6 @@ def _process_figures(host: Host, performers: Performers, readiness: Readiness) -
     yield Figure(f.METADATA_OFFSET, host.topics.metadata_offset)
     yield Figure(f.BYTES_OUT, performers.bytes_to_replicas, ("replica",))
     yield Figure(f.BYTES_OUT, performers.bytes_to_consumers, ("consumer",))
-    yield Figure(f.LOG_BYTES, sum(map(host.sizes.size_bytes, host.sizes.held())))
+    held, waits = list(host.sizes.held()), host.sizes.retention_waits_until_ms
+    yield Figure(f.LOG_BYTES, sum(map(host.sizes.size_bytes, held)))
+    yield Figure(f.RETENTION_WAITS, sum(waits(tp) is not None for tp in held))

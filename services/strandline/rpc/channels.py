@@ -57,7 +57,7 @@ def open_channel(
     ``client_id``: the first word of the user agent in every call, which says whose call it is.
     """
     forks.note_use()
-    options: list[tuple[str, int | str]] = [*limits.message_limits()]
+    options: list[tuple[str, int | str]] = [*limits.message_limits(), *limits.NO_PROXY]
     options += limits.reconnection(dial_ms=None if tls is None else limits.TLS_DIAL_MS)
     options.append(("grpc.use_local_subchannel_pool", 1))
     if client_id:
@@ -172,7 +172,8 @@ def parse_endpoint(text: str) -> Endpoint:
         ValueError: with one sentence that quotes the text.
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+    is_host = bool(host) and "/" not in host and (":" not in host or (host[0] == "[" and host[-1] == "]"))
+    if not colon or not is_host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"'{text}' is not an address; write host:port, for example 127.0.0.1:9092")
     return Endpoint(host.strip("[]"), int(port))
 

@@ -318,7 +318,8 @@ def write_unregistered(answer: NodeUnregistered) -> pb.UnregisterNodeResponse:
 
 def read_get_metadata(message: pb.GetMetadataRequest) -> GetMetadata:
     """A client's question for the state."""
-    return GetMetadata(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+    topics = tuple(_ref(topic) for topic in message.topics)
+    return GetMetadata(cluster_id=_cluster(message), topics=topics, linearizable=message.linearizable)
 
 
 def write_metadata(answer: MetadataListed) -> pb.GetMetadataResponse:

@@ -199,6 +199,7 @@ def write_heartbeat(request: Heartbeat) -> pb.HeartbeatRequest:
         clock_err_us=request.clock_err_us,
         position=write_position(request.position),
         topics_position=write_place(request.topics_position),
+        disk_nearly_full=request.disk_nearly_full,
     )
 
 
@@ -221,6 +222,7 @@ def read_heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
         clock_err_us=message.clock_err_us if message.HasField("clock_err_us") else None,
         position=_position(message),
         topics_position=_topics_position(message),
+        disk_nearly_full=message.disk_nearly_full,
     )
 
 

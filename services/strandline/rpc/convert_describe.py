@@ -31,6 +31,7 @@ class DescribedLead(NamedTuple):
     view: PartitionView
     size_bytes: int
     lag_bytes: dict[NodeId, int]
+    retention_waits_until_ms: int | None = None
 
 
 class DescribedSelf(NamedTuple):
@@ -109,6 +110,8 @@ def _write_lead(row: leader_service_pb2.DescribedPartition, item: DescribedLead)
     if view.oldest_open_producer_id is not None:
         row.oldest_open_producer_id = view.oldest_open_producer_id
     row.log_size_bytes = item.size_bytes
+    if item.retention_waits_until_ms is not None:
+        row.retention_waits_until_ms = item.retention_waits_until_ms
     row.isr.extend(view.isr)
     row.maximal_isr.extend(view.maximal_isr)
     row.elr.extend(view.elr)

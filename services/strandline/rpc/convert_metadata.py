@@ -139,6 +139,7 @@ def write_node(node: NodeImage) -> metadata_pb2.NodeMetadata:
         rack=node.rack,
         fenced=node.fenced,
         shutting_down=node.shutting_down,
+        disk_nearly_full=node.disk_nearly_full,
     )
 
 
@@ -154,6 +155,7 @@ def read_node(message: metadata_pb2.NodeMetadata) -> NodeImage:
         rack=message.rack if message.HasField("rack") else None,
         fenced=message.fenced,
         shutting_down=message.shutting_down,
+        disk_nearly_full=message.disk_nearly_full,
     )
 
 

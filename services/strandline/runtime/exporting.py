@@ -79,7 +79,9 @@ def check_export(settings: ExportSettings) -> None:
     if not exports(settings):
         return
     if settings.export_format is ExportFormat.PARQUET and find_spec("pyarrow") is None:
-        raise ValueError("export_format parquet needs pyarrow: install strandline[export], or set it to jsonl")
+        raise ValueError(
+            "export_format parquet needs pyarrow: pip install '.[export]' in the checkout, or set it to jsonl"
+        )
     open_destination(settings.export_uri or settings.export_dir)
 
 

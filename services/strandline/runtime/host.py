@@ -28,6 +28,10 @@ class LogSizes(Protocol):
         """Bytes of a log's segments, 0 without one."""
         ...
 
+    def retention_waits_until_ms(self, tp: TopicPartition) -> int | None:
+        """The time in the future that retention of a log waits for; None if it does not wait."""
+        ...
+
     def bytes_between(self, tp: TopicPartition, start: Offset, end: Offset) -> int:
         """Bytes of the batches between two offsets."""
         ...
@@ -41,8 +45,8 @@ class Host:
     driver: Driver[Core]
     topics: TopicDirectory
     sizes: LogSizes
-    disk_nearly_full: Callable[[int], bool]
-    """Whether produce must be refused before ENOSPC, at a monotonic time in ms."""
+    low_space: Callable[[int], str | None]
+    """How much is free, in a sentence, if produce must be refused before ENOSPC, at a monotonic time in ms."""
     node_epoch: NodeEpoch | None = None
     """None until this process is registered."""
     expanding: Aside = field(default_factory=lambda: Aside("expanding"))

@@ -205,6 +205,7 @@ class Session:
             clock_err_us=self._clock_err_us,
             position=self._position,
             topics_position=self._topics_position,
+            disk_nearly_full=self._host.low_space(self._host.driver.clock()) is not None,
         )
         began_us, began_mono_us = self._clocks.wall_us(), self._clocks.mono_us()
         try:

@@ -7,6 +7,7 @@ so that an operator need not guess why a service behaves as it does.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from strandline.core.truncation import historic_fault
 from strandline.core.types import Rules, Truncation
-from strandline.runtime.variables import unknown_variable
+from strandline.runtime.variables import PREFIX, unknown_variable
 
 ENV_PREFIX = "STRANDLINE_"
 
@@ -35,6 +36,10 @@ class Origin(StrEnum):
 
 class SettingsWrong(Exception):
     """A setting cannot be used; the sentence names it and says what is allowed."""
+
+
+class SettingMissing(SettingsWrong):
+    """No source gives a required setting."""
 
 
 def _served(truncation: Truncation) -> Truncation:
@@ -74,6 +79,7 @@ def load_settings(
     """Merge the sources.
 
     Raises:
+        SettingMissing: naming the first required setting that nobody gave.
         SettingsWrong: naming the first wrong setting or unknown variable, or an unreadable file.
     """
     environment = os.environ if variables is None else variables
@@ -95,14 +101,31 @@ def load_settings(
     try:
         return Loaded(settings=kind.model_validate(values), origins=origins)
     except ValidationError as error:
-        raise SettingsWrong(_sentence(error, origins)) from error
+        wrong = SettingMissing if error.errors()[0]["type"] == "missing" else SettingsWrong
+        raise wrong(_sentence(error, origins)) from error
+
+
+_NO_COMMANDS: Mapping[str, str] = {}
 
 
 def parse_flags(
-    kind: type[ServiceSettings], program: str, arguments: Sequence[str]
+    kind: type[ServiceSettings], program: str, arguments: Sequence[str], commands: Mapping[str, str] = _NO_COMMANDS
 ) -> tuple[dict[str, str], Path | None]:
-    """``--node-id 1 --config file.yaml`` as flags by field name, and the settings file; exits with 2 on wrong usage."""
-    parser = argparse.ArgumentParser(prog=program, description=(kind.__doc__ or "").partition("\n")[0])
+    """``--node-id 1 --config file.yaml`` as flags by field name, and the settings file; exits with 2 on wrong usage.
+
+    ``commands``: what may come instead, with what each does; the help lists them, and one that is misspelled is named.
+    """
+    listed = "\n".join(f"  {name:<12}{text}" for name, text in commands.items())
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=(kind.__doc__ or "").partition("\n")[0],
+        epilog=f"commands instead of settings:\n{listed}" if listed else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if commands and arguments and not arguments[0].startswith("-"):
+        near = difflib.get_close_matches(arguments[0], commands, n=1)
+        meant = f"did you mean '{near[0]}'? " if near else ""
+        parser.exit(2, f"{program}: no command is named '{arguments[0]}'; {meant}There are: {', '.join(commands)}\n")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of settings")
     for name, field in kind.model_fields.items():
         # A bare --insecure is --insecure true.
@@ -130,9 +153,15 @@ def _read_file(path: Path) -> Mapping[str, object]:
 
 def _sentence(error: ValidationError, origins: Mapping[str, Origin]) -> str:
     first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"]) or "settings"
+    name, said = ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+    if not name:
+        return said
+    if first["type"] == "missing":
+        return (
+            f"setting {name} is missing; give --{name.replace('_', '-')}, {PREFIX}{name.upper()}, or a line of --config"
+        )
     origin = origins.get(name)
-    return f"setting {name}{f' (from {origin})' if origin else ''}: {first['msg']}"
+    return f"setting {name}{f' (from {origin})' if origin else ''}: {said}"
 
 
 def split_commas(value: object) -> object:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch, Watches
 from strandline.core.branches import position_sent
-from strandline.core.controller_effects import ContinueStep, ControllerEffect, Emit
-from strandline.core.controller_events import ControllerEvent, ControllerStarted, StepContinued
-from strandline.core.controller_messages import ControllerRequest, WatchMetadata
+from strandline.core.controller_effects import Answer, ContinueStep, ControllerEffect, Emit
+from strandline.core.controller_events import ControllerEvent, ControllerStarted, RequestArrived, StepContinued
+from strandline.core.controller_messages import ControllerRequest, GetMetadata, WatchMetadata
 from strandline.core.controller_state import ClusterState, Transaction
-from strandline.core.errors import Refused
-from strandline.core.messages import MetadataImage, Position, PositionProof
+from strandline.core.errors import Refusal, Refused
+from strandline.core.messages import Heartbeat, MetadataImage, Position, PositionProof, RegisterNode
 from strandline.core.state_events import StateEvent
 from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import TopicPartition
 from strandline.runtime.exit_codes import ExitCode
 from strandline.sim.clock import Clock
+from strandline.sim.committed import Broken
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.network import CONTROLLER, Call, Stream
 from strandline.sim.virtual_loop import Life, ProcessEnded
@@ -68,6 +69,14 @@ class Controller:
         if self.process is None:
             self.process = ControllerProcess(self)
             self.process.start()
+            if self.is_old:
+                self._administer(self.process)
+
+    def _administer(self, process: ControllerProcess) -> None:
+        """An administrator asks at every tick of a reign on an older store, from its first moment on."""
+        if process is self.process and self.is_old and not self._stopped:
+            self.order(GetMetadata(linearizable=True))
+            self.world.timeline.after(TICK_MS * 1_000, self._administer, process)
 
     def kill(self) -> bool:
         """End the process; a commit under way is durable or was never made."""
@@ -175,7 +184,7 @@ class Controller:
     def order(self, request: ControllerRequest) -> None:
         """An operator's request, given on the controller's own machine."""
         if self.process is not None:
-            self.process.hand(self.process.serve, request, _ignored)
+            self.process.hand(self.process.serve, request, self.process.administered)
 
 
 class ControllerProcess:
@@ -194,9 +203,11 @@ class ControllerProcess:
         self.loop = world.loop
         self._running = Life(world.loop, self.clock, self.hand)
         self._watching: dict[int, asyncio.Task[None]] = {}
+        self._began_us = world.timeline.now_us
+        self._counted = _CountedCore(self)
         self.driver = _CheckedDriver(
             world,
-            _CountedCore(self),
+            self._counted,
             self.store,
             clock=self.clock.ms,
             sink=_Sink(self),
@@ -249,6 +260,19 @@ class ControllerProcess:
         except Refused as error:
             answer = error.refusal
         reply(answer)
+
+    def administered(self, answer: object) -> None:
+        """I41: an older store answers an administrator only after a node's word, or after a session."""
+        if isinstance(answer, Refusal):
+            self.world.coverage.saw(f"administrator refused: {answer.code.name}")
+            return
+        age_ms = (self.world.timeline.now_us - self._began_us) // 1_000
+        if (
+            self.machine.is_old
+            and not self._counted.has_heard
+            and age_ms < self.world.controller_timings.session_timeout_ms
+        ):
+            raise Broken("I41", f"a store that forgot what a node was sent answers {answer} after {age_ms} ms")
 
     def watch(self, stream: Stream, request: WatchMetadata) -> None:
         """Serve a watch until its stream or the watch ends."""
@@ -320,12 +344,17 @@ class _CountedCore:
     def __init__(self, process: ControllerProcess) -> None:
         self._world = process.world
         self._core = process.core
+        self.has_heard = False
+        """Whether a node has spoken in this reign that the store knows."""
 
     def step(self, event: ControllerEvent) -> list[ControllerEffect]:
         """Step the core."""
         world = self._world
         world.events += 1
         effects = self._core.step(event)
+        if isinstance(event, RequestArrived) and isinstance(event.request, RegisterNode | Heartbeat):
+            answers = [effect.answer for effect in effects if isinstance(effect, Answer)]
+            self.has_heard |= any(getattr(answer, "refusal", None) is None for answer in answers)
         if type(event) is StepContinued:
             world.coverage.saw("step continued")
         elif type(event) is ControllerStarted and any(type(effect) is ContinueStep for effect in effects):
@@ -411,7 +440,3 @@ def _stop(code: ExitCode, line: str) -> NoReturn:
 
 def _as_it_is(image: MetadataImage) -> MetadataImage:
     return image
-
-
-def _ignored(_: object) -> None:
-    return None

@@ -287,6 +287,10 @@ class MemoryLogs:
         log = self.disk.logs.get(tp)
         return 0 if log is None else sum(header.size_bytes for header in log.headers)
 
+    def retention_waits_until_ms(self, tp: TopicPartition) -> int | None:
+        """Never."""
+        return None
+
     def bytes_between(self, tp: TopicPartition, start: Offset, end: Offset) -> int:
         """Bytes of the batches between two offsets."""
         log = self.disk.logs.get(tp)

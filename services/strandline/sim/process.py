@@ -120,7 +120,7 @@ class Process:
             driver=self.driver,
             topics=TopicDirectory(),
             sizes=logs,
-            disk_nearly_full=lambda _: False,
+            low_space=lambda _: None,
         )
         self.flusher = Flusher(logs, self.driver.step, self.driver.fail, machine.clock.ms)
         self.link = ControllerLink(self)

@@ -29,6 +29,7 @@ from strandline.storage.layout import (
     retire_directories,
 )
 from strandline.storage.log import Log, LogSettings
+from strandline.storage.open_files import OpenFiles
 from strandline.storage.recovery import Recovery
 from strandline.storage.saves import LogName
 
@@ -85,6 +86,7 @@ class DataDirectory:
     stopped_cleanly: bool
     """Whether the last run ended with a clean stop, so that logs need no CRC check."""
     space: LowSpaceMark
+    files: OpenFiles
     _lock_fd: int
     _opened: set[LogName] = field(default_factory=set)
     _has_new_entries: bool = False
@@ -129,7 +131,8 @@ class DataDirectory:
         _maybe_mark_lost_logs(path, checkpoints)
         if checkpoints.reconciled_epochs.damaged:
             _mark_unclean(path, f"{checkpoints.reconciled_epochs.path.name} is damaged; it was durable")
-        return cls(path, identity, checkpoints, stopped_cleanly, LowSpaceMark(path, low_space_bytes), lock_fd)
+        files = OpenFiles(syncs=durability is Durability.FSYNC)
+        return cls(path, identity, checkpoints, stopped_cleanly, LowSpaceMark(path, low_space_bytes), files, lock_fd)
 
     def adopt_cluster(self, cluster_id: str) -> None:
         """Bind the directory to the cluster its node has met; for ever.
@@ -175,9 +178,9 @@ class DataDirectory:
         """The controller registered this process; see `incarnations.confirm`."""
         incarnations.confirm(self.path, incarnation_id)
 
-    def disk_nearly_full(self, now_ms: int) -> bool:
-        """Whether produce must be refused before ENOSPC; ``now_ms`` is monotonic."""
-        return self.space.disk_nearly_full(now_ms)
+    def low_space(self, now_ms: int) -> str | None:
+        """How much is free, in a sentence, if produce must be refused before ENOSPC; ``now_ms`` is monotonic."""
+        return self.space.low_space(now_ms)
 
     def log_names(self) -> list[LogName]:
         """Topic and partition of every log in the directory."""
@@ -207,6 +210,7 @@ class DataDirectory:
             clean=clean,
             check_all=self.is_unclean,
             syncs_entry=False,
+            files=self.files,
         )
         self._opened.add(name)
         if recovery.lost_durable_records:

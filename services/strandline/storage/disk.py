@@ -6,14 +6,15 @@ the kernel may have dropped the dirty pages, so a second one that succeeds prove
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strandline.core.types import Offset
-
 Buffer = bytes | bytearray | memoryview
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+"""What a system call says when this process, or the machine, has no descriptor left."""
 _IOV_MAX = 512
 _CHUNK_BYTES = 1 << 20
 _CACHE_MS = 1_000
@@ -26,7 +27,8 @@ class StorageFailed(Exception):
         self.operation = operation
         self.path = path
         self.errno = error.errno
-        super().__init__(f"{operation} of {path} failed: {error.strerror or error}; the process stops")
+        remedy = "; raise its limit of open files (LimitNOFILE, ulimit -Hn)" if error.errno in NO_DESCRIPTOR else ""
+        super().__init__(f"{operation} of {path} failed: {error.strerror or error}; the process stops{remedy}")
 
 
 class StorageDamaged(Exception):
@@ -118,56 +120,6 @@ def sync_directory(path: Path) -> None:
         raise StorageFailed("fsync", path, error) from error
 
 
-@dataclass(slots=True)
-class FlushToken:
-    """One issued commit: what has to be synced for it (M55). `sync` runs in a worker thread, once.
-
-    It holds its own descriptors, so truncation, roll and deletion on the loop thread never close or swap a file under
-    the worker.
-    """
-
-    leo_at_issue: Offset
-    """What the commit covers, unless the log is cut below it meanwhile; the core works that out."""
-    _files: list[tuple[int, Path]]
-    _directory: Path | None
-    _removed_fds: list[int]
-    """Of removed segments: closing them frees their blocks, which takes 0.2 s per GiB."""
-    done: bool = field(default=False, init=False)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether anything needs a sync; if not, `sync` costs nothing and no thread is needed."""
-        return bool(self._files or self._removed_fds) or self._directory is not None
-
-    def sync(self) -> None:
-        """Make everything durable that was written before the issue.
-
-        Raises:
-            StorageFailed: a sync failed; it must not be tried again.
-        """
-        try:
-            for fd, path in self._files:
-                sync_data(fd, path)
-            if self._directory is not None:
-                sync_directory(self._directory)
-            self.done = True
-        finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Give the descriptors back without a sync."""
-        files, self._files = self._files, []
-        for fd, _ in files:
-            os.close(fd)
-        close_all(self._removed_fds)
-
-
-def close_all(fds: list[int]) -> None:
-    """Close descriptors and forget them."""
-    while fds:
-        os.close(fds.pop())
-
-
 def remove(path: Path) -> None:
     """Unlink a file that may be gone already.
 
@@ -231,16 +183,23 @@ def free_bytes(path: Path) -> int:
 
 @dataclass(slots=True)
 class LowSpaceMark:
-    """Whether produce must be refused before ENOSPC; statvfs is asked at most once a second."""
+    """Whether produce must be refused before ENOSPC; statvfs is asked at most once a second.
+
+    Once refused, it is accepted again only with an eighth more than the mark free: leaders would move at every
+    segment that is deleted.
+    """
 
     path: Path
     low_mark_bytes: int
     _asked_ms: int | None = field(default=None, init=False)
-    _is_low: bool = field(default=False, init=False)
+    _low: str | None = field(default=None, init=False)
 
-    def disk_nearly_full(self, now_ms: int) -> bool:
-        """Whether fewer than ``low_mark_bytes`` are free, as of at most 1 s before ``now_ms`` (monotonic)."""
+    def low_space(self, now_ms: int) -> str | None:
+        """What is free, in a sentence, if it is too little, as of at most 1 s before ``now_ms`` (monotonic)."""
         if self._asked_ms is None or now_ms - self._asked_ms >= _CACHE_MS:
-            self._is_low = free_bytes(self.path) < self.low_mark_bytes
+            free, mark = free_bytes(self.path), self.low_mark_bytes
+            needed = mark if self._low is None else mark + mark // 8
+            said = f"{free:,} bytes are free, and {needed:,} are needed (low_space_bytes {mark:,})"
+            self._low = said if free < needed else None
             self._asked_ms = now_ms
-        return self._is_low
+        return self._low

@@ -20,6 +20,7 @@ from strandline.storage.checkpoint import CheckpointDamaged
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.directory import lost_journal
 from strandline.storage.layout import log_name, segment_base, segment_paths
+from strandline.storage.open_files import OpenFile
 from strandline.storage.saves import LogName
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
 
@@ -92,19 +93,16 @@ def dump_log(directory: Path, from_offset: Offset | int = 0) -> Iterator[DumpedB
 
 def dump_segment(path: Path) -> Iterator[DumpedBatch]:
     """Every batch of one segment file, CRC computed."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        scan = _headers(fd, segment_base(path))
-        for batch in scan:
-            crc_ok = _crc_ok(fd, batch)
-            header, fault = batch.header, None if crc_ok else "the CRC does not match"
-            if crc_ok and header.attributes & CONTROL_BIT:
-                header, fault = _with_marker(fd, batch)
-            yield DumpedBatch(path=path, position=batch.position, header=header, crc_ok=crc_ok, fault=fault)
-        if scan.fault is not None:
-            yield DumpedBatch(path=path, position=scan.position, header=None, crc_ok=False, fault=scan.fault)
-    finally:
-        os.close(fd)
+    file = _open(path)
+    scan = _headers(file, segment_base(path))
+    for batch in scan:
+        crc_ok = _crc_ok(file, batch)
+        header, fault = batch.header, None if crc_ok else "the CRC does not match"
+        if crc_ok and header.attributes & CONTROL_BIT:
+            header, fault = _with_marker(file, batch)
+        yield DumpedBatch(path=path, position=batch.position, header=header, crc_ok=crc_ok, fault=fault)
+    if scan.fault is not None:
+        yield DumpedBatch(path=path, position=scan.position, header=None, crc_ok=False, fault=scan.fault)
 
 
 def headers_from(directory: Path, offset: Offset) -> Iterator[BatchHeader]:
@@ -114,25 +112,22 @@ def headers_from(directory: Path, offset: Offset) -> Iterator[BatchHeader]:
     for path, following in zip_longest(paths, paths[1:]):
         if following is not None and segment_base(following) <= offset:
             continue
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            scan = _headers(fd, segment_base(path))
-            for batch in scan:
-                is_marker = batch.header.attributes & CONTROL_BIT
-                header, fault = _with_marker(fd, batch) if is_marker else (batch.header, None)
-                if fault is not None:
-                    return
-                if header.base_offset >= offset:
-                    yield header
-            if scan.fault is not None:
+        file = _open(path)
+        scan = _headers(file, segment_base(path))
+        for batch in scan:
+            is_marker = batch.header.attributes & CONTROL_BIT
+            header, fault = _with_marker(file, batch) if is_marker else (batch.header, None)
+            if fault is not None:
                 return
-        finally:
-            os.close(fd)
+            if header.base_offset >= offset:
+                yield header
+        if scan.fault is not None:
+            return
 
 
-def _with_marker(fd: int, batch: StoredBatch) -> tuple[BatchHeader, str | None]:
+def _with_marker(file: OpenFile, batch: StoredBatch) -> tuple[BatchHeader, str | None]:
     """The header of a control batch with its marker, or why it is none."""
-    content = os.pread(fd, batch.header.size_bytes, batch.position)
+    content = os.pread(file.fd, batch.header.size_bytes, batch.position)
     try:
         return with_marker(batch.header, content), None
     except Refused as refused:
@@ -254,33 +249,30 @@ def _raw_batches(directory: Path, start: Offset, end: Offset) -> Iterator[_RawBa
     for path, following in zip_longest(paths, paths[1:]):
         if following is not None and segment_base(following) <= start:
             continue
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for batch in _headers(fd, segment_base(path)):
-                if batch.next_offset > end:
-                    return
-                if batch.header.base_offset >= start:
-                    content = os.pread(fd, batch.header.size_bytes, batch.position)
-                    crc_ok = crc_matches(memoryview(content), batch.header.crc)
-                    yield _RawBatch(batch.header.base_offset, batch.next_offset, content, crc_ok)
-        finally:
-            os.close(fd)
+        file = _open(path)
+        for batch in _headers(file, segment_base(path)):
+            if batch.next_offset > end:
+                return
+            if batch.header.base_offset >= start:
+                content = os.pread(file.fd, batch.header.size_bytes, batch.position)
+                crc_ok = crc_matches(memoryview(content), batch.header.crc)
+                yield _RawBatch(batch.header.base_offset, batch.next_offset, content, crc_ok)
 
 
 def _end_of(path: Path) -> Offset:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        scan = _headers(fd, segment_base(path))
-        for _ in scan:
-            pass
-        return Offset(scan.next_offset or segment_base(path))
-    finally:
-        os.close(fd)
+    scan = _headers(_open(path), segment_base(path))
+    for _ in scan:
+        pass
+    return Offset(scan.next_offset or segment_base(path))
 
 
-def _headers(fd: int, base_offset: Offset) -> BatchScan:
-    return BatchScan(fd, 0, base_offset, end=os.fstat(fd).st_size, crc_from=ALL_OFFSETS)
+def _open(path: Path) -> OpenFile:
+    return OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
-def _crc_ok(fd: int, batch: StoredBatch) -> bool:
-    return crc_matches(memoryview(os.pread(fd, batch.header.size_bytes, batch.position)), batch.header.crc)
+def _headers(file: OpenFile, base_offset: Offset) -> BatchScan:
+    return BatchScan(file, 0, base_offset, end=os.fstat(file.fd).st_size, crc_from=ALL_OFFSETS)
+
+
+def _crc_ok(file: OpenFile, batch: StoredBatch) -> bool:
+    return crc_matches(memoryview(os.pread(file.fd, batch.header.size_bytes, batch.position)), batch.header.crc)

@@ -24,14 +24,15 @@ from strandline.core.types import (
 )
 from strandline.records.batch import STAMP_BYTES, Batch, check_replicated, stamp_prefix
 from strandline.records.control import with_marker
-from strandline.storage.chain import FoundBatch, SegmentChain
+from strandline.storage.chain import FlushToken, FoundBatch, SegmentChain
 from strandline.storage.checkpoint import CheckpointDamaged
 from strandline.storage.checkpoints import Checkpoints
-from strandline.storage.disk import FlushToken, StorageDamaged, sync_directory
+from strandline.storage.disk import StorageDamaged, sync_directory
 from strandline.storage.layout import (
     log_name,
     make_directory,
 )
+from strandline.storage.open_files import OpenFiles
 from strandline.storage.producer_snapshot import (
     begin_with_snapshot,
     drop_snapshots_above,
@@ -40,7 +41,7 @@ from strandline.storage.producer_snapshot import (
     save_snapshot,
 )
 from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
-from strandline.storage.retention import expired_upto
+from strandline.storage.retention import expired_upto, waits_until_ms
 from strandline.storage.saves import LogName
 from strandline.storage.scan import ALL_OFFSETS
 from strandline.storage.segment import MAX_SEGMENT_BYTES, Chunk, Segment
@@ -61,6 +62,8 @@ class LogSettings:
     index_interval_bytes: int = 4096
     retention_bytes: int | None = None
     retention_ms: int | None = 7 * DAY_MS
+    timestamp_after_max_ms: int = 3_600_000
+    """How far ahead of now a record's time may lie for retention to go by it."""
     durable: bool = True
     """``durability=fsync``: cuts and checkpoints are durable before the call returns."""
 
@@ -97,12 +100,13 @@ class Log:
         clean: bool = False,
         check_all: bool = False,
         syncs_entry: bool = True,
+        files: OpenFiles | None = None,
     ) -> tuple[Log, Recovery]:
         """Open or make the log of one partition and say what was found.
 
-        ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` are those of the data directory it
-        lies in (by default read from there). ``clean`` says that the last stop was clean, so files need no
-        CRC; otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere.
+        ``directory`` is named ``<topic>-<partition>``; ``checkpoints`` and ``files`` are those of the data
+        directory it lies in (by default read from there, and none). ``clean`` says that the last stop was clean,
+        so files need no CRC; otherwise CRCs are checked from the recovery point on, or with ``check_all`` everywhere.
         Everything is durable on return (TR17), but for the entry of a new directory if ``syncs_entry`` is False.
         Checkpoints above the LEO are left for the caller to lower.
 
@@ -111,15 +115,16 @@ class Log:
         """
         settings = settings or LogSettings()
         checkpoints = checkpoints or Checkpoints.load(directory.parent)
+        files = files or OpenFiles(syncs=settings.durable)
         name = log_name(directory)
         is_new = make_directory(directory, durable=syncs_entry)
         log_start = checkpoints.log_starts.get(name)
         durable_point = checkpoints.recovery_points.get(name) or Offset(0)
         trusted_below = Offset(0) if check_all else ALL_OFFSETS if clean else durable_point
-        loader = SegmentLoader(directory, log_start or Offset(0), trusted_below, settings.index_interval_bytes)
+        loader = SegmentLoader(directory, log_start or Offset(0), trusted_below, settings.index_interval_bytes, files)
         loader.load()
         found_leo = loader.segments[-1].next_offset if loader.segments else Offset(0)
-        segments = SegmentChain(directory, loader.segments, settings.index_interval_bytes)
+        segments = SegmentChain(directory, loader.segments, settings.index_interval_bytes, files)
         log = cls(directory, settings, checkpoints, segments, log_start or Offset(0))
         log._settle_start(found_leo)
         if not is_new:
@@ -269,7 +274,7 @@ class Log:
             self._segments.unsynced.sync_now()
             self.checkpoints.recovery_points.put(self.name, self.leo)
         for segment in self._segments:
-            segment.close()
+            segment.file.close()
         self._segments.unsynced.close()
 
     def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool = True) -> Chunk:
@@ -396,8 +401,17 @@ class Log:
             now_ms=now_ms,
             retention_bytes=self.settings.retention_bytes,
             retention_ms=self.settings.retention_ms,
+            ahead_ms=self.settings.timestamp_after_max_ms,
         )
         return target if target is not None and target > self._log_start_offset else None
+
+    def retention_waits_until_ms(self, now_ms: int) -> int | None:
+        """The time, still to come, from which the age of the oldest segment counts; None if retention by time is off,
+        or does not wait. ``now_ms`` is wall-clock time."""
+        if self.settings.retention_ms is None:
+            return None
+        ahead_ms = self.settings.timestamp_after_max_ms
+        return waits_until_ms(tuple(self._segments), now_ms=now_ms, ahead_ms=ahead_ms)
 
     def forget(self) -> None:
         """Close the log for good and forget all that was saved for it.

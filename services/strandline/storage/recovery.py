@@ -14,6 +14,7 @@ from pathlib import Path
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage.disk import remove, sync_data, sync_directory, truncate_file, write_again
 from strandline.storage.layout import remove_segment_files, segment_base, segment_paths
+from strandline.storage.open_files import OpenFiles
 from strandline.storage.scan import ALL_OFFSETS, StoredBatch
 from strandline.storage.segment import Segment
 
@@ -62,6 +63,7 @@ class SegmentLoader:
     trusted_below: Offset
     """Batches that end at or below it need no CRC: they were durable, or the last stop was clean."""
     index_interval_bytes: int
+    files: OpenFiles
     segments: list[Segment] = field(default_factory=list)
     tail: list[EpochEntry] = field(default_factory=list)
     """Epochs of the unbroken run of headers that were read up to the end of the log: the first entry says
@@ -104,8 +106,9 @@ class SegmentLoader:
         for segment in self.segments:
             if segment.next_offset > self.trusted_below:
                 first = segment.locate(max(self.trusted_below, segment.base_offset))
-                write_again(segment.fd, segment.path, first, segment.size_bytes)
-                sync_data(segment.fd, segment.path)
+                file = segment.file()
+                write_again(file.fd, segment.path, first, segment.size_bytes)
+                sync_data(file.fd, segment.path)
         if self.trusted_below < ALL_OFFSETS:
             sync_directory(self.directory)
 
@@ -118,7 +121,7 @@ class SegmentLoader:
         return kept
 
     def _load_segment(self, path: Path) -> None:
-        segment = Segment.open(path, self.index_interval_bytes)
+        segment = Segment.open(path, self.index_interval_bytes, self.files)
         if not segment.resume(self.trusted_below) and segment.file_bytes() > self.index_interval_bytes:
             self.rebuilt += 1
         scan = segment.scan(self.trusted_below)
@@ -132,8 +135,9 @@ class SegmentLoader:
             self._blame(path, scan.position, scan.fault)
             self.bytes_cut += segment.file_bytes() - segment.size_bytes
             segment.remove_indexes()
-            truncate_file(segment.fd, path, segment.size_bytes)
-            sync_data(segment.fd, path)
+            file = segment.file()
+            truncate_file(file.fd, path, segment.size_bytes)
+            sync_data(file.fd, path)
 
     def _see(self, batch: StoredBatch) -> None:
         entry = _entry_of(batch)

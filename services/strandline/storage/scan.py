@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
 from strandline.records.batch import HEADER_BYTES, MAGIC, crc_matches, is_dense, parse_header
+from strandline.storage.open_files import OpenFile
 
 _CRC_CHUNK_BYTES = 1 << 20
 _HEADER_CHUNK_BYTES = 1 << 12
@@ -43,7 +44,7 @@ class BatchScan:
         "_buffer",
         "_buffer_at",
         "_crc_from",
-        "_fd",
+        "_file",
         "bytes_checked",
         "end",
         "fault",
@@ -53,13 +54,13 @@ class BatchScan:
     )
 
     def __init__(
-        self, fd: int, position: int, next_offset: Offset | None, *, end: int, crc_from: Offset = Offset(0)
+        self, file: OpenFile, position: int, next_offset: Offset | None, *, end: int, crc_from: Offset = Offset(0)
     ) -> None:
         """Scan bytes ``position`` to ``end``; batches that end above ``crc_from`` have their CRC checked.
 
         ``next_offset`` is the base offset the first batch must have; ``None`` takes what is there.
         """
-        self._fd = fd
+        self._file = file
         self.position = position
         self.next_offset = next_offset
         self.end = end
@@ -119,7 +120,8 @@ class BatchScan:
         start = self.position - self._buffer_at
         if start < 0 or start + wanted > len(self._buffer):
             size = min(max(wanted, chunk), self.end - self.position)
-            self._buffer, self._buffer_at, start = memoryview(os.pread(self._fd, size, self.position)), self.position, 0
+            self._buffer = memoryview(os.pread(self._file.fd, size, self.position))
+            self._buffer_at, start = self.position, 0
         return self._buffer[start : start + wanted]
 
 

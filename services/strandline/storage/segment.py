@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from strandline.core.types import BatchHeader, Offset
 from strandline.records.batch import HEADER_BYTES, crc_matches, parse_header
-from strandline.storage.disk import Buffer, StorageDamaged, StorageFailed, remove, sync_data, truncate_file, write_at
+from strandline.storage.disk import Buffer, StorageDamaged, remove, sync_data, truncate_file, write_at
 from strandline.storage.index import OffsetIndex, TimeIndex
 from strandline.storage.layout import segment_base, segment_path
+from strandline.storage.open_files import FileOf, OpenFiles
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch, header_fault
 from strandline.storage.time_search import Part
 
@@ -43,7 +44,7 @@ class Segment:
         "_since_index_bytes",
         "_times",
         "base_offset",
-        "fd",
+        "file",
         "max_timestamp_ms",
         "next_offset",
         "path",
@@ -51,33 +52,33 @@ class Segment:
         "writes",
     )
 
-    def __init__(self, path: Path, fd: int, index_interval_bytes: int) -> None:
-        self.path = path
-        self.fd = fd
-        self.base_offset = segment_base(path)
+    def __init__(self, file: FileOf, index_interval_bytes: int) -> None:
+        self.path = file.path
+        self.file = file
+        self.base_offset = segment_base(file.path)
         self._index_interval_bytes = index_interval_bytes
         self.writes = 0
         """Counts changes of the file, so that a finished sync knows whether it still covers everything."""
         self._forget()
 
     @classmethod
-    def create(cls, directory: Path, base_offset: Offset, index_interval_bytes: int) -> Segment:
+    def create(cls, directory: Path, base_offset: Offset, index_interval_bytes: int, files: OpenFiles) -> Segment:
         """Make an empty segment.
 
         Raises:
             StorageFailed: the disk failed.
         """
         path = segment_path(directory, base_offset)
-        return cls(path, _open(path, os.O_CREAT | os.O_TRUNC), index_interval_bytes)
+        return cls(FileOf(files, path, os.O_CREAT | os.O_TRUNC), index_interval_bytes)
 
     @classmethod
-    def open(cls, path: Path, index_interval_bytes: int) -> Segment:
+    def open(cls, path: Path, index_interval_bytes: int, files: OpenFiles) -> Segment:
         """Open a segment whose batches are yet unknown: `resume` and `replay` come next.
 
         Raises:
             StorageFailed: the disk failed.
         """
-        return cls(path, _open(path), index_interval_bytes)
+        return cls(FileOf(files, path), index_interval_bytes)
 
     def __repr__(self) -> str:
         return f"<Segment {self.base_offset}..{self.next_offset} {self.size_bytes} bytes>"
@@ -88,7 +89,9 @@ class Segment:
         Raises:
             StorageFailed: the disk failed; the file may end torn.
         """
-        write_at(self.fd, self.path, buffers, self.size_bytes)
+        file = self.file()
+        write_at(file.fd, self.path, buffers, self.size_bytes)
+        self.file.written(file)
         self.writes += 1
         for header in batches:
             self._note(Offset(self.next_offset + header.record_count), header.max_timestamp_ms, header.size_bytes)
@@ -100,9 +103,12 @@ class Segment:
             StorageFailed: the disk failed.
         """
         self.remove_indexes()
-        truncate_file(self.fd, self.path, position)
+        file = self.file()
+        truncate_file(file.fd, self.path, position)
         if durable:
-            sync_data(self.fd, self.path)
+            sync_data(file.fd, self.path)
+        else:
+            self.file.written(file)
         self.writes += 1
         self._rewind(next_offset)
         for _ in self.replay(ALL_OFFSETS):
@@ -119,19 +125,8 @@ class Segment:
         self._index.save(self.path.with_suffix(".index"))
         self._times.save(self.path.with_suffix(".timeindex"))
 
-    def close(self) -> None:
-        """Give the file descriptor back."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-    def detach(self) -> int:
-        """Hand the file descriptor over; it is the caller's to close."""
-        fd, self.fd = self.fd, -1
-        return fd
-
     def remove(self) -> None:
-        """Unlink the segment and its indexes; the file stays open.
+        """Unlink the segment and its indexes; the file stays open if it was.
 
         Raises:
             StorageFailed: the disk failed.
@@ -172,7 +167,7 @@ class Segment:
 
     def scan(self, crc_from: Offset) -> BatchScan:
         """A scan of the batches behind the known ones, up to the end of the file; it changes nothing here."""
-        return BatchScan(self.fd, self.size_bytes, self.next_offset, end=self.file_bytes(), crc_from=crc_from)
+        return BatchScan(self.file(), self.size_bytes, self.next_offset, end=self.file_bytes(), crc_from=crc_from)
 
     def note(self, batch: StoredBatch) -> None:
         """Count a batch of `scan` among the known ones."""
@@ -181,7 +176,11 @@ class Segment:
 
     def file_bytes(self) -> int:
         """Size of the file, whatever it holds."""
-        return os.fstat(self.fd).st_size
+        return os.fstat(self.file().fd).st_size
+
+    def modified_ms(self) -> int:
+        """When the file was written last, in ms since 1970."""
+        return os.stat(self.path).st_mtime_ns // 1_000_000
 
     def _forget(self) -> None:
         self._index, self._times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
@@ -332,7 +331,7 @@ class Segment:
 
     def part_reaching(self, timestamp_ms: int) -> Part:
         """The rest of this segment in which the first batch at or after ``timestamp_ms`` lies."""
-        return Part(self.fd, self.path, self._position_before(timestamp_ms), self.size_bytes)
+        return Part(self.file(), self.path, self._position_before(timestamp_ms), self.size_bytes)
 
     def max_timestamp_before(self, end: Offset) -> int:
         """The largest timestamp of the batches that end at or below ``end``; -1 if none of them has one.
@@ -384,7 +383,7 @@ class Segment:
             raise StorageDamaged(self.path, scan.position, scan.fault)
 
     def _headers_from(self, position: int) -> BatchScan:
-        return BatchScan(self.fd, position, None, end=self.size_bytes, crc_from=ALL_OFFSETS)
+        return BatchScan(self.file(), position, None, end=self.size_bytes, crc_from=ALL_OFFSETS)
 
     def _walk_to(self, offset: Offset, position: int) -> StoredBatch | None:
         for batch in self._headers_from(position):
@@ -395,7 +394,7 @@ class Segment:
         return None
 
     def _batch_at(self, position: int) -> StoredBatch | None:
-        return next(iter(BatchScan(self.fd, position, None, end=self.file_bytes(), crc_from=ALL_OFFSETS)), None)
+        return next(iter(BatchScan(self.file(), position, None, end=self.file_bytes(), crc_from=ALL_OFFSETS)), None)
 
     def _sound_batch_at(self, position: int) -> StoredBatch:
         batch = self._batch_at(position)
@@ -411,7 +410,7 @@ class Segment:
         """
         known_end, known_offset = self.size_bytes, self.next_offset
         self._forget()
-        scan = BatchScan(self.fd, 0, self.base_offset, end=known_end, crc_from=ALL_OFFSETS)
+        scan = BatchScan(self.file(), 0, self.base_offset, end=known_end, crc_from=ALL_OFFSETS)
         for batch in scan:
             self.note(batch)
         if self.next_offset != known_offset:
@@ -419,14 +418,8 @@ class Segment:
 
     def _pread(self, wanted: int, position: int) -> bytes:
         size = min(wanted, self.size_bytes - position)
-        chunk = os.pread(self.fd, size, position)
+        file = self.file()
+        chunk = os.pread(file.fd, size, position)
         if len(chunk) < size:
             raise StorageDamaged(self.path, position + len(chunk), "the file is shorter than what was written")
         return chunk
-
-
-def _open(path: Path, flags: int = 0) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-    except OSError as error:
-        raise StorageFailed("open", path, error) from error

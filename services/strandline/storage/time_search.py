@@ -7,8 +7,7 @@ deleted stays readable for it, and one that was cut ends it with `StorageDamaged
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -16,6 +15,7 @@ from strandline.core.errors import Refused
 from strandline.core.types import BatchHeader, LeaderEpoch, Offset
 from strandline.records.batch import UNPACKED_RECORDS
 from strandline.storage.disk import StorageDamaged
+from strandline.storage.open_files import OpenFile
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
 
 _Item = TypeVar("_Item")
@@ -32,14 +32,12 @@ class Pace(Protocol):
 class Part:
     """The rest of one segment, from a batch border on."""
 
-    def __init__(self, fd: int, path: Path, position: int, end: int) -> None:
-        """``fd`` stays its owner's: it is duplicated."""
+    def __init__(self, file: OpenFile, path: Path, position: int, end: int) -> None:
         self.path = path
-        self._fd = os.dup(fd)
+        # Open for as long as this is there.
+        self._file = file
         self._position = position
         self._end = end
-        self.close = weakref.finalize(self, os.close, self._fd)
-        """Close the descriptor; also called when the part is collected."""
 
     def batches(self) -> Iterator[StoredBatch]:
         """Headers, one after another.
@@ -47,14 +45,14 @@ class Part:
         Raises:
             StorageDamaged: a header is not what was written, or not there any more.
         """
-        scan = BatchScan(self._fd, self._position, None, end=self._end, crc_from=ALL_OFFSETS)
+        scan = BatchScan(self._file, self._position, None, end=self._end, crc_from=ALL_OFFSETS)
         yield from scan
         if scan.fault is not None:
             raise StorageDamaged(self.path, scan.position, scan.fault)
 
     def read(self, batch: StoredBatch) -> bytes:
         """The bytes of a batch, unchecked."""
-        return os.pread(self._fd, batch.header.size_bytes, batch.position)
+        return os.pread(self._file.fd, batch.header.size_bytes, batch.position)
 
 
 class FoundInPart(NamedTuple):
@@ -84,7 +82,7 @@ class FoundRecord(NamedTuple):
 class TimeSearch:
     """Looks for the first batch of ``parts`` that reaches a time, between a log start and an end."""
 
-    def __init__(self, timestamp_ms: int, start: Offset, end: Offset, parts: Sequence[Part]) -> None:
+    def __init__(self, timestamp_ms: int, start: Offset, end: Offset, parts: list[Part]) -> None:
         self._timestamp_ms = timestamp_ms
         self._start = start
         self._end = end
@@ -138,6 +136,5 @@ class TimeSearch:
         return None
 
     def close(self) -> None:
-        """Give every descriptor back."""
-        for part in self._parts:
-            part.close()
+        """Give every file back."""
+        self._parts.clear()

@@ -398,6 +398,7 @@ class HeartbeatRequest(_message.Message):
     CLOCK_ERR_US_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     TOPICS_POSITION_FIELD_NUMBER: _builtins.int
+    DISK_NEARLY_FULL_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The sender."""
     node_epoch: _builtins.int
@@ -416,6 +417,8 @@ class HeartbeatRequest(_message.Message):
     """
     clock_err_us: _builtins.int
     """Bound of that offset's error in microseconds, half the round trip (ours); absent with it."""
+    disk_nearly_full: _builtins.bool
+    """Whether less than the node's low_space_bytes are free, so that it refuses appends (ours)."""
     @_builtins.property
     def position(self) -> Global___PositionProof:
         """The newest position that the node was sent; absent: none (ours)."""
@@ -437,10 +440,11 @@ class HeartbeatRequest(_message.Message):
         clock_err_us: _builtins.int | None = ...,
         position: Global___PositionProof | None = ...,
         topics_position: _metadata_pb2.Position | None = ...,
+        disk_nearly_full: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "position", b"position", "topics_position", b"topics_position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position", "topics_position", b"topics_position", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us", "_clock_offset_us", b"_clock_offset_us", "_current_metadata_offset", b"_current_metadata_offset", "_node_epoch", b"_node_epoch", "clock_err_us", b"clock_err_us", "clock_offset_us", b"clock_offset_us", "cluster_id", b"cluster_id", "current_metadata_offset", b"current_metadata_offset", "disk_nearly_full", b"disk_nearly_full", "node_epoch", b"node_epoch", "node_id", b"node_id", "position", b"position", "topics_position", b"topics_position", "want_fence", b"want_fence", "want_shut_down", b"want_shut_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock_err_us: _TypeAlias = _typing.Literal["clock_err_us"]  # noqa: Y015
     _WhichOneofArgType__clock_err_us: _TypeAlias = _typing.Literal["_clock_err_us", b"_clock_err_us"]  # noqa: Y015
@@ -651,7 +655,8 @@ class GetMetadataRequest(_message.Message):
     """Id of the cluster meant; absent: not checked."""
     linearizable: _builtins.bool
     """Whether the controller confirms by a read of its store that it decides, before it answers: then the answer holds
-    every change that was answered before this request was sent. Otherwise a controller that was paused may answer with
+    every change that was answered before this request was sent; until a node has spoken in a new reign it is refused with
+    NOT_CONTROLLER, for at most one session (C37). Otherwise a controller that was paused may answer with
     what it knew before (ours).
     """
     @_builtins.property

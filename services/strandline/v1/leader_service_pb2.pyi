@@ -1996,6 +1996,7 @@ class DescribedPartition(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
     OLDEST_OPEN_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    RETENTION_WAITS_UNTIL_MS_FIELD_NUMBER: _builtins.int
     partition_index: _builtins.int
     """Index of the partition."""
     error_code: _error_pb2.ErrorCode.ValueType
@@ -2026,6 +2027,10 @@ class DescribedPartition(_message.Message):
     """The partition's LSO, below which every transaction is decided; absent with an error."""
     oldest_open_producer_id: _builtins.int
     """Id of the producer whose open transaction began first; absent without an open one."""
+    retention_waits_until_ms: _builtins.int
+    """Milliseconds since 1970 from which the age of the leader's oldest segment counts for retention, while that lies in
+    the future: a record there has such a time (ours). Absent: retention by time is off, or does not wait.
+    """
     @_builtins.property
     def current_leader(self) -> _partition_pb2.CurrentLeader:
         """The leader this node knows; set with NOT_LEADER_OR_FOLLOWER only."""
@@ -2068,10 +2073,11 @@ class DescribedPartition(_message.Message):
         replicas: _abc.Iterable[Global___DescribedRemoteReplica] | None = ...,
         last_stable_offset: _builtins.int | None = ...,
         oldest_open_producer_id: _builtins.int | None = ...,
+        retention_waits_until_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_oldest_open_producer_id", b"_oldest_open_producer_id", "_partition_epoch", b"_partition_epoch", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "epoch_start_offset", b"epoch_start_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "oldest_open_producer_id", b"oldest_open_producer_id", "partition_epoch", b"partition_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_oldest_open_producer_id", b"_oldest_open_producer_id", "_partition_epoch", b"_partition_epoch", "_retention_waits_until_ms", b"_retention_waits_until_ms", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "epoch_start_offset", b"epoch_start_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "oldest_open_producer_id", b"oldest_open_producer_id", "partition_epoch", b"partition_epoch", "retention_waits_until_ms", b"retention_waits_until_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_oldest_open_producer_id", b"_oldest_open_producer_id", "_partition_epoch", b"_partition_epoch", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "elr", b"elr", "epoch_start_offset", b"epoch_start_offset", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "isr", b"isr", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "maximal_isr", b"maximal_isr", "min_insync_replicas", b"min_insync_replicas", "oldest_open_producer_id", b"oldest_open_producer_id", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset", "_epoch_start_offset", b"_epoch_start_offset", "_high_watermark", b"_high_watermark", "_last_stable_offset", b"_last_stable_offset", "_leader_epoch", b"_leader_epoch", "_log_end_offset", b"_log_end_offset", "_log_start_offset", b"_log_start_offset", "_oldest_open_producer_id", b"_oldest_open_producer_id", "_partition_epoch", b"_partition_epoch", "_retention_waits_until_ms", b"_retention_waits_until_ms", "current_leader", b"current_leader", "durable_log_end_offset", b"durable_log_end_offset", "elr", b"elr", "epoch_start_offset", b"epoch_start_offset", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "isr", b"isr", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_size_bytes", b"log_size_bytes", "log_start_offset", b"log_start_offset", "maximal_isr", b"maximal_isr", "min_insync_replicas", b"min_insync_replicas", "oldest_open_producer_id", b"oldest_open_producer_id", "partition_epoch", b"partition_epoch", "partition_index", b"partition_index", "replicas", b"replicas", "retention_waits_until_ms", b"retention_waits_until_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__durable_log_end_offset: _TypeAlias = _typing.Literal["durable_log_end_offset"]  # noqa: Y015
     _WhichOneofArgType__durable_log_end_offset: _TypeAlias = _typing.Literal["_durable_log_end_offset", b"_durable_log_end_offset"]  # noqa: Y015
@@ -2091,6 +2097,8 @@ class DescribedPartition(_message.Message):
     _WhichOneofArgType__oldest_open_producer_id: _TypeAlias = _typing.Literal["_oldest_open_producer_id", b"_oldest_open_producer_id"]  # noqa: Y015
     _WhichOneofReturnType__partition_epoch: _TypeAlias = _typing.Literal["partition_epoch"]  # noqa: Y015
     _WhichOneofArgType__partition_epoch: _TypeAlias = _typing.Literal["_partition_epoch", b"_partition_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__retention_waits_until_ms: _TypeAlias = _typing.Literal["retention_waits_until_ms"]  # noqa: Y015
+    _WhichOneofArgType__retention_waits_until_ms: _TypeAlias = _typing.Literal["_retention_waits_until_ms", b"_retention_waits_until_ms"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__durable_log_end_offset) -> _WhichOneofReturnType__durable_log_end_offset | None: ...
     @_typing.overload
@@ -2109,6 +2117,8 @@ class DescribedPartition(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_open_producer_id) -> _WhichOneofReturnType__oldest_open_producer_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__partition_epoch) -> _WhichOneofReturnType__partition_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_waits_until_ms) -> _WhichOneofReturnType__retention_waits_until_ms | None: ...
 
 Global___DescribedPartition: _TypeAlias = DescribedPartition  # noqa: Y015
 

@@ -255,6 +255,7 @@ class NodeMetadata(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
     SHUTTING_DOWN_FIELD_NUMBER: _builtins.int
+    DISK_NEARLY_FULL_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Identity of the node, kept over restarts."""
     node_epoch: _builtins.int
@@ -265,6 +266,8 @@ class NodeMetadata(_message.Message):
     """Whether it is fenced: its session ended, or has not begun."""
     shutting_down: _builtins.bool
     """Whether it is in controlled shutdown."""
+    disk_nearly_full: _builtins.bool
+    """Whether it refuses appends for lack of disk space (ours); false also from a release that does not say."""
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[Global___NodeRole.ValueType]:
         """What it may become."""
@@ -283,10 +286,11 @@ class NodeMetadata(_message.Message):
         rack: _builtins.str | None = ...,
         fenced: _builtins.bool = ...,
         shutting_down: _builtins.bool = ...,
+        disk_nearly_full: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "endpoints", b"endpoints", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "endpoints", b"endpoints", "fenced", b"fenced", "node_epoch", b"node_epoch", "node_id", b"node_id", "rack", b"rack", "roles", b"roles", "shutting_down", b"shutting_down"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "disk_nearly_full", b"disk_nearly_full", "endpoints", b"endpoints", "fenced", b"fenced", "node_epoch", b"node_epoch", "node_id", b"node_id", "rack", b"rack", "roles", b"roles", "shutting_down", b"shutting_down"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015

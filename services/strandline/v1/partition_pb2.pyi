@@ -468,11 +468,13 @@ class FetchPartitionResponse(_message.Message):
     error_message: _builtins.str
     """One sentence that names field, rule and remedy; empty without an error (ours)."""
     high_watermark: _builtins.int
-    """First offset that is not committed, as the server knows it; absent with an error."""
+    """First offset that is not committed, as the server knows it; absent with an error, and from a follower while it knows
+    of less than it has shown before.
+    """
     last_stable_offset: _builtins.int
     """First offset of the oldest transaction that is not decided for good, the HW without one; absent with an error."""
     log_start_offset: _builtins.int
-    """First offset that the log still holds; absence (Kafka's -1) means not known."""
+    """First offset that the log still holds, with OFFSET_OUT_OF_RANGE too; absence (Kafka's -1) means not known."""
     preferred_read_replica: _builtins.int
     """Node id of a replica to read from instead; absence (Kafka's -1) means none is preferred. Not set by this version."""
     records: _builtins.bytes

@@ -24,6 +24,7 @@ from mutants import (
     m36_elects_while_in_doubt,
     m37_no_epoch_skip,
     m38_parts_of_another_reign,
+    m39_answers_before_any_node,
     m43_block_given_again,
     m44_older_metadata_believed,
     m45_union_of_isrs,
@@ -125,6 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *m36_elects_while_in_doubt.MUTANTS,
     *m37_no_epoch_skip.MUTANTS,
     *m38_parts_of_another_reign.MUTANTS,
+    *m39_answers_before_any_node.MUTANTS,
     *m43_block_given_again.MUTANTS,
     *m44_older_metadata_believed.MUTANTS,
     *m45_union_of_isrs.MUTANTS,
@@ -156,7 +158,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *m121_proposal_of_an_old_epoch.MUTANTS,
     *m122_woken_consumer.MUTANTS,
 )
-"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 38, 48 and 50 of several controllers and of stores that forget, and 43
+"""``R1`` to ``R12``, then 13 to 26 and 47; 27 to 39, 48 and 50 of several controllers and of stores that forget, and 43
 to 45 of what is given twice, or believed; R51 to R56, R83 to R85 and 73 to 77 of consumer groups; R57 to R64, R86 and
 78 to 81 and 87 to 93 of transactions; from 101 on those of elections by reports and of wrong peers, and from 120 on
 those that others invented.

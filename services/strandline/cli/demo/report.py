@@ -33,9 +33,9 @@ Figures = dict[str, Any]
 def whats_missing() -> str:
     """Why there can be no report on this machine, and what to do; empty if there can be one."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("strandline_analytics") is None:
-        return "Spark is not installed; install it with: pip install 'strandline[analytics]'"
+        return "Spark is not installed; install it in the checkout with: pip install '.[analytics]'"
     if shutil.which("java") is None:
-        return "Java is missing, 17 or newer; install it, on Debian with: apt-get install openjdk-17-jre-headless"
+        return "Java is missing, 17 or newer; install it, on Debian with: apt-get install default-jre-headless"
     return ""
 
 

@@ -34,7 +34,7 @@ def end_transaction(
         sent.producer_epoch,
         marker,
         known_epoch=producers.known_epoch(sent.producer_id),
-        marked_by=None if fence is None else fence.coordinator_epoch,
+        marked=None if fence is None else (fence.producer_epoch, fence.coordinator_epoch),
         is_open=bool(staged),
     )
     if verdict is MarkerVerdict.KNOWN:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from strandline.sim import breadth_first
 from strandline.sim.breadth_first import Progress
 from strandline.sim.reigns.frozen import thaw
-from strandline.sim.reigns.steps import Bounds, has_read, of_controller, of_store, successors
+from strandline.sim.reigns.steps import Bounds, has_read, of_controller, of_restores, of_store, successors
 from strandline.sim.reigns.symmetry import exchanged, exchanged_controller, exchanged_step
 from strandline.sim.reigns.world import Controller, World, start
 
@@ -33,7 +33,7 @@ Result = breadth_first.Result[Bounds, str]
 def search(bounds: Bounds, *, max_states: int | None = None, progress: Progress | None = None) -> Result:
     """Search until an invariant is broken, nothing is left, or ``max_states`` were reached."""
     space = _Space(bounds)
-    first = space.key(space.number(start()))
+    first = space.key(space.number(start(bounds.restores)))
     return breadth_first.search(bounds, space, first, max_states=max_states, progress=progress)
 
 
@@ -72,6 +72,7 @@ class _Space:
         moves = [(after, own, second) for after, own in self._moves_of(0, shared, first, second)]
         moves += [(after, first, own) for after, own in self._moves_of(1, shared, second, first)]
         moves += [(after, first, second) for after in self._moves_of_store(shared, first, second)]
+        moves += map(self.number, [after for _, after in of_restores(self._world(shared, first, second))])
         found = []
         for after, one, other in moves:
             plain = (after << _BITS | one) << _BITS | other

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from strandline.core.controller_messages import GetMetadata
+from strandline.core.doubt import Doubt
+from strandline.core.messages import Heartbeat
 from strandline.core.reign import REIGNING, ReignCore, State
 from strandline.core.reign_effects import (
     Append,
@@ -50,9 +53,25 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
+from strandline.core.types import NodeEpoch, NodeId
 from strandline.sim.reigns.frozen import LONG_AGO_MS, asked_at, end_certainty, thaw
-from strandline.sim.reigns.world import NAMES, Controller, Store, World, ended, performed, stepped, with_core
+from strandline.sim.reigns.world import (
+    NAMES,
+    Broken,
+    Controller,
+    Store,
+    World,
+    ended,
+    performed,
+    restored,
+    said,
+    stepped,
+    with_core,
+)
 
+_NODE = Heartbeat(cluster_id="c", node_id=NodeId(1), node_epoch=NodeEpoch(1), metadata_offset=0)
+_NEXT_NODE_EPOCH = NodeEpoch(2)
+_READ = GetMetadata(linearizable=True)
 Step = tuple[str, World]
 WRITES = (Campaign, TakeKey, Append, Resign)
 
@@ -70,11 +89,14 @@ class Bounds:
     """How often a key is taken from a controller that seems dead, or handed over."""
     late: int = 1
     """How many writes without an answer may still be under way."""
+    restores: int = 0
+    """How often the store is put back to an earlier state while the controllers lose their own files."""
 
     def __str__(self) -> str:
         return (
             f"2 controllers, {self.transactions} transactions, {self.campaigns} campaigns won, "
             f"{self.endings} leases lost, {self.takings} taken or handed over, {self.late} late writes"
+            + (f", {self.restores} restores" if self.restores else "")
         )
 
 
@@ -101,6 +123,14 @@ def successors(world: World, bounds: Bounds) -> Iterator[Step]:
     for who in range(len(world.controllers)):
         yield from of_controller(world, who, bounds)
     yield from of_store(world, bounds)
+    yield from of_restores(world)
+
+
+def of_restores(world: World) -> Iterator[Step]:
+    """The store is put back, and with it everything but what nodes know. This changes all three."""
+    if world.store.restores:
+        for kept in range(len(world.store.log)):
+            yield f"the store is put back to {kept} transactions", restored(world, kept)
 
 
 def of_controller(world: World, who: int, bounds: Bounds) -> Iterator[Step]:
@@ -215,7 +245,7 @@ def _kept(loose: Loose, *, store: Store | None = None) -> World:
     """The world in which only the store, or what is under way, changed."""
     world = loose.world if store is None else loose.world._replace(store=store)
     controller = world.controllers[loose.who]
-    return with_core(world, loose.who, loose.core, loose.calls, controller.is_dropping)
+    return with_core(world, loose.who, loose.core, loose.calls, controller.is_dropping, controller.is_doubted)
 
 
 def _own(world: World, who: int, name: str, bounds: Bounds) -> Iterator[Step]:
@@ -237,6 +267,8 @@ def _own(world: World, who: int, name: str, bounds: Bounds) -> Iterator[Step]:
     if core.state is State.STANDBY and core.holder is not None and store.takings < bounds.takings:
         yield from _taking(world, who, name, core.holder.token)
     reign = core._reign
+    if core.state is State.ACTIVE and reign is not None and reign.is_open:
+        yield from _serving(world, who, name)
     if core.state in REIGNING and reign is not None:
         if reign.batch is None and len(store.log) < bounds.transactions:
             yield f"{name} wants to append", Loose(world, who).takes(AppendAsked(0, _next(core)))
@@ -245,6 +277,21 @@ def _own(world: World, who: int, name: str, bounds: Bounds) -> Iterator[Step]:
             yield f"{name} is to hand over", Loose(world, who).takes(HandOverAsked(0), store=counted)
         elif reign.hand_over is not None and reign.batch is None:
             yield f"{name} has finished", Loose(world, who).takes(CoreFinished(0))
+
+
+def _serving(world: World, who: int, name: str) -> Iterator[Step]:
+    """An administrator asks; or a node speaks that was sent all, which ends a reign on a store that forgot some."""
+    store, doubt = world.store, Doubt()
+    if world.controllers[who].is_doubted:
+        doubt.begin([_NODE.node_id], first_node_epoch=_NEXT_NODE_EPOCH)
+        if not store.forgot:
+            doubt.witnessed(_NODE)
+            assert doubt.refusal(_READ) is None
+            heard = (c._replace(is_doubted=False) if n == who else c for n, c in enumerate(world.controllers))
+            yield f"a node speaks to {name}", world._replace(controllers=tuple(heard))
+            return
+    if store.forgot and doubt.refusal(_READ) is None:
+        raise Broken(f"I41: {name} answers an administrator, and its store forgot {said(store.sent)}")
 
 
 def _renewing(world: World, who: int, name: str) -> Iterator[Step]:

@@ -47,7 +47,10 @@ def exchanged_step(name: str) -> str:
 
 def _store(store: Store) -> Store:
     return store._replace(
-        key=_value(store.key), log=_value(store.log), leases=frozenset(_lease(each) for each in store.leases)
+        key=_value(store.key),
+        log=_value(store.log),
+        leases=frozenset(_lease(each) for each in store.leases),
+        sent=_value(store.sent),
     )
 
 

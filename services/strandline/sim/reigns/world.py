@@ -46,6 +46,15 @@ class Store(NamedTuple):
     """How many leases ended that nobody gave up."""
     takings: int = 0
     """How often a key was taken from a controller that refused connections, or that was asked to hand over."""
+    restores: int = 0
+    """How often the store may still be put back to an earlier state, with the controllers' own files lost."""
+    sent: Head | None = None
+    """The last transaction that nodes were sent, where the store may be, or was, put back."""
+
+    @property
+    def forgot(self) -> bool:
+        """Whether it lacks something that nodes were sent."""
+        return self.sent is not None and self.sent not in self.log
 
     @property
     def head(self) -> Head | None:
@@ -61,6 +70,8 @@ class Controller(NamedTuple):
     """By question: None when it did not reach the store, else the answer that is under way: an event without time and
     number."""
     is_dropping: bool = False
+    is_doubted: bool = False
+    """Whether its reign waits for the word of a node (C37)."""
 
 
 class World(NamedTuple):
@@ -74,8 +85,19 @@ class World(NamedTuple):
     """Batches that a caller heard are not stored."""
 
 
-def start() -> World:
+def start(restores: int = 0) -> World:
     """An empty store, and two controllers with leases that campaign."""
+    return World(Store(1, None, (), frozenset({1, 2}), restores=restores), _new_controllers())
+
+
+def restored(world: World, kept: int) -> World:
+    """The store has its first ``kept`` transactions; the controllers start again and know of no later ones."""
+    store = world.store
+    put_back = Store(store.revision + 1, None, store.log[:kept], frozenset({1, 2}), restores=0, sent=store.sent)
+    return World(put_back, _new_controllers())
+
+
+def _new_controllers() -> tuple[Controller, ...]:
     controllers = []
     for lease_id, name in enumerate(NAMES, 1):
         core = ReignCore(name, f"{name}-process")
@@ -87,36 +109,39 @@ def start() -> World:
         core.step(StoreRead(0, read.question, 1, None, None))
         value, numbers = freeze(core)
         controllers.append(tidied(Controller(value, (None,) * len(numbers))))
-    return World(Store(1, None, (), frozenset({1, 2})), tuple(controllers))
+    return tuple(controllers)
 
 
 def stepped(world: World, who: int, core: ReignCore, event: ReignEvent, calls: dict[int, Any]) -> World:
     """The world after a controller took an event; ``calls`` are its calls under way, the answered one left out."""
     before = core.token
     effects = core.step(event)
-    is_dropping = world.controllers[who].is_dropping
+    is_dropping, is_doubted = world.controllers[who].is_dropping, world.controllers[who].is_doubted
     for effect in effects:
         if isinstance(effect, StartCore):
             _begins(world.store, core, effect)
+            is_doubted = world.store.sent is not None
         elif isinstance(effect, DropCore):
-            is_dropping = True
+            is_dropping, is_doubted = True, False
         elif isinstance(effect, AppendSettled):
             world = _settles(world, effect)
     if core.state is State.STOPPED:
         raise Broken("I0: a controller believes that a sound store is damaged or went back in time")
     if core.token is not None and core.token != before and core.token in _tokens(world, who):
         raise Broken(f"I21: two controllers reign with token {core.token}")
-    return with_core(world, who, core, calls, is_dropping)
+    return with_core(world, who, core, calls, is_dropping, is_doubted)
 
 
-def with_core(world: World, who: int, core: ReignCore, calls: dict[int, Any], is_dropping: bool) -> World:
+def with_core(
+    world: World, who: int, core: ReignCore, calls: dict[int, Any], is_dropping: bool, is_doubted: bool
+) -> World:
     """The world with another core in a controller's place."""
     value, numbers = freeze(core)
     answers = [None] * len(numbers)
     for number, place in numbers.items():
         answers[place - 1] = calls.get(number)
     controllers = list(world.controllers)
-    controllers[who] = tidied(Controller(value, tuple(answers), is_dropping))
+    controllers[who] = tidied(Controller(value, tuple(answers), is_dropping, is_doubted))
     return world._replace(controllers=tuple(controllers))
 
 
@@ -163,21 +188,24 @@ def _tokens(world: World, but: int) -> set[int | None]:
 def _begins(store: Store, core: ReignCore, effect: StartCore) -> None:
     reigns = store.key is not None and store.key.token == effect.token
     if reigns and effect.head != store.head:
-        raise Broken(f"I22: {core.controller_id} begins from {_said(effect.head)}, the log ends at {_said(store.head)}")
+        raise Broken(f"I22: {core.controller_id} begins from {said(effect.head)}, the log ends at {said(store.head)}")
 
 
 def _settles(world: World, effect: AppendSettled) -> World:
     is_stored = effect.head in world.store.log
     if effect.settled is Settled.DONE and not is_stored:
-        raise Broken(f"I20: {_said(effect.head)} is answered as done, and is not in the store")
+        raise Broken(f"I20: {said(effect.head)} is answered as done, and is not in the store")
     if effect.settled is Settled.REFUSED:
         if is_stored:
-            raise Broken(f"I20: {_said(effect.head)} is answered as refused, and is in the store")
+            raise Broken(f"I20: {said(effect.head)} is answered as refused, and is in the store")
         return world._replace(refused=world.refused | {effect.head})
+    if effect.settled is Settled.DONE and world.store.restores:
+        return world._replace(store=world.store._replace(sent=effect.head))
     return world
 
 
-def _said(head: Head | None) -> str:
+def said(head: Head | None) -> str:
+    """A transaction, for people."""
     return "nothing" if head is None else f"{head.offset} of {head.reign_id}"
 
 
@@ -206,11 +234,11 @@ def _appended(store: Store, effect: Append, refused: frozenset[Head]) -> Store:
     if not fenced_log.may_append(store.key, store.head, effect.token, effect.after):
         return store
     if store.key is None or store.key.token != effect.token:
-        raise Broken(f"I19: {_said(effect.head)} is written with token {effect.token}, which reigns no more")
+        raise Broken(f"I19: {said(effect.head)} is written with token {effect.token}, which reigns no more")
     if effect.head.offset != len(store.log) + 1:
-        raise Broken(f"I19: {_said(effect.head)} is written after {_said(store.head)}")
+        raise Broken(f"I19: {said(effect.head)} is written after {said(store.head)}")
     if effect.head in refused:
-        raise Broken(f"I20: {_said(effect.head)} was answered as refused, and is written")
+        raise Broken(f"I20: {said(effect.head)} was answered as refused, and is written")
     head = Head(effect.head.reign_id, effect.head.offset, effect.head.digest, store.revision + 1)
     return store._replace(revision=store.revision + 1, log=(*store.log, head))
 

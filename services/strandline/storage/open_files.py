@@ -1,0 +1,154 @@
+"""Which segment files are open: the ones used last, so that descriptors follow what is in use and not what is stored.
+
+Invariants: a descriptor is closed only when nothing reads through it any more, and a file with bytes that no sync
+covers is synced before it is closed: an error of writing them back is reported to the descriptors that are open then.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import weakref
+from collections import OrderedDict
+from pathlib import Path
+
+from strandline.storage.disk import NO_DESCRIPTOR, StorageFailed, sync_data
+
+_MOST = 10_000
+_FLAGS = os.O_RDWR | os.O_CLOEXEC
+
+
+class OpenFile:
+    """One descriptor; it is closed when nobody holds this any more."""
+
+    __slots__ = ("__weakref__", "fd", "has_unsynced", "path")
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self.fd = fd
+        self.path = path
+        self.has_unsynced = False
+        """Whether bytes were written that no finished sync covers; kept only where durability rests on syncs."""
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class OpenFiles:
+    """The open segment files of one data directory, of which no more than half the process's limit are kept open: the
+    other half is for connections and the small files."""
+
+    def __init__(self, at_most: int | None = None, *, syncs: bool = True) -> None:
+        """``syncs``: whether durability rests on syncs (``durability=fsync``)."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._at_most = at_most or max(1, min(_MOST, soft // 2 if soft > 0 else _MOST))
+        self.syncs = syncs
+        self._used: OrderedDict[OpenFile, None] = OrderedDict()
+
+    def open(self, path: Path, flags: int = 0) -> OpenFile:
+        """Open a file, and close the one that was used longest ago if there are too many.
+
+        Raises:
+            StorageFailed: the file cannot be opened, or the one to be closed cannot be synced.
+        """
+        while True:
+            try:
+                file = OpenFile(os.open(path, _FLAGS | flags, 0o644), path)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR or not self._close_oldest():
+                    raise StorageFailed("open", path, error) from error
+            else:
+                self.use(file)
+                return file
+
+    def use(self, file: OpenFile) -> None:
+        """Count a file as the one used last.
+
+        Raises:
+            StorageFailed: another one had to be synced, and that failed.
+        """
+        # Threads that open logs at a start come here at the same time; each of these steps is one to them.
+        self._used.pop(file, None)
+        self._used[file] = None
+        while len(self._used) > self._at_most and self._close_oldest():
+            pass
+
+    def forget(self, file: OpenFile) -> None:
+        """Close a file as soon as nobody reads it any more."""
+        self._used.pop(file, None)
+
+    def _close_oldest(self) -> bool:
+        try:
+            oldest, _ = self._used.popitem(last=False)
+        except KeyError:
+            return False
+        if oldest.has_unsynced:
+            sync_data(oldest.fd, oldest.path)
+            oldest.has_unsynced = False
+        return True
+
+
+class FileOf:
+    """The file of one segment: opened when it is used, and perhaps closed in between."""
+
+    __slots__ = ("_files", "_now", "path")
+
+    def __init__(self, files: OpenFiles, path: Path, flags: int = 0) -> None:
+        """Open it now.
+
+        Raises:
+            StorageFailed: it cannot be opened.
+        """
+        self.path = path
+        self._files = files
+        self._now: weakref.ref[OpenFile] = weakref.ref(files.open(path, flags))
+
+    def __call__(self) -> OpenFile:
+        """The open file, which stays open for as long as the caller holds it.
+
+        Raises:
+            StorageFailed: it cannot be opened again.
+        """
+        file = self._now()
+        if file is None:
+            file = self._files.open(self.path)
+            self._now = weakref.ref(file)
+        else:
+            self._files.use(file)
+        return file
+
+    def written(self, file: OpenFile) -> None:
+        """Bytes were written that the next sync has to cover."""
+        file.has_unsynced = self._files.syncs
+
+    def synced(self) -> None:
+        """A finished sync covers all that was written."""
+        if (file := self._now()) is not None:
+            file.has_unsynced = False
+
+    def sync_now(self) -> None:
+        """Make the bytes durable that were written so far. Any thread may call this, also when the file is gone.
+
+        A file that was closed meanwhile was synced then; one without bytes is opened for it.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        file = self._now()
+        if file is not None:
+            sync_data(file.fd, self.path)
+            return
+        try:
+            fd = os.open(self.path, _FLAGS)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageFailed("open", self.path, error) from error
+        file = OpenFile(fd, self.path)
+        sync_data(file.fd, self.path)
+
+    def close(self) -> OpenFile | None:
+        """Give the file up; returned is what is still open, which is closed when the caller lets it go."""
+        file = self._now()
+        if file is not None:
+            self._files.forget(file)
+        return file
