@@ -115,7 +115,8 @@ def reported_cuts(change: Event, own: Sequence[Event]) -> Reported:
         if acked is None:
             missing.append(f"whether what node {cut.node_id} cut had been acknowledged: no look at the old leader")
         else:
-            lost = max(0, min(acked.get("acked_offset"), FOREVER_US if end is None else end) - begin)
+            upto = acked.get("acked_offset")
+            lost = max(0, (upto if end is None else min(upto, end)) - begin)
             age = _ms(change.t_us - acked.t_us)
             reported += f", {f'{lost:,}' if lost else 'none'} acknowledged as of the last look, {age} before the change"
         known.append(reported)
