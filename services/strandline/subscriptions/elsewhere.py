@@ -16,9 +16,9 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.rpc.channels import target
 from strandline.rpc.convert_admin import read_init_producer_id, write_producer_id
 from strandline.rpc.convert_subscription import KnownController
-from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import controller_service_pb2
 
-_DESCRIBED = pb.DESCRIPTOR.services_by_name["ControllerService"]
+_DESCRIBED = controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"]
 SERVICE = _DESCRIBED.full_name
 
 GiveProducerId = Callable[[InitProducerId], Awaitable[ProducerIdGiven]]
@@ -36,18 +36,18 @@ class ControllerElsewhere:
         handlers = {method.name: self._handler(method) for method in _DESCRIBED.methods}
         handlers["InitProducerId"] = grpc.unary_unary_rpc_method_handler(
             self._init_producer_id,
-            request_deserializer=pb.InitProducerIdRequest.FromString,
-            response_serializer=pb.InitProducerIdResponse.SerializeToString,
+            request_deserializer=controller_service_pb2.InitProducerIdRequest.FromString,
+            response_serializer=controller_service_pb2.InitProducerIdResponse.SerializeToString,
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def _handler(self, method: Any) -> Any:
         make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
         # The generated messages, because permissions look at their fields.
-        decode = getattr(pb, method.input_type.name).FromString
+        decode = getattr(controller_service_pb2, method.input_type.name).FromString
         return make(self._refuse, request_deserializer=decode, response_serializer=bytes)
 
-    async def _init_producer_id(self, request: pb.InitProducerIdRequest, _context: object) -> pb.InitProducerIdResponse:
+    async def _init_producer_id(self, request: controller_service_pb2.InitProducerIdRequest, _context: object) -> controller_service_pb2.InitProducerIdResponse:
         return write_producer_id(await self._give(read_init_producer_id(request)))
 
     async def _refuse(self, _request: object, _context: object) -> None:
