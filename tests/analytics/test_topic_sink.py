@@ -16,7 +16,7 @@ from tests.cluster.running_cluster import Probe, plan, started, stopped
 
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Consumer, Producer
-from strandline.client.partitioner import partition_for_key
+from strandline.client.produce.routes import partition_for_key
 from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.sink import sink_of

@@ -15,22 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from strandline.core.coordinator.internal_topics import GROUP_STATE
-from strandline.core.coordinator.records import Batch, Record
+from strandline.core.coordinator.machine import Batch, Record
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import ShardLimits, ShardState
-from strandline.core.effects import Append, Effect, OpenLog, ReadCoordinatorLog
-from strandline.core.events import CoordinatorLogRead, Event, MetadataArrived, Registered
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.records import OffsetKey, OffsetValue
+from strandline.core.log.effects import Append, Effect, OpenLog, ReadCoordinatorLog
+from strandline.core.log.events import CoordinatorLogRead, Event, MetadataArrived, Registered
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.node import NodeCore
-from strandline.core.timings import NodeTimings
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, Rules, TopicPartition
-from strandline.replica.logs import DirectoryLogs
-from strandline.rpc.coordinator_records import ProtoRecords
-from strandline.runtime.coordinating import leave_to_counts
+from strandline.node.logs import DirectoryLogs
+from strandline.rpc.convert.coordinator_records import ProtoRecords
 from strandline.runtime.log_performers import LogPerformers
 from strandline.runtime.patterns import Re2Patterns
+from strandline.runtime.threads import leave_to_counts
 from strandline.storage.directory import DataDirectory
 from strandline.storage.log import LogSettings
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from plan import KILL, STOP, VANISH
 
 from strandline.cli.local_cluster import LocalCluster, Plan
-from strandline.replica.settings import ReplicaSettings
+from strandline.node.settings import ReplicaSettings
 
 CHAOS = Path(__file__).resolve().parents[1] / "chaos"
 

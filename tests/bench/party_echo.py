@@ -16,8 +16,8 @@ import grpc
 import uvloop
 from closed_loop import measure
 
-from strandline.rpc.limits import message_limits
-from strandline.runtime.malloc import keep_large_buffers
+from strandline.rpc.channels import message_limits
+from strandline.runtime.process import keep_large_buffers
 
 METHOD = "/bench.Echo/Stream"
 

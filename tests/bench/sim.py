@@ -21,7 +21,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from strandline.core import node
+from strandline.core.log import node
 from strandline.sim.campaign import rare_collections
 from strandline.sim.run import run_seed
 

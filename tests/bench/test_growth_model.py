@@ -21,7 +21,7 @@ from growth.model import (
 )
 from growth.page import growth_block
 
-from strandline.rpc.limits import MAX_MESSAGE_BYTES
+from strandline.rpc.channels import MAX_MESSAGE_BYTES
 
 COSTS = Costs(
     leader_batch=Line(1_000, 10),

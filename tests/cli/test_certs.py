@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.rpc.certificate import read_material
-from strandline.rpc.tls_files import TlsFiles
+from strandline.rpc.tls import TlsFiles, read_material
 
 
 def _run(*words: str) -> tuple[int, str]:

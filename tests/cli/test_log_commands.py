@@ -15,8 +15,7 @@ from strandline.cli.app import app
 from strandline.cli.log_equality import Copy, Fingerprint, compare
 from strandline.core.types import TRANSACTIONAL_BIT, LeaderEpoch, Marker, NodeId, Offset
 from strandline.records.batch import split_batches
-from strandline.records.codec import NewRecord, encode_batch
-from strandline.records.control import encode_marker
+from strandline.records.codec import NewRecord, encode_batch, encode_marker
 from strandline.storage.directory import DataDirectory
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from strandline.cli.app import app
 from strandline.cli.profile import document_of
 from strandline.cli.profile_option import names_of_profiles
-from strandline.client.profile import Profile, ProfileWrong, profile_path
+from strandline.client.settings import Profile, ProfileWrong, profile_path
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from strandline.cli import up
 from strandline.cli.failures import CommandFailed
 from strandline.cli.local_cluster import LocalCluster, Plan, Ports
-from strandline.replica.settings import ReplicaSettings
+from strandline.node.settings import ReplicaSettings
 from strandline.runtime.settings import parse_flags
 
 DUMMY = str(Path(__file__).with_name("dummy_service.py"))

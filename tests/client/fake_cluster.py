@@ -18,8 +18,8 @@ from tests.client.fake_groups import FakeGroups
 from tests.client.fake_transactions import FakeTransactions
 
 from strandline.core.errors import ErrorCode, Outcome
+from strandline.core.log.producers import ProducerLedger, SequenceVerdict
 from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.producers import ProducerLedger, SequenceVerdict
 from strandline.core.types import (
     LeaderEpoch,
     NodeEpoch,
@@ -32,8 +32,8 @@ from strandline.core.types import (
 )
 from strandline.records.batch import check_batch, parse_header, split_batches, stamp
 from strandline.records.codec import Record, decode_batch
-from strandline.rpc.convert_errors import outcome_to_wire
-from strandline.rpc.convert_metadata import write_image, write_node, write_topic, write_watch_answer
+from strandline.rpc.convert.errors import outcome_to_wire
+from strandline.rpc.convert.metadata import write_image, write_node, write_topic, write_watch_answer
 from strandline.v1 import controller_service_pb2 as cpb
 from strandline.v1 import controller_service_pb2_grpc, follower_service_pb2_grpc, leader_service_pb2_grpc
 from strandline.v1 import follower_service_pb2 as fpb

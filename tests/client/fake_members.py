@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core.coordinator.machine import Context, Decision, TopicEntry
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.group_messages import OffsetsCommitted
 from strandline.core.groups.group import Group
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat
-from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.messages import ConsumerGroupHeartbeat, GroupSettings, OffsetsCommitted
 from strandline.core.types import LeaderEpoch
-from strandline.rpc.convert_errors import write_error
-from strandline.rpc.convert_groups import heartbeat_response, read_commit, read_heartbeat, read_txn_commit
+from strandline.rpc.convert.errors import write_error
+from strandline.rpc.convert.groups import heartbeat_response, read_commit, read_heartbeat, read_txn_commit
 from strandline.runtime.patterns import Re2Patterns
 from strandline.v1 import group_service_pb2 as pb
 

@@ -179,7 +179,7 @@ async def test_a_batch_is_never_numbered_again() -> None:
 
 async def test_a_lost_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """X6: a repeated end carries the same epoch, and has the same answer."""
-    monkeypatch.setattr("strandline.client.coordinator.ATTEMPT_MS", 200)
+    monkeypatch.setattr("strandline.client.groups.coordinator.ATTEMPT_MS", 200)
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
         cluster.transactions.loses_ends = 1
         async with producer.transaction():

@@ -13,7 +13,7 @@ from tests.core.test_metadata_history import image, node, partition, topic
 from tests.subscriptions.served_metadata import Served, served
 
 from strandline.client import ControllersAway, Producer
-from strandline.client.metadata import Cluster, parse_bootstrap
+from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import Endpoint
 from strandline.core.types import TopicPartition

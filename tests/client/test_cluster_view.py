@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster
 
-from strandline.client.view import ClusterView, Taken
+from strandline.client.cluster.view import ClusterView, Taken
 from strandline.core.messages import AsOf, Endpoint, MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId
-from strandline.rpc.convert_subscription import MetadataUpdate, update_of_image
+from strandline.rpc.convert.subscription import MetadataUpdate, update_of_image
 
 
 def image_of(cluster: FakeCluster, *, is_snapshot: bool = True) -> MetadataImage:

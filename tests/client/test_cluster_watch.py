@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
-from strandline.client import NotAController, metadata
-from strandline.client.metadata import Cluster, parse_bootstrap
+from strandline.client import NotAController
+from strandline.client.cluster import metadata
+from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
 

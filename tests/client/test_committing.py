@@ -8,9 +8,9 @@ from tests.client.fake_cluster import until
 
 from strandline.client import OffsetAndMetadata, TopicPartition
 from strandline.client.background import Background
-from strandline.client.committed_offsets import AsMember
-from strandline.client.committing import Commits, Positions
 from strandline.client.errors import CommitFailed
+from strandline.client.groups.committed_offsets import AsMember
+from strandline.client.groups.committing import Commits, Positions
 from strandline.core.errors import Refusal
 from strandline.core.types import Offset
 

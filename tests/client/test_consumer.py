@@ -159,7 +159,7 @@ async def test_survives_the_death_of_the_leader() -> None:
 
 async def test_silence_is_broken_by_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a fetch is parked the consumer sends from time to time: only a sender detects a dead peer."""
-    monkeypatch.setattr("strandline.client.fetch_link.SIGN_OF_LIFE_MS", 50)
+    monkeypatch.setattr("strandline.client.consume.fetch_link.SIGN_OF_LIFE_MS", 50)
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
         await consumer.assign([TOPIC])
         await until(lambda: cluster.nodes[0].signs_of_life >= 2)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from strandline.client import DescribedTransaction, PartitionProducer, TopicPartition
-from strandline.client.hanging import hanging_of, is_suspect
+from strandline.client.administer.transaction_admin import hanging_of, is_suspect
 
 OPEN = PartitionProducer(
     topic="t",

@@ -16,9 +16,10 @@ from tests.client.test_consumer import write
 from tests.core.test_metadata_history import image, topic
 from tests.subscriptions.served_metadata import served
 
-from strandline.client import Admin, ClusterUnreachable, Consumer, Producer, metadata
-from strandline.client.coordinator import ATTEMPT_MS
-from strandline.client.metadata import SILENCE_MS, Cluster
+from strandline.client import Admin, ClusterUnreachable, Consumer, Producer
+from strandline.client.cluster import metadata
+from strandline.client.cluster.metadata import SILENCE_MS, Cluster
+from strandline.client.groups.coordinator import ATTEMPT_MS
 from strandline.rpc.channels import parse_endpoint
 from strandline.subscriptions import servicer
 

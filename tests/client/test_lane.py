@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from strandline.client.delivery import OutgoingBatch, ProducerIdentity
-from strandline.client.lane import PartitionLane
-from strandline.client.view import Leader
+from strandline.client.cluster.view import Leader
+from strandline.client.produce.delivery import OutgoingBatch, ProducerIdentity
+from strandline.client.produce.lane import PartitionLane
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import Endpoint
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition

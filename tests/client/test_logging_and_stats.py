@@ -21,12 +21,11 @@ from strandline.client import (
     Refusal,
     Refused,
     TopicPartition,
-    retry_log,
+    log,
 )
-from strandline.client.logger import some_of
-from strandline.client.metadata import Cluster
-from strandline.client.repeating import ask_again
-from strandline.client.retry_log import RetryLog
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.cluster.repeating import ask_again
+from strandline.client.log import RetryLog, some_of
 from strandline.core.errors import ErrorCode
 from strandline.records.codec import NewRecord, encode_batch
 
@@ -144,7 +143,7 @@ async def test_an_admin_that_waits_for_a_leader_says_so(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     """What is asked of leaders again for long is a WARNING with the reason."""
-    monkeypatch.setattr(retry_log, "WARN_AFTER_MS", 10)
+    monkeypatch.setattr(log, "WARN_AFTER_MS", 10)
     async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=500) as admin:
         cluster.move_leader(None)
         await admin._cluster.wait_for(
@@ -166,7 +165,7 @@ async def test_an_admin_that_waits_for_a_controller_says_so(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question that is asked again while controllers change is a WARNING, and an INFO once it is answered."""
-    monkeypatch.setattr(retry_log, "WARN_AFTER_MS", 10)
+    monkeypatch.setattr(log, "WARN_AFTER_MS", 10)
     standby = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "another decides", hint=ControllerHint("STANDBY")))
     answers = [standby, standby, standby, "answer"]
 

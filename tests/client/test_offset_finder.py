@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from strandline.client.metadata import Cluster
+from strandline.client.cluster.metadata import Cluster
 from strandline.client.offsets import FoundOffset, OffsetFinder
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition

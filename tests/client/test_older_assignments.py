@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from strandline.client import TopicPartition
-from strandline.client.committed_offsets import OffsetAndMetadata
-from strandline.client.cursor import Cursor
-from strandline.client.older_assignments import OlderAssignments, refusals
+from strandline.client.consume.cursor import Cursor
+from strandline.client.groups.committed_offsets import OffsetAndMetadata
+from strandline.client.groups.committing import OlderAssignments, refusals
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.types import Offset

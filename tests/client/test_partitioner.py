@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from strandline.client.partitioner import StickyPartition, murmur2, partition_for_key
+from strandline.client.produce.routes import StickyPartition, murmur2, partition_for_key
 
 # Kafka's UtilsTest.testMurmur2, as signed numbers.
 KAFKA = {

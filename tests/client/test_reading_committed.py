@@ -9,8 +9,7 @@ from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster
 from strandline.client import Consumer
 from strandline.core.types import Marker
 from strandline.records.batch import TRANSACTIONAL_BIT, parse_header, stamp
-from strandline.records.codec import NewRecord, encode_batch
-from strandline.records.control import encode_marker
+from strandline.records.codec import NewRecord, encode_batch, encode_marker
 from strandline.v1 import partition_pb2
 
 A, B = 7, 8

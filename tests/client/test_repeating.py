@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from strandline.client import Admin
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.cluster.repeating import ask_again
 from strandline.client.errors import ClusterUnreachable, ControllersAway
-from strandline.client.metadata import Cluster
-from strandline.client.repeating import ask_again
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
 from strandline.core.messages import EpochsSeen
 from strandline.core.types import LeaderEpoch, PartitionEpoch, TopicPartition
-from strandline.rpc.convert_admin import read_elect_leaders
+from strandline.rpc.convert.admin import read_elect_leaders
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2, metadata_pb2
 

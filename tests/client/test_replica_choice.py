@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.client.fake_cluster import FakeCluster
 
-from strandline.client.replica_choice import choose_replica
-from strandline.client.view import ClusterView
+from strandline.client.cluster.view import ClusterView
+from strandline.client.consume.fetching import choose_replica
 from strandline.core.messages import Endpoint, MetadataImage
 from strandline.core.types import NodeId
-from strandline.rpc.convert_subscription import update_of_image
+from strandline.rpc.convert.subscription import update_of_image
 
 RACKS = {0: "a", 1: "b", 2: "b", 3: "c"}
 

@@ -21,8 +21,8 @@ from strandline.client import (
     SendToDeletedTopic,
     SerializationFailed,
     TopicDeleted,
-    topic_routes,
 )
+from strandline.client.produce import routes
 from strandline.core.errors import ErrorCode
 
 Done = tuple[RecordMetadata | None, SendFailed | None]
@@ -251,7 +251,7 @@ async def test_a_deleted_topic_ends_deliveries() -> None:
 
 async def test_sending_to_a_deleted_topic_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is TopicDeleted once the topic has been gone for a while, and not only after `max_block_ms`."""
-    monkeypatch.setattr(topic_routes, "DELETED_AFTER_MS", 50)
+    monkeypatch.setattr(routes, "DELETED_AFTER_MS", 50)
     async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
         await producer.send_and_wait(TOPIC, b"x")
         cluster.delete_topic()
@@ -264,7 +264,7 @@ async def test_sending_to_a_deleted_topic_ends_soon(monkeypatch: pytest.MonkeyPa
 
 def test_a_deleted_topic_is_waited_for_at_most_5_s() -> None:
     """The rule of U2."""
-    assert topic_routes.DELETED_AFTER_MS == 5_000
+    assert routes.DELETED_AFTER_MS == 5_000
 
 
 async def test_a_topic_that_is_created_again_is_sent_to() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.client.send_retry import AfterRefusal, after_refusal
+from strandline.client.produce.lane import AfterRefusal, after_refusal
 from strandline.core.errors import ErrorCode, Refusal
 
 

@@ -14,8 +14,8 @@ from tests.client.fake_cluster import TOPIC, fake_cluster
 from tests.client.test_every_call_ends import cancel_all
 from tests.client.test_sync import in_thread, write
 
-from strandline.client import loop_thread, sync
-from strandline.client.loop_thread import LoopThread
+from strandline.client import blocking, sync
+from strandline.client.blocking import LoopThread
 
 PATIENCE_S = 0.3
 
@@ -75,7 +75,7 @@ async def seen_by(call: Call, ruin: Callable[[sync.Producer], None]) -> tuple[Ba
 async def test_a_call_of_a_thread_that_is_stuck(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function given to a client blocks: other calls end with where the thread is, after their own time if they have
     one, else after a few seconds."""
-    monkeypatch.setattr(loop_thread, "STUCK_S", PATIENCE_S)
+    monkeypatch.setattr(blocking, "STUCK_S", PATIENCE_S)
     BLOCKED.clear()
     RELEASE.clear()
 
@@ -124,7 +124,7 @@ def test_a_call_that_is_cancelled_says_so() -> None:
 
 def test_a_call_that_takes_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that runs something now and then is not stuck, however long the call takes."""
-    monkeypatch.setattr(loop_thread, "STUCK_S", 0.05)
+    monkeypatch.setattr(blocking, "STUCK_S", 0.05)
     thread = LoopThread()
     thread.run_within(1, asyncio.sleep, 1.2)
     thread.close()

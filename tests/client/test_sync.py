@@ -28,7 +28,7 @@ from strandline.client import (
     SendFailed,
     sync,
 )
-from strandline.client.loop_thread import LoopThread
+from strandline.client.blocking import LoopThread
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Offset
 from strandline.records.codec import NewRecord, encode_batch

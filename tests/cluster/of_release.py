@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 
-from strandline.core import feature_levels
+from strandline.core import types
 
 
 def main() -> int:
     """Set these levels as this release's own, then run the role."""
-    feature_levels.LOWEST, feature_levels.HIGHEST = int(sys.argv[1]), int(sys.argv[2])
+    types.LOWEST, types.HIGHEST = int(sys.argv[1]), int(sys.argv[2])
     role = importlib.import_module(f"strandline.{sys.argv[3]}.__main__")
     return int(role.main(sys.argv[4:]))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from strandline.core.messages import Endpoint
 from strandline.etcd.client import Etcd
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import behind
 from strandline.metadata.etcd_layout import Keys, read_log_value
 
 _MOST = 100_000

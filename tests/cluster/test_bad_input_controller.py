@@ -10,7 +10,7 @@ from raw_records import append, error_info
 from running_cluster import CALL_S, Probe
 from settled_logs import assert_settled
 
-from strandline.core import feature_levels
+from strandline.core import types
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2, metadata_pb2, partition_pb2
 
@@ -236,7 +236,7 @@ async def test_a_node_from_the_future_is_refused(probe: Probe) -> None:
     answer = await probe.controller.RegisterNode(registration(own, feature_levels=FUTURE), timeout=CALL_S)
 
     assert answer.error_code == error_pb2.ERROR_CODE_UNSUPPORTED_VERSION
-    ours = f"{feature_levels.LOWEST}-{feature_levels.HIGHEST}"
+    ours = f"{types.LOWEST}-{types.HIGHEST}"
     assert f"feature levels 900-901 of node 50 do not overlap {ours}" in answer.error_message
     assert not answer.HasField("node_epoch")
     assert 50 not in {node.node_id for node in (await probe.metadata()).nodes}

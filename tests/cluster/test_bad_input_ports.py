@@ -170,12 +170,12 @@ def last_line(output: str) -> str:
     return output.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("module", ["strandline.replica", "strandline.controller"])
+@pytest.mark.parametrize("module", ["strandline.node", "strandline.controller"])
 async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelled variable ends a service with the exit code of wrong usage, one line, and the intended name."""
     monkeypatch.setenv("STRANDLINE_EXPORT_ROLLS", "1")
     settings = {"data_dir": str(tmp_path / "d")}
-    if module == "strandline.replica":
+    if module == "strandline.node":
         settings |= {"node_id": "9", "controllers": "127.0.0.1:1"}
     code, output = await end_of(module, settings)
 
@@ -186,12 +186,12 @@ async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeyp
     assert not (tmp_path / "d").exists()
 
 
-@pytest.mark.parametrize("module", ["strandline.replica", "strandline.controller"])
+@pytest.mark.parametrize("module", ["strandline.node", "strandline.controller"])
 async def test_a_volume_that_cannot_be_written_is_named(module: str) -> None:
     """A directory on a read-only file system ends a service with the disk's exit code and one line, no traceback."""
     # The kernel's own file system accepts no files, not even from root.
     settings = {"data_dir": "/sys/kernel/strandline"}
-    if module == "strandline.replica":
+    if module == "strandline.node":
         settings |= {"node_id": "9", "controllers": "127.0.0.1:1"}
     code, output = await end_of(module, settings)
 
@@ -208,7 +208,7 @@ async def test_a_data_directory_has_one_process(probe: Probe) -> None:
         "data_dir": str(probe.local.nodes[1].directory),
         "controllers": probe.local.bootstrap,
     }
-    code, output = await end_of("strandline.replica", settings)
+    code, output = await end_of("strandline.node", settings)
 
     assert code == ExitCode.DIRECTORY_IN_USE
     assert f"is used by process {pid}" in last_line(output)
@@ -236,7 +236,7 @@ async def test_a_port_has_one_server(probe: Probe, tmp_path: Path) -> None:
         "controllers": probe.local.bootstrap,
         "bind": address.client,
     }
-    code, output = await end_of("strandline.replica", settings)
+    code, output = await end_of("strandline.node", settings)
 
     assert code == ExitCode.PORT_TAKEN
     assert address.client in last_line(output)
@@ -247,7 +247,7 @@ async def test_a_directory_belongs_to_one_node(probe: Probe, tmp_path: Path) -> 
     copied = tmp_path / "copy"
     shutil.copytree(probe.local.nodes[2].directory, copied)
     settings = {"node_id": "3", "data_dir": str(copied), "controllers": probe.local.bootstrap}
-    code, output = await end_of("strandline.replica", settings)
+    code, output = await end_of("strandline.node", settings)
 
     assert code == ExitCode.DIRECTORY_IN_USE
     assert "belongs to node 2, not 3" in last_line(output)
@@ -261,7 +261,7 @@ async def test_a_directory_belongs_to_one_cluster(probe: Probe, tmp_path: Path) 
     shutil.copytree(probe.local.nodes[2].directory, copied)
     try:
         settings = {"node_id": "2", "data_dir": str(copied), "controllers": other.bootstrap}
-        code, output = await end_of("strandline.replica", settings)
+        code, output = await end_of("strandline.node", settings)
         async with Probe(other) as there:
             nodes = [node.node_id for node in (await there.metadata()).nodes]
     finally:
@@ -280,7 +280,7 @@ async def test_a_node_keeps_the_clusters_rules(probe: Probe, tmp_path: Path) -> 
         "controllers": probe.local.bootstrap,
         "durability": "page-cache",
     }
-    code, output = await end_of("strandline.replica", settings)
+    code, output = await end_of("strandline.node", settings)
 
     assert code == ExitCode.REFUSED
     assert "durability=page-cache" in last_line(output)
@@ -299,7 +299,7 @@ async def test_a_superseded_process_stops_itself(probe: Probe, tmp_path: Path) -
     # The lock is on the old directory; a copy with the same identity is like a restored backup.
     settings = {"node_id": "3", "data_dir": str(moved), "controllers": probe.local.bootstrap}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "strandline.replica", *flags(settings)),
+        *(sys.executable, "-m", "strandline.node", *flags(settings)),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -20,7 +20,7 @@ from strandline import client
 from strandline.cli.authority import issue, new_authority
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Admin, sync
-from strandline.rpc.identity import parse_identity
+from strandline.rpc.permissions import parse_identity
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "CLIENT.md").read_text()

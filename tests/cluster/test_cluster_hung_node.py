@@ -11,7 +11,7 @@ import pytest
 from running_cluster import SESSION_TIMEOUT_MS, Probe
 
 from strandline.client import Admin, Consumer, Producer
-from strandline.client.metadata import Cluster, parse_bootstrap
+from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 
 SESSION_S = SESSION_TIMEOUT_MS / 1000

@@ -13,7 +13,7 @@ from settled_logs import assert_settled
 
 from strandline.cli.local_cluster import flags
 from strandline.cli.processes import ServiceDied
-from strandline.core.feature_levels import HIGHEST, LOWEST
+from strandline.core.types import HIGHEST, LOWEST
 from strandline.runtime.exit_codes import ExitCode
 
 _SCRIPT = str(Path(__file__).parent / "of_release.py")

@@ -11,7 +11,7 @@ from client_load import Load
 from running_cluster import Probe
 from settled_logs import assert_settled
 
-from strandline.controller import backup, recover
+from strandline.controller.tools import backup, recover
 from strandline.runtime.exit_codes import ExitCode
 
 

@@ -40,7 +40,7 @@ def machine(bootstrap: str, directory: Path, first_id: int, rack: str) -> Iterat
     """The supervisor of one machine's workers, and all of them ended at the end."""
     settings = {"node_id": str(first_id), "data_dir": str(directory), "controllers": bootstrap, "rack": rack}
     words = flags(settings | NODE_SETTINGS | {"workers": str(WORKERS)})
-    command = [sys.executable, "-m", "strandline.replica", *words]
+    command = [sys.executable, "-m", "strandline.node", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as supervisor:
         try:
             yield supervisor
@@ -134,7 +134,7 @@ async def test_one_worker_that_cannot_start_ends_all(tmp_path: Path) -> None:
         port = taken.sockets[0].getsockname()[1]
         settings = {"node_id": "1", "data_dir": str(tmp_path / "m"), "controllers": bootstrap, "rack": "m"}
         words = flags(settings | {"workers": "2", "bind": f"127.0.0.1:{port - 1}"})
-        command = [sys.executable, "-m", "strandline.replica", *words]
+        command = [sys.executable, "-m", "strandline.node", *words]
         async with taken:
             done = await asyncio.to_thread(
                 subprocess.run, command, capture_output=True, text=True, timeout=START_S, check=False

@@ -20,7 +20,7 @@ from strandline.console.site import Form, Site
 from strandline.console.watching import Watching
 from strandline.core.messages import Endpoint
 from strandline.core.types import Offset
-from strandline.rpc.convert_controllers import ControllerDescribed
+from strandline.rpc.convert.describe import ControllerDescribed
 
 _CONSOLE = Path(strandline.console.__file__).parent
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"

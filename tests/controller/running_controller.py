@@ -14,7 +14,7 @@ from strandline.controller.settings import ControllerSettings
 from strandline.core.messages import Endpoint, MetadataImage
 from strandline.metadata.store import MetadataStore
 from strandline.rpc.channels import open_channel
-from strandline.rpc.metadata_bytes import image_to_bytes
+from strandline.rpc.convert.subscription import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc

@@ -10,9 +10,8 @@ import pytest
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watches
-from strandline.core.controller_effects import Commit, ContinueStep
-from strandline.core.controller_events import ControllerTicked, StepContinued
-from strandline.core.controller_state import ClusterHeader, Transaction
+from strandline.core.control.events import Commit, ContinueStep, ControllerTicked, StepContinued
+from strandline.core.control.state import ClusterHeader, Transaction
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.runtime.exit_codes import ExitCode
 

@@ -29,12 +29,12 @@ from running_controller import (
 
 from strandline.controller import prober
 from strandline.controller.process import ControllerProcess
-from strandline.controller.recover import main as recover
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
-from strandline.core import feature_levels
-from strandline.core.controller_events import ConnectionRefused
-from strandline.core.controller_messages import (
+from strandline.controller.tools.recover import main as recover
+from strandline.core import types
+from strandline.core.control.events import ConnectionRefused
+from strandline.core.control.messages import (
     CreateTopics,
     GetMetadata,
     MetadataListed,
@@ -42,15 +42,15 @@ from strandline.core.controller_messages import (
     TopicsCreated,
     WatchMetadata,
 )
-from strandline.core.controller_state import ClusterHeader, ClusterState, Transaction
+from strandline.core.control.state import ClusterHeader, ClusterState, Transaction
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import MetadataImage
-from strandline.core.position_proof import prove
+from strandline.core.positions import prove
 from strandline.core.types import Durability, FetchHw, IsrJoin, NodeEpoch, NodeId, Rules, Truncation
 from strandline.metadata.sqlite import SqliteStore
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.channels import open_channel
-from strandline.rpc.convert_metadata import write_position
+from strandline.rpc.convert.metadata import write_position
 from strandline.rpc.server import PortTaken
 from strandline.rpc.status import refusal_of
 from strandline.runtime.exit_codes import ExitCode
@@ -356,7 +356,7 @@ async def test_a_cluster_of_a_later_level_is_left_alone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     state = await store.open()
     assert state is not None
-    later = feature_levels.HIGHEST + 1
+    later = types.HIGHEST + 1
     await store.replace(replace(state, header=replace(state.header, feature_level=later)))
     await store.close()
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from running_controller import node_directory
 
-from strandline.controller.recover import main, read_node_directory
-from strandline.core.epoch_skips import SKIP
+from strandline.controller.tools.recover import main, read_node_directory
+from strandline.core.control.recovery import METADATA_OFFSET_MARGIN
+from strandline.core.control.state import SKIP
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.store_recovery import METADATA_OFFSET_MARGIN
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
 from strandline.metadata.sqlite import SqliteStore
-from strandline.rpc.metadata_bytes import image_to_bytes
+from strandline.rpc.convert.subscription import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.directory import DataDirectory
 from strandline.storage.journal import JOURNAL_NAMES

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from strandline.controller.reign_questions import ReignQuestions
-from strandline.core import reign_effects as effects
-from strandline.core import reign_events as events
 from strandline.core.messages import Endpoint
-from strandline.core.reign_events import Head, Holder, ReignEvent
+from strandline.core.reigns import effects, events
+from strandline.core.reigns.events import Head, Holder, ReignEvent
 from strandline.etcd.errors import EtcdError, NoSpace, Unanswered
 from strandline.metadata.etcd import StoreView
 from strandline.metadata.etcd_layout import Batch, Presence
 from strandline.metadata.store import StoreWentBack
-from strandline.observe.reigns import ReignReports
-from strandline.runtime.own_tasks import OwnTasks
+from strandline.observe.controllers import ReignReports
+from strandline.runtime.process import OwnTasks
 
 NOW_MS = 7_000
 OTHER = Holder(12, "c2", "c2-1", 4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.controller.seen_position import FILE_NAME, SeenPosition
-from strandline.core.reign_events import Head
+from strandline.core.reigns.events import Head
 from strandline.metadata.store import StoreFailed, StoreWentBack
 
 HEAD = Head("reign", 7, "digest", 9)

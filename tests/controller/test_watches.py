@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from strandline.controller.watches import Watches
-from strandline.core.controller_effects import OpenWatch, Publish
+from strandline.core.control.events import OpenWatch, Publish
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import MetadataImage, NodeImage
-from strandline.core.position_proof import prove
+from strandline.core.positions import prove
 from strandline.core.types import NodeEpoch, NodeId, Rules
 
 ALIVE_MS = 20

@@ -13,11 +13,11 @@ import pytest
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, running_nodes
 
-from strandline.coordinator.state_topic import PAUSE_MS, StateTopic
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.types import TopicPartition
-from strandline.replica.node import ReplicaNode
+from strandline.node.node import ReplicaNode
+from strandline.node.shard_calls import PAUSE_MS, StateTopic
 from strandline.rpc.channels import open_channel
 from strandline.rpc.status import refusal_of
 from strandline.v1 import group_service_pb2 as pb

@@ -16,8 +16,8 @@ from nodes_in_process import TOPIC, TOPIC_ID, fetch, leader_stub, produce, runni
 
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
 from strandline.core.errors import ErrorCode
+from strandline.node.node import ReplicaNode
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.replica.node import ReplicaNode
 from strandline.rpc.channels import open_channel
 from strandline.rpc.status import refusal_of
 from strandline.runtime.clock import wall_ms

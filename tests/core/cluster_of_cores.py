@@ -24,10 +24,12 @@ from core_builders import (
     produce_part,
 )
 
-from strandline.core import effects as want
-from strandline.core import events
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import effects as want
+from strandline.core.log import events
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import (
     AlterPartitionRequest,
     DeletePartition,
@@ -38,9 +40,7 @@ from strandline.core.messages import (
     ProduceResult,
     ProducerSnapshotAnswer,
 )
-from strandline.core.node import NodeCore
 from strandline.core.state_events import NAME_OF
-from strandline.core.timings import NodeTimings
 from strandline.core.types import (
     Acks,
     BatchHeader,

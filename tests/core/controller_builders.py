@@ -7,17 +7,23 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_effects import Answer, Commit, ControllerEffect, OpenWatch, Publish, RefuseCall
-from strandline.core.controller_events import (
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.draft import Draft
+from strandline.core.control.events import (
+    Answer,
+    Commit,
     ConnectionRefused,
+    ControllerEffect,
     ControllerEvent,
     ControllerStarted,
     ControllerTicked,
+    OpenWatch,
+    Publish,
+    RefuseCall,
     RequestArrived,
     WatchArrived,
 )
-from strandline.core.controller_messages import (
+from strandline.core.control.messages import (
     AlterTopicConfigs,
     ConfigChange,
     ControllerRequest,
@@ -26,10 +32,9 @@ from strandline.core.controller_messages import (
     TopicRef,
     WatchMetadata,
 )
-from strandline.core.controller_state import ClusterState, ControllerTimings
-from strandline.core.draft import Draft
-from strandline.core.effects import Emit
+from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log.effects import Emit
 from strandline.core.messages import (
     AlterPartitionRequest,
     Endpoint,

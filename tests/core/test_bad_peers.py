@@ -11,8 +11,8 @@ from core_builders import TP, TP1, batch, fetch_part, fetch_request, history, me
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core import events
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
 from strandline.core.messages import (
     AlterPartitionAnswer,
     EpochEndAnswer,

@@ -8,7 +8,7 @@ from cluster_of_cores import Cluster
 from core_builders import BATCH_BYTES, L, batch, metadata, node_epoch, node_image, partition_image
 
 from strandline.core.errors import ErrorCode, Outcome
-from strandline.core.events import MetadataArrived
+from strandline.core.log.events import MetadataArrived
 from strandline.core.messages import MetadataImage
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from controller_builders import CLUSTER, P0, TOPIC_ID
 
-from strandline.core.branches import Lineage, branches
-from strandline.core.epoch_skips import SKIP
+from strandline.core.control.recovery import GivenNode, Lineage, branches, recover
+from strandline.core.control.state import SKIP
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, PositionProof, Reign, TopicImage
-from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules
 
 R1 = Reign("R1", 1, 1)

@@ -6,8 +6,8 @@ from controller_builders import TOPIC, Controller
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange, ElectionKind, ElectLeaders, TopicRef
-from strandline.core.controller_state import ClusterState, ControllerTimings
+from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, ElectionKind, ElectLeaders, TopicRef
+from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.errors import ControllerHint, Refusal
 from strandline.core.messages import PartitionImage
 

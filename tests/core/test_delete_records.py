@@ -6,10 +6,11 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, fetch_part, partition_image
 
-from strandline.core import delete_serving, events
-from strandline.core.effects import AdvanceLogStart, AnswerCall
 from strandline.core.errors import ErrorCode
+from strandline.core.log import events
+from strandline.core.log.effects import AdvanceLogStart, AnswerCall
 from strandline.core.messages import DeletedPartition, DeletePartition
+from strandline.core.serving import deletion
 from strandline.core.types import Offset
 
 ALL = (1, 2, 3)
@@ -260,7 +261,7 @@ def test_partitions_of_one_call_are_answered_together() -> None:
 
 def test_how_many_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound a call is rejected before it deletes anything."""
-    monkeypatch.setattr(delete_serving, "MAX_WAITING", 2)
+    monkeypatch.setattr(deletion, "MAX_WAITING", 2)
     cluster = leading()
     waiting = [cluster.delete_records(1), cluster.delete_records(1)]
     refused = cluster.delete_records(4)

@@ -7,14 +7,8 @@ from typing import Any
 from controller_builders import TOPIC, Controller
 from test_reign_begins import next_reign
 
-from strandline.core.controller_messages import (
-    CreateTopics,
-    ElectionKind,
-    ElectLeaders,
-    NewTopic,
-    TopicRef,
-)
-from strandline.core.controller_state import ControllerTimings
+from strandline.core.control.messages import CreateTopics, ElectionKind, ElectLeaders, NewTopic, TopicRef
+from strandline.core.control.state import ControllerTimings
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import PartitionImage
 from strandline.core.state_events import LeaderChange, NodeSession

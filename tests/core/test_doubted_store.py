@@ -8,9 +8,8 @@ import pytest
 from controller_builders import CLUSTER, TOPIC, TOPIC_ID, Controller, registration
 from test_reign_begins import next_reign, position_of, running, stored
 
-from strandline.core.controller_effects import StopServing
-from strandline.core.controller_events import ControllerTicked, DoorsOpened, RequestArrived
-from strandline.core.controller_messages import (
+from strandline.core.control.events import ControllerTicked, DoorsOpened, RequestArrived, StopServing
+from strandline.core.control.messages import (
     AllocateProducerIds,
     AlterTopicConfigs,
     ConfigChange,

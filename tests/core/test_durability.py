@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.replica_log import DurablePoint
+from strandline.core.log.replica_log import DurablePoint
 from strandline.core.types import Offset
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from controller_builders import Controller
 
-from strandline.core.controller_messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
-from strandline.core.controller_state import ControllerTimings
+from strandline.core.control.messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
+from strandline.core.control.state import ControllerTimings
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Role, TopicPartition
 

@@ -7,7 +7,7 @@ from core_builders import entries
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.epochs import Cut, EpochCache, cut_for
+from strandline.core.log.truncation import Cut, EpochCache, cut_for
 from strandline.core.types import EpochEnd, EpochEntry, LeaderEpoch, Offset
 
 

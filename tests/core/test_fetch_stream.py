@@ -6,10 +6,10 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, F, batch, fetch_part, fetch_request, history, partition_image
 
-from strandline.core import events
-from strandline.core.effects import AnswerFetch
 from strandline.core.errors import ErrorCode
-from strandline.core.leader import LeaderReplica
+from strandline.core.log import events
+from strandline.core.log.effects import AnswerFetch
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import FetchPartition
 from strandline.core.types import FetchHw, Offset, Rules, TopicPartition, Truncation
 

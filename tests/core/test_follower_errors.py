@@ -8,10 +8,18 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, history, partition_image
 
-from strandline.core import events
-from strandline.core.effects import AppendReplicated, DeleteLog, Flush, SaveEpochs, SendEpochEnds, SendFetch, SendForget
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.fetcher import ASK_AGAIN_AFTER_MS
+from strandline.core.log import events
+from strandline.core.log.effects import (
+    AppendReplicated,
+    DeleteLog,
+    Flush,
+    SaveEpochs,
+    SendEpochEnds,
+    SendFetch,
+    SendForget,
+)
+from strandline.core.log.fetcher import ASK_AGAIN_AFTER_MS
 from strandline.core.messages import FetchedPartition
 from strandline.core.types import (
     BatchHeader,

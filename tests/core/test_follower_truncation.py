@@ -8,9 +8,16 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, batch, entries, history, partition_image
 
-from strandline.core import events
-from strandline.core.effects import AppendReplicated, SaveEpochs, SaveHighWatermarks, SendEpochEnds, SendFetch, Truncate
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
+from strandline.core.log.effects import (
+    AppendReplicated,
+    SaveEpochs,
+    SaveHighWatermarks,
+    SendEpochEnds,
+    SendFetch,
+    Truncate,
+)
 from strandline.core.messages import EpochEndAnswer, FetchedPartition, OffsetAnswer, ProducerSnapshotAnswer
 from strandline.core.types import (
     BatchHeader,

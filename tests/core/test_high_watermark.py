@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.core.high_watermark import candidate
+from strandline.core.log.high_watermark import candidate
 from strandline.core.types import Offset
 
 

@@ -10,12 +10,11 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, batch, fetch_part, history, partition_image
 
-from strandline.core import events
-from strandline.core.effects import SendEpochEnds, SendFetch
-from strandline.core.epochs import EpochCache
 from strandline.core.errors import ErrorCode
+from strandline.core.log import events
+from strandline.core.log.effects import SendEpochEnds, SendFetch
+from strandline.core.log.truncation import HISTORIC, EpochCache, FirstMove, historic_fault, rule_for
 from strandline.core.messages import EpochEndAnswer
-from strandline.core.truncation import HISTORIC, FirstMove, historic_fault, rule_for
 from strandline.core.types import (
     Durability,
     EpochEnd,
@@ -207,8 +206,8 @@ def test_no_server_has_a_historic_rule() -> None:
     """A process with data node and controller roles cannot be given a historic rule: only the simulator has them."""
     script = """
 import sys
-import strandline.controller.process, strandline.replica.node
-from strandline.core.truncation import HISTORIC, rule_for
+import strandline.controller.process, strandline.node.node
+from strandline.core.log.truncation import HISTORIC, rule_for
 assert not any(name.startswith("strandline.sim") for name in sys.modules)
 for historic in HISTORIC:
     try:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.types import NodeId, Offset
-from strandline.observe.hw_advances import BUCKET_MS, EXACT_PER_S, Advance, HwAdvances
+from strandline.observe.samples import BUCKET_MS, EXACT_PER_S, Advance, HwAdvances
 
 
 def _play(gaps_ms: list[int]) -> tuple[list[Advance], list[int]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, node_epoch, node_image, partition_image
 
-from strandline.core import events
-from strandline.core.effects import Halt, RefreshMetadata, SendAlterPartition
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
+from strandline.core.log.effects import Halt, RefreshMetadata, SendAlterPartition
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, IsrDecision
 from strandline.core.types import IsrJoin, LeaderEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
 

@@ -15,9 +15,9 @@ from core_builders import (
     partition_image,
 )
 
-from strandline.core import events
-from strandline.core.effects import AnswerOffsets, NoteDurable
 from strandline.core.errors import ErrorCode, Outcome
+from strandline.core.log import events
+from strandline.core.log.effects import AnswerOffsets, NoteDurable
 from strandline.core.messages import (
     EARLIEST,
     LATEST,

@@ -8,12 +8,12 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, batch, history, node_image, partition_image
 
-from strandline.core import events
-from strandline.core.effects import Effect, SendAlterPartition
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
+from strandline.core.log.effects import Effect, SendAlterPartition
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, IsrDecision, NodeImage
-from strandline.core.node import NodeCore
-from strandline.core.timings import NodeTimings
 from strandline.core.types import Acks, Durability, IsrJoin, LeaderEpoch, NodeId, PartitionEpoch, Rules
 
 

@@ -9,7 +9,7 @@ from core_builders import TP, entries
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.log_comparison import extends, most_complete
+from strandline.core.control.election import extends, most_complete
 from strandline.core.messages import ReplicaLogInfo
 from strandline.core.types import LeaderEpoch, Offset
 

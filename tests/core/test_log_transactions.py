@@ -7,8 +7,7 @@ from core_builders import batch, marker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.producers import ProducerLedger, SequenceVerdict
-from strandline.core.transactions import MarkerVerdict, TransactionLedger
+from strandline.core.log.producers import MarkerVerdict, ProducerLedger, SequenceVerdict, TransactionLedger
 from strandline.core.types import NO_TRANSACTIONS, AbortedTransaction, BatchHeader, Marker, Offset, TransactionState
 
 NEXT, OUT_OF_ORDER, FENCED = SequenceVerdict.NEXT, SequenceVerdict.OUT_OF_ORDER, SequenceVerdict.FENCED

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cluster_of_cores import Cluster
 from core_builders import CLUSTER, TP, TP1, batch, history, metadata, node_epoch, node_image, partition_image
 
-from strandline.core import events
-from strandline.core.effects import (
+from strandline.core.log import events
+from strandline.core.log.effects import (
     AdvanceLogStart,
     ApplyRetention,
     BelieveMetadata,
@@ -19,9 +19,9 @@ from strandline.core.effects import (
     SaveMetadata,
     SaveProducers,
 )
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import EpochsSeen, MetadataImage, PartitionImage, Reign
-from strandline.core.node import NodeCore
-from strandline.core.timings import NodeTimings
 from strandline.core.types import Durability, LeaderEpoch, NodeId, Offset, PartitionEpoch, Rules
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from strandline.core.control.subscriptions import MOST_TOPICS, MetadataHistory, StateChange, Subscription
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
-from strandline.core.metadata_history import MetadataHistory, StateChange
-from strandline.core.subscription import MOST_TOPICS, Subscription
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Role, Rules, TopicPartition
 
 

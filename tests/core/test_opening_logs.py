@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from core_builders import TOPIC_ID, metadata, node_epoch, node_image, partition_image
 
-from strandline.core.effects import OpenLog, SendFetch
-from strandline.core.events import LogOpened, MetadataArrived, Registered
-from strandline.core.node import NodeCore
-from strandline.core.timings import NodeTimings
+from strandline.core.log.effects import OpenLog, SendFetch
+from strandline.core.log.events import LogOpened, MetadataArrived, Registered
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import NodeId, Offset, Rules, TopicPartition
 
 PARTITIONS = 50

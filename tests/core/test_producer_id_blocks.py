@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from controller_builders import CLUSTER, Controller
 
-from strandline.core.controller_messages import AllocateProducerIds, InitProducerId
+from strandline.core.control.messages import AllocateProducerIds, InitProducerId
+from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.errors import ErrorCode
-from strandline.core.producer_id_blocks import ProducerIdBlocks
-from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
+from strandline.core.log.producer_id_blocks import ProducerIdBlocks
 from strandline.core.types import NodeEpoch, NodeId
 
 

@@ -6,11 +6,11 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, batch, history, partition_image
 
-from strandline.core import events
-from strandline.core.effects import AnswerCall, RestartLog, SendFetch, SendProducerSnapshot
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
+from strandline.core.log.effects import AnswerCall, RestartLog, SendFetch, SendProducerSnapshot
+from strandline.core.log.producers import ProducerLedger
 from strandline.core.messages import ProducerSnapshotAnswer, ProducerSnapshotQuestion
-from strandline.core.producers import ProducerLedger
 from strandline.core.types import LeaderEpoch, NodeId, Offset, ProducerBatch
 
 

@@ -7,7 +7,7 @@ from core_builders import batch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.producers import REMEMBERED_BATCHES, SEQUENCE_MODULUS, ProducerLedger, SequenceVerdict
+from strandline.core.log.producers import REMEMBERED_BATCHES, SEQUENCE_MODULUS, ProducerLedger, SequenceVerdict
 from strandline.core.types import BatchHeader, Offset
 
 NEXT, DUPLICATE = SequenceVerdict.NEXT, SequenceVerdict.DUPLICATE

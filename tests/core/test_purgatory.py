@@ -6,9 +6,9 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, metadata, node_epoch, partition_image, produce_part
 
-from strandline.core import events
 from strandline.core.errors import ErrorCode, Outcome
-from strandline.core.timings import NodeTimings
+from strandline.core.log import events
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import Acks, Durability, Rules
 
 PAGE_CACHE = Rules(durability=Durability.PAGE_CACHE)

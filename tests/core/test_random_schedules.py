@@ -16,11 +16,11 @@ from cluster_of_cores import Cluster
 from core_builders import TP, batch
 from naive_controller import NaiveController
 
-from strandline.core import events
-from strandline.core.effects import AnswerOffsets, Effect
 from strandline.core.errors import ErrorCode
+from strandline.core.log import events
+from strandline.core.log.effects import AnswerOffsets, Effect
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import LATEST, AlterPartitionRequest, OffsetQuestion
-from strandline.core.timings import NodeTimings
 from strandline.core.types import BatchHeader, Durability, FetchHw, IsrJoin, Rules, Truncation
 
 NODES = (1, 2, 3)

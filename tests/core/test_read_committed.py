@@ -7,8 +7,8 @@ from cluster_of_cores import Cluster
 from core_builders import TP, partition_image
 from transactional_producer import Transactions, following, leading
 
-from strandline.core import events
 from strandline.core.errors import ErrorCode
+from strandline.core.log import events
 from strandline.core.messages import LATEST, MAX_TIMESTAMP, OffsetQuestion
 from strandline.core.types import AbortedTransaction, Offset
 

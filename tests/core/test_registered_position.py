@@ -7,18 +7,16 @@ from dataclasses import replace
 from controller_builders import CLUSTER, TOPIC, TOPIC_ID, Controller, registration
 from core_builders import metadata, node_epoch, node_image, partition_image
 
-from strandline.core import events
-from strandline.core.controller_effects import StopServing
-from strandline.core.controller_events import RequestArrived
-from strandline.core.controller_messages import CreatePartitions, GrowingTopic, TopicRef
-from strandline.core.controller_state import ClusterState
-from strandline.core.effects import SaveMetadata
-from strandline.core.epoch_skips import SKIP
+from strandline.core.control.events import RequestArrived, StopServing
+from strandline.core.control.messages import CreatePartitions, GrowingTopic, TopicRef
+from strandline.core.control.recovery import GivenNode, recover
+from strandline.core.control.state import SKIP, ClusterState
+from strandline.core.log import events
+from strandline.core.log.effects import SaveMetadata
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import MetadataImage, NodeRegistered, PositionProof
-from strandline.core.node import NodeCore
-from strandline.core.position_proof import is_proof, newest_in
-from strandline.core.store_recovery import GivenNode, recover
-from strandline.core.timings import NodeTimings
+from strandline.core.positions import is_proof, newest_in
 from strandline.core.types import NodeEpoch, NodeId, Rules, TopicPartition, Truncation
 
 

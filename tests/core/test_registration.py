@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from controller_builders import CLUSTER, Controller, registration
 
-from strandline.core import feature_levels
-from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange, TopicRef
+from strandline.core import types
+from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import Durability, Role, Rules
 
@@ -204,7 +204,7 @@ def test_node_of_another_cluster_is_refused() -> None:
 
 def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """[1,2] and [1,1] meet at level 1; [3,3] has no overlap and is rejected; alone again it is level 2."""
-    monkeypatch.setattr(feature_levels, "HIGHEST", 3)
+    monkeypatch.setattr(types, "HIGHEST", 3)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=2)
     assert controller.core.state.header.feature_level == 2
@@ -221,7 +221,7 @@ def test_feature_levels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_level_is_used_that_the_controller_does_not_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer release joins at the controller's level; one that no longer supports that level is rejected."""
-    monkeypatch.setattr(feature_levels, "HIGHEST", 1)
+    monkeypatch.setattr(types, "HIGHEST", 1)
     controller = Controller()
 
     assert controller.register(1, feature_min=1, feature_max=2).feature_level == 1
@@ -233,7 +233,7 @@ def test_no_level_is_used_that_the_controller_does_not_speak(monkeypatch: pytest
 
 def test_feature_level_of_the_dead_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only live nodes count: once the old release is gone the level rises with the next registration."""
-    monkeypatch.setattr(feature_levels, "HIGHEST", 2)
+    monkeypatch.setattr(types, "HIGHEST", 2)
     controller = Controller()
     controller.start(1, feature_min=1, feature_max=1)
     controller.start(2, feature_min=1, feature_max=2)

@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from strandline.core.lease import ReignTimings
-from strandline.core.reign import ReignCore, State
-from strandline.core.reign_effects import (
+from strandline.core.reigns.effects import (
     Append,
     AppendSettled,
     Campaign,
@@ -35,7 +33,7 @@ from strandline.core.reign_effects import (
     TellHint,
     Why,
 )
-from strandline.core.reign_events import (
+from strandline.core.reigns.events import (
     AlarmRead,
     AppendAsked,
     Appended,
@@ -66,6 +64,8 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
+from strandline.core.reigns.lease import ReignTimings
+from strandline.core.reigns.reign import ReignCore, State
 
 H1 = Head("r1", 1, "d1", 5)
 H2 = Head("r1", 2, "d2", 6)

@@ -7,12 +7,11 @@ from typing import Any
 
 from controller_builders import CLUSTER, P0, Controller
 
-from strandline.core.controller import NODE_EPOCHS_SKIPPED
-from strandline.core.controller_effects import OpenWatch, RefuseCall, StopServing
-from strandline.core.controller_events import RequestArrived, WatchArrived
-from strandline.core.controller_messages import ElectionKind, ElectLeaders, WatchMetadata
-from strandline.core.controller_state import ClusterState
-from strandline.core.epoch_skips import SKIP, changes_between
+from strandline.core.control.controller import NODE_EPOCHS_SKIPPED
+from strandline.core.control.events import OpenWatch, RefuseCall, RequestArrived, StopServing, WatchArrived
+from strandline.core.control.messages import ElectionKind, ElectLeaders, WatchMetadata
+from strandline.core.control.recovery import GivenNode, recover
+from strandline.core.control.state import SKIP, ClusterState, changes_between
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
@@ -23,8 +22,7 @@ from strandline.core.messages import (
     PositionProof,
     ProposedIsr,
 )
-from strandline.core.position_proof import prove
-from strandline.core.store_recovery import GivenNode, recover
+from strandline.core.positions import prove
 from strandline.core.types import NodeId
 
 

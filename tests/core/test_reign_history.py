@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.core.messages import Position, Reign
-from strandline.core.reign_history import (
+from strandline.core.control.state import (
     KEPT_REIGNS,
     SENT_REIGNS,
     ReignRecord,
@@ -17,6 +16,7 @@ from strandline.core.reign_history import (
     standing,
     with_changed,
 )
+from strandline.core.messages import Position, Reign
 
 HEAD = 118
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from controller_builders import TOPIC_ID, Controller
 
-from strandline.core import feature_levels
-from strandline.core.controller_effects import Publish
-from strandline.core.controller_events import RequestArrived
-from strandline.core.controller_messages import GetMetadata, UnregisterNode
+from strandline.core import types
+from strandline.core.control.events import Publish, RequestArrived
+from strandline.core.control.messages import GetMetadata, UnregisterNode
+from strandline.core.control.positions import why_empty
+from strandline.core.control.recovery import GivenNode, recover
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.store_age import why_empty
-from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import NodeId, Role
 
 
@@ -79,7 +78,7 @@ def test_the_feature_level_rises_when_the_last_old_node_is_removed() -> None:
     before = controller.core.state.header.feature_level
     remove(controller, 4)
 
-    assert (before, controller.core.state.header.feature_level) == (1, feature_levels.HIGHEST)
+    assert (before, controller.core.state.header.feature_level) == (1, types.HIGHEST)
 
 
 def test_another_old_node_that_lives_keeps_the_feature_level() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from controller_builders import TOPIC_ID, Controller
 
-from strandline.core.controller_messages import (
+from strandline.core.control.messages import (
     AlterTopicConfigs,
     ConfigChange,
     CreatePartitions,
@@ -19,9 +19,9 @@ from strandline.core.controller_messages import (
     NewTopic,
     TopicRef,
 )
+from strandline.core.control.topics import KEPT_GROWTHS
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import EpochsSeen
-from strandline.core.repeated_requests import KEPT_GROWTHS
 
 T = TopicRef("t")
 

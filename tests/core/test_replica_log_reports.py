@@ -8,8 +8,9 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, history, partition_image
 
-from strandline.core import events
-from strandline.core.effects import (
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
+from strandline.core.log.effects import (
     AppendReplicated,
     SaveHighWatermarks,
     SaveReconciledEpochs,
@@ -17,8 +18,7 @@ from strandline.core.effects import (
     SendFetch,
     SendReplicaLogs,
 )
-from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log_reporter import RETRY_MS
+from strandline.core.log.proposals import RETRY_MS
 from strandline.core.messages import EpochEndAnswer, FetchedPartition
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeId, Offset, Rules, Truncation
 

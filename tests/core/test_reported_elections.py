@@ -9,9 +9,9 @@ from controller_builders import Controller
 
 # Historic rules, of which one test needs one, come with the simulator.
 import strandline.sim  # noqa: F401
-from strandline.core import feature_levels
-from strandline.core.controller_messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
-from strandline.core.controller_state import ControllerTimings
+from strandline.core import types
+from strandline.core.control.messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
+from strandline.core.control.state import ControllerTimings
 from strandline.core.errors import ErrorCode
 from strandline.core.state_events import ControllerDecision, LeaderChange, NodeSession
 from strandline.core.types import LeaderEpoch, NodeEpoch, Offset, Rules, Truncation
@@ -296,7 +296,7 @@ def test_a_cluster_whose_nodes_send_no_reports_elects_as_before(why: str, monkey
     """With a node of level 1, or under a historic rule, the first living member of the ISR leads at once."""
     rules = Rules(truncation=Truncation.KIP_101) if why == "rule" else Rules()
     if why == "level":
-        monkeypatch.setattr(feature_levels, "HIGHEST", 1)
+        monkeypatch.setattr(types, "HIGHEST", 1)
     controller = Controller(rules=rules)
     controller.start(1, 2, 3, rules=rules)
     controller.create(1, 2, 3)

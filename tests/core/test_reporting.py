@@ -7,11 +7,11 @@ from typing import Any
 from cluster_of_cores import Cluster
 from core_builders import TP, batch, node_image, partition_image
 
-from strandline.core import events
-from strandline.core.effects import SendAlterPartition
+from strandline.core.log import events
+from strandline.core.log.effects import SendAlterPartition
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import AlterPartitionAnswer, IsrDecision
 from strandline.core.state_events import NAME_OF, Member, Moment
-from strandline.core.timings import NodeTimings
 from strandline.core.types import Acks, Durability, LeaderEpoch, NodeId, Offset, PartitionEpoch, Rules
 
 SAMPLING = NodeTimings(sample_min_ms=1_000, sample_max_ms=10_000)

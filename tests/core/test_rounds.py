@@ -8,8 +8,8 @@ import pytest
 from cluster_of_cores import Cluster
 from core_builders import batch, partition_image
 
-from strandline.core.effects import SendFetch
-from strandline.core.timings import NodeTimings
+from strandline.core.log.effects import SendFetch
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import Durability, FetchHw, Rules
 
 SNAPSHOT, UPDATED = FetchHw.SNAPSHOT, FetchHw.UPDATED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster_of_cores import Cluster
 from core_builders import TP, TP1, partition_image
 
-from strandline.core.effects import (
+from strandline.core.log.effects import (
     AdvanceLogStart,
     AnswerProduce,
     Append,
@@ -17,7 +17,7 @@ from strandline.core.effects import (
     SaveReconciledEpochs,
     SendForget,
 )
-from strandline.core.saving_order import saves_first
+from strandline.core.log.saving_order import saves_first
 from strandline.core.types import Offset
 
 SAVES = (SaveEpochs, SaveHighWatermarks, SaveMetadata, SaveReconciledEpochs)

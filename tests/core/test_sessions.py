@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from controller_builders import CLUSTER, Controller
 
-from strandline.core.controller_events import ConnectionRefused, ControllerTicked, DoorsOpened
-from strandline.core.controller_messages import ShutdownNode, WatchMetadata
-from strandline.core.controller_state import ControllerTimings
+from strandline.core.control.events import ConnectionRefused, ControllerTicked, DoorsOpened
+from strandline.core.control.messages import ShutdownNode, WatchMetadata
+from strandline.core.control.nodes import Sessions
+from strandline.core.control.state import ControllerTimings
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Heartbeat
-from strandline.core.sessions import Sessions
 from strandline.core.state_events import NodeSession
 from strandline.core.types import NodeEpoch, NodeId
 

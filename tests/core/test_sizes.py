@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.sizes import PLENTY_BYTES, REMEMBERED_APPENDS, SizeLedger
+from strandline.core.log.replica_log import PLENTY_BYTES, REMEMBERED_APPENDS, SizeLedger
 from strandline.core.types import Offset
 
 

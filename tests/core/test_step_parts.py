@@ -7,12 +7,18 @@ from collections.abc import Iterator
 import pytest
 from controller_builders import TOPIC, TOPIC_ID, Controller
 
-from strandline.core.controller_effects import Commit, ContinueStep, ControllerEffect
-from strandline.core.controller_events import ConnectionRefused, ControllerTicked, StepContinued
-from strandline.core.controller_messages import CreateTopics, DeleteTopics, NewTopic, ShutdownNode, TopicRef
-from strandline.core.controller_state import ClusterState, ControllerTimings
-from strandline.core.draft import Draft
-from strandline.core.leadership import held_back
+from strandline.core.control.draft import Draft
+from strandline.core.control.events import (
+    Commit,
+    ConnectionRefused,
+    ContinueStep,
+    ControllerEffect,
+    ControllerTicked,
+    StepContinued,
+)
+from strandline.core.control.leadership import held_back
+from strandline.core.control.messages import CreateTopics, DeleteTopics, NewTopic, ShutdownNode, TopicRef
+from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId, TopicPartition
 

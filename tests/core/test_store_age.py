@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, registration, seen
 
-from strandline.core.controller_effects import OpenWatch, Publish, RefuseCall, StopServing
-from strandline.core.controller_events import ConnectionRefused, ControllerTicked, RequestArrived
-from strandline.core.controller_messages import (
+from strandline.core.control.events import (
+    ConnectionRefused,
+    ControllerTicked,
+    OpenWatch,
+    Publish,
+    RefuseCall,
+    RequestArrived,
+    StopServing,
+)
+from strandline.core.control.messages import (
     DeleteTopics,
     ElectionKind,
     ElectLeaders,
@@ -20,12 +27,11 @@ from strandline.core.controller_messages import (
     TopicRef,
     WatchMetadata,
 )
-from strandline.core.controller_state import ClusterState
-from strandline.core.epoch_skips import SKIP
+from strandline.core.control.recovery import METADATA_OFFSET_MARGIN, GivenNode, recover
+from strandline.core.control.state import SKIP, ClusterState
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Heartbeat, MetadataImage, PositionProof, RegisterNode
-from strandline.core.position_proof import prove
-from strandline.core.store_recovery import METADATA_OFFSET_MARGIN, GivenNode, recover
+from strandline.core.positions import prove
 from strandline.core.types import NodeEpoch, NodeId, TopicPartition
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.core.errors import ErrorCode, Outcome
-from strandline.core.timestamps import timestamp_refusal
+from strandline.core.serving.produce_checks import timestamp_refusal
 from strandline.core.types import BatchHeader, Offset
 
 NOW_MS = 1_795_000_000_000

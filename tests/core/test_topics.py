@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from controller_builders import TOPIC_ID, Controller
 
-from strandline.core.controller import PRODUCER_IDS_SKIPPED
-from strandline.core.controller_messages import (
+from strandline.core.control.controller import PRODUCER_IDS_SKIPPED
+from strandline.core.control.messages import (
     AlterTopicConfigs,
     ConfigChange,
     ConfigsRef,
@@ -26,11 +26,11 @@ from strandline.core.controller_messages import (
     NewTopic,
     TopicRef,
 )
-from strandline.core.controller_state import PRODUCER_ID_BLOCK
+from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
+from strandline.core.control.state import PRODUCER_ID_BLOCK
+from strandline.core.control.topic_configs import CHECKS, in_force
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import ConfigSource
-from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
-from strandline.core.topic_configs import CHECKS, in_force
 from strandline.core.types import NodeId, Role
 from strandline.storage.log import LogSettings
 

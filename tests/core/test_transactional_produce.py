@@ -7,9 +7,9 @@ from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, marker, partition_image, produce_part
 from transactional_producer import ID, Transactions, leading
 
-from strandline.core import events
-from strandline.core.effects import Append, SendAddPartitions
 from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.log import events
+from strandline.core.log.effects import Append, SendAddPartitions
 from strandline.core.messages import ProduceResult
 from strandline.core.types import Acks, BatchHeader
 

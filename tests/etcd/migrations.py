@@ -9,20 +9,19 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from strandline.controller import migrate
-from strandline.controller.etcd_access import EtcdAccess
-from strandline.controller.migrate import Step
-from strandline.controller.places import EtcdPlace, Place
-from strandline.core.controller_state import (
+from strandline.controller.tools import migrate
+from strandline.controller.tools.migrate import EtcdAccess, Step
+from strandline.controller.tools.places import EtcdPlace, Place
+from strandline.core.control.state import (
     ClusterHeader,
     ClusterState,
     NodeRecord,
+    ReignRecord,
     RemovedNode,
     TopicRecord,
     Transaction,
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
-from strandline.core.reign_history import ReignRecord
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.etcd.members import Members
 from strandline.metadata.sqlite import SqliteStore

@@ -15,12 +15,12 @@ from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.several import SeveralProcess
 from strandline.core.errors import Refused
 from strandline.core.messages import MetadataImage
-from strandline.core.reign import State
+from strandline.core.reigns.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import behind
 from strandline.rpc.channels import open_channel, target
-from strandline.rpc.metadata_bytes import image_to_bytes
+from strandline.rpc.convert.subscription import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
 

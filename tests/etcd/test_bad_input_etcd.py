@@ -19,7 +19,7 @@ from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
 from strandline.metadata.etcd import too_old
 from strandline.metadata.store import StoreFailed
-from strandline.replica.settings import ReplicaSettings
+from strandline.node.settings import ReplicaSettings
 from strandline.runtime.exit_codes import ExitCode
 
 NOBODY = "127.0.0.1:1"

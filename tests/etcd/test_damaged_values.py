@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from several_controllers import WITHIN_S, Several, node_directory, several, stub_of
 
-from strandline.controller.etcd_access import EtcdAccess
-from strandline.controller.recover import recover_store_in_etcd
+from strandline.controller.tools.migrate import EtcdAccess
+from strandline.controller.tools.recover import recover_store_in_etcd
 from strandline.core.errors import Refused
-from strandline.core.reign import State
+from strandline.core.reigns.reign import State
 from strandline.core.types import NodeEpoch
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import behind
 from strandline.metadata.store import StoreDamaged
 from strandline.v1 import controller_service_pb2 as pb
 

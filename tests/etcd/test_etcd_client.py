@@ -16,10 +16,8 @@ from strandline.etcd import client as etcd_client
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Compacted, EtcdError, LeaseGone, Unanswered
 from strandline.etcd.members import Members
-from strandline.etcd.operations import created_at, delete, found, get, put, written_at
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import Changes, behind, created_at, delete, found, get, put, watch, written_at
 from strandline.etcd.v1 import etcd_pb2 as pb
-from strandline.etcd.watching import Changes, watch
 from strandline.rpc.channels import target
 
 

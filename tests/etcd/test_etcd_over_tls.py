@@ -10,10 +10,10 @@ from etcd_members import READY_S, started
 from several_controllers import Several, stub_of
 
 from strandline.cli.certificate_folder import add, begin
-from strandline.controller import backup
+from strandline.controller.tools import backup
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.channels import target
-from strandline.rpc.identity import CallerRole, Identity
+from strandline.rpc.permissions import CallerRole, Identity
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
 

@@ -9,18 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from etcd_members import READY_S, stopped
 
-from strandline.core.controller_state import ClusterHeader, TopicRecord, Transaction
+from strandline.core.control.state import ClusterHeader, TopicRecord, Transaction
 from strandline.core.messages import Endpoint
-from strandline.core.reign_events import Head, Holder
+from strandline.core.reigns.events import Head, Holder
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Unanswered
 from strandline.etcd.members import Members
-from strandline.etcd.operations import delete
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import behind, delete
 from strandline.metadata.etcd import EtcdStore, StoreView
 from strandline.metadata.etcd_layout import Batch, Presence, batches
-from strandline.metadata.marks import Mark, Marked, StoreMarked
-from strandline.metadata.store import StoreDamaged
+from strandline.metadata.store import Mark, Marked, StoreDamaged, StoreMarked
 
 LEASE_MS = 5_000
 

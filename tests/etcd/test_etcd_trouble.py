@@ -15,13 +15,13 @@ from etcd_members import READY_S, etcdctl, started
 from several_controllers import WITHIN_S, Several, several, stub_of
 
 from strandline.controller.several import SeveralProcess
-from strandline.controller.store_space import remedy
+from strandline.controller.store_health import remedy
 from strandline.core.messages import Endpoint
-from strandline.core.reign import State
+from strandline.core.reigns.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import NoSpace
 from strandline.etcd.members import Members
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import behind
 from strandline.metadata.etcd import EtcdStore
 from strandline.rpc.status import refusal_of
 from strandline.v1 import controller_service_pb2 as pb

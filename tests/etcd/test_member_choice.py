@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from strandline.core.messages import Endpoint
+from strandline.etcd.client import MemberChoice
 from strandline.etcd.errors import Unanswered
-from strandline.etcd.member_choice import MemberChoice
 
 A, B, C = (Endpoint("127.0.0.1", port) for port in (1, 2, 3))
 

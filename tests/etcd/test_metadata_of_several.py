@@ -13,9 +13,9 @@ import pytest
 from several_controllers import WITHIN_S, Several, several, stub_of
 
 from strandline.client import Admin
-from strandline.client import metadata as client_metadata
+from strandline.client.cluster import metadata as client_metadata
 from strandline.controller.several import SeveralProcess
-from strandline.core.reign import State
+from strandline.core.reigns.reign import State
 from strandline.etcd.members import Members
 from strandline.rpc.channels import open_channel, target
 from strandline.v1 import controller_service_pb2 as cpb

@@ -12,16 +12,15 @@ import pytest
 from migrations import cluster, etcd, killed, lease_ended, moved, served, sqlite, store_of
 from several_controllers import settings, several, stop
 
-from strandline.controller import migrate, recover
-from strandline.controller.migrate import Step
 from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.several import SeveralProcess
-from strandline.core.controller_state import ClusterState
+from strandline.controller.tools import migrate, recover
+from strandline.controller.tools.migrate import Step
+from strandline.core.control.state import ClusterState
 from strandline.etcd.members import Members
-from strandline.metadata.marks import StoreMarked
 from strandline.metadata.sqlite import FILE_NAME
-from strandline.metadata.store import StoreFailed, StoreInUse
+from strandline.metadata.store import StoreFailed, StoreInUse, StoreMarked
 from strandline.runtime.exit_codes import ExitCode
 
 OTHER_TIMES = pytest.mark.timeout(180)

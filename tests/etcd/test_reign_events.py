@@ -9,7 +9,7 @@ from typing import Any
 from etcd_members import stopped
 from several_controllers import Several, several
 
-from strandline.core.reign import State
+from strandline.core.reigns.reign import State
 from strandline.etcd.members import Members
 from strandline.export.sink import EVENTS_NAME
 

@@ -12,16 +12,16 @@ import pytest
 from migrations import cluster, etcd, moved, served, sqlite, store_of
 from several_controllers import WITHIN_S, Several, several, stub_of
 
-from strandline.controller import backup, restore
 from strandline.controller.several import SeveralProcess
+from strandline.controller.tools import backup, restore
 from strandline.core.messages import PositionProof
-from strandline.core.position_proof import prove
-from strandline.core.reign import State
+from strandline.core.positions import prove
+from strandline.core.reigns.reign import State
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.etcd.members import Members
 from strandline.metadata.store import StoreWentBack
 from strandline.rpc.channels import target
-from strandline.rpc.convert_metadata import write_position
+from strandline.rpc.convert.metadata import write_position
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
 

@@ -13,11 +13,12 @@ from etcd_members import READY_S, stopped
 from several_controllers import WITHIN_S, node_directory, settings, several, stop, stub_of
 
 from strandline.client import Admin
-from strandline.controller import hand_over, recover, reigning
+from strandline.controller import among, reigning
 from strandline.controller.several import SeveralProcess
+from strandline.controller.tools import recover
 from strandline.core.errors import ControllerHint, ErrorCode, Refused
 from strandline.core.messages import MetadataImage
-from strandline.core.reign import State
+from strandline.core.reigns.reign import State
 from strandline.core.types import Rules
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Unanswered
@@ -228,13 +229,13 @@ async def test_the_command_hands_over(members: Members, tmp_path: Path, capsys: 
         assert standby.endpoint is not None
         where = ["--bootstrap", target(standby.endpoint)]
         async with asyncio.timeout(WITHIN_S):
-            while await asyncio.to_thread(hand_over.main, [*where, "--to", "c2"]) is not ExitCode.CLEAN:
+            while await asyncio.to_thread(among.main, [*where, "--to", "c2"]) is not ExitCode.CLEAN:
                 # It is listed once it has said that it is there.
                 continue
         await cluster.until(lambda: standby.reigning.core.state is State.ACTIVE)
         await cluster.active()
         capsys.readouterr()
-        refused = await asyncio.to_thread(hand_over.main, [*where, "--to", "c9"])
+        refused = await asyncio.to_thread(among.main, [*where, "--to", "c9"])
 
         assert refused is ExitCode.FAILED
         assert "no standby is called 'c9'" in capsys.readouterr().err

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from several_controllers import WITHIN_S, Several, several, stub_of
 
-from strandline.core.reign import State
+from strandline.core.reigns.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import behind
 from strandline.v1 import controller_service_pb2 as pb
 
 

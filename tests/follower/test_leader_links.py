@@ -9,9 +9,9 @@ from typing import Any, NoReturn, cast
 
 import grpc
 
-from strandline.core.effects import SendEpochEnds, SendFetch, SendListOffsets, SendProducerSnapshot
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.events import (
+from strandline.core.log.effects import SendEpochEnds, SendFetch, SendListOffsets, SendProducerSnapshot
+from strandline.core.log.events import (
     EpochEndsAnswered,
     EpochEndsFailed,
     Event,
@@ -36,15 +36,14 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, TopicPartition
-from strandline.follower.dialing import DialledLeaders, FollowerSettings
-from strandline.follower.tasks import LeaderLinks
+from strandline.node.dialing import DialledLeaders, FollowerSettings
+from strandline.node.leader_links import LeaderLinks
 from strandline.records.batch import stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.server import ServerSettings, bind, build_server
 from strandline.runtime.driver import Driver
 from strandline.runtime.exit_codes import ExitCode
-from strandline.runtime.host import Host
-from strandline.runtime.topics import TopicDirectory
+from strandline.runtime.host import Host, TopicDirectory
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 

@@ -16,7 +16,7 @@ from draws import Draws
 from running_controller import controller, create, join, stub_of
 
 from strandline.controller.process import ControllerProcess
-from strandline.core.controller_state import ClusterState
+from strandline.core.control.state import ClusterState
 from strandline.core.errors import ErrorCode
 from strandline.metadata.sqlite import SqliteStore
 from strandline.rpc.channels import open_channel

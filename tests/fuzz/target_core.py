@@ -13,9 +13,9 @@ from cluster_of_cores import Cluster
 from core_builders import CLUSTER, L, batch, fetch_part, fetch_request, history, node_epoch, partition_image
 from draws import Draws
 
-from strandline.core import effects as want
-from strandline.core import events
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import effects as want
+from strandline.core.log import events
 from strandline.core.messages import (
     AlterPartitionAnswer,
     EpochEndAnswer,

@@ -15,7 +15,7 @@ from draws import Draws
 from target_store import states
 
 from strandline.core.messages import Endpoint
-from strandline.core.reign_events import Head
+from strandline.core.reigns.events import Head
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import (
     Presence,
@@ -29,7 +29,7 @@ from strandline.metadata.etcd_layout import (
     read_snapshot,
     snapshot_of,
 )
-from strandline.metadata.marks import Mark, Marked, mark_value, read_mark
+from strandline.metadata.store import Mark, Marked, mark_value, read_mark
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 REIGN_ID = "0123456789abcdef" * 2

@@ -13,9 +13,7 @@ from tempfile import TemporaryDirectory
 from draws import Draws
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.storage.checkpoints import Checkpoints
-from strandline.storage.journal import JOURNAL_NAMES, Frame, encode_frame, read_file, read_journal
-from strandline.storage.saves import (
+from strandline.storage.checkpoint_files import (
     EpochsSaved,
     Kind,
     LogForgotten,
@@ -27,6 +25,8 @@ from strandline.storage.saves import (
     decode,
     encode,
 )
+from strandline.storage.checkpoints import Checkpoints
+from strandline.storage.journal import JOURNAL_NAMES, Frame, encode_frame, read_file, read_journal
 
 _NAMES = (("t", 0), ("t", 1), ("topic-with-a-longer-name", 4_000_000_000), ("", 7))
 _MOST_BYTES = 40

@@ -13,10 +13,10 @@ from drawn_messages import drawn
 from draws import Draws
 from target_store import TOPICS, states
 
-from strandline.client.view import ClusterView, Taken
+from strandline.client.cluster.view import ClusterView, Taken
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import NodeId
-from strandline.rpc.convert_subscription import read_current_metadata, read_update
+from strandline.rpc.convert.subscription import read_current_metadata, read_update
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import MetadataServicer
 from strandline.v1 import metadata_service_pb2 as pb

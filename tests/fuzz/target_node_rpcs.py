@@ -16,8 +16,8 @@ from drawn_calls import call_anything
 from draws import Draws
 from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, leader_stub, produce, running_nodes
 
+from strandline.node.node import ReplicaNode
 from strandline.records.batch import stamp
-from strandline.replica.node import ReplicaNode
 from strandline.rpc.channels import open_channel
 from strandline.v1 import follower_service_pb2, leader_service_pb2
 

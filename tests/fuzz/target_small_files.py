@@ -16,8 +16,8 @@ from draws import Draws
 
 from strandline.core.errors import Refused
 from strandline.core.types import NodeId, Offset, ProducerBatch
-from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
-from strandline.storage import checkpoint, producer_snapshot
+from strandline.rpc.convert.subscription import image_from_bytes, image_to_bytes
+from strandline.storage import checkpoint_files, producer_snapshot
 from strandline.storage.directory import META_NAME, RUN_NAME, DataDirectory, DirectoryRefused
 
 _ROW_BYTES = 42
@@ -44,15 +44,15 @@ def _content(draws: Draws) -> bytes:
 
 
 def _epochs(directory: Path, content: bytes) -> None:
-    (directory / checkpoint.EPOCHS_NAME).write_bytes(content)
+    (directory / checkpoint_files.EPOCHS_NAME).write_bytes(content)
     try:
-        entries = checkpoint.read_epochs(directory)
-    except checkpoint.CheckpointDamaged:
+        entries = checkpoint_files.read_epochs(directory)
+    except checkpoint_files.CheckpointDamaged:
         return
     assert entries is not None
     assert all(entry.epoch <= INT32_MAX and entry.start_offset <= INT64_MAX for entry in entries)
-    checkpoint.write_epochs(directory, entries, durable=False)
-    assert checkpoint.read_epochs(directory) == entries
+    checkpoint_files.write_epochs(directory, entries, durable=False)
+    assert checkpoint_files.read_epochs(directory) == entries
 
 
 def _epochs_of_a_log(directory: Path, content: bytes) -> None:
@@ -60,24 +60,24 @@ def _epochs_of_a_log(directory: Path, content: bytes) -> None:
 
 
 def _offsets(directory: Path, content: bytes) -> None:
-    path = directory / checkpoint.HIGH_WATERMARKS_NAME
+    path = directory / checkpoint_files.HIGH_WATERMARKS_NAME
     path.write_bytes(content)
-    found = checkpoint.OffsetCheckpoint.load(path)
+    found = checkpoint_files.OffsetCheckpoint.load(path)
     assert not (found.damaged and found.offsets), "damaged, yet believed"
     assert all(0 <= offset <= INT64_MAX for offset in found.offsets.values())
     found.save(durable=False)
-    assert checkpoint.OffsetCheckpoint.load(path).offsets == found.offsets
+    assert checkpoint_files.OffsetCheckpoint.load(path).offsets == found.offsets
 
 
 def _topic_id(directory: Path, content: bytes) -> None:
-    (directory / checkpoint.METADATA_NAME).write_bytes(content)
+    (directory / checkpoint_files.METADATA_NAME).write_bytes(content)
     try:
-        topic_id = checkpoint.read_topic_id(directory)
-    except checkpoint.CheckpointDamaged:
+        topic_id = checkpoint_files.read_topic_id(directory)
+    except checkpoint_files.CheckpointDamaged:
         return
     assert topic_id, "a file without an id is damaged"
-    checkpoint.write_topic_id(directory, topic_id)
-    assert checkpoint.read_topic_id(directory) == topic_id
+    checkpoint_files.write_topic_id(directory, topic_id)
+    assert checkpoint_files.read_topic_id(directory) == topic_id
 
 
 def _snapshot(directory: Path, content: bytes) -> None:

@@ -17,14 +17,7 @@ from typing import Any
 import msgspec
 from draws import Draws
 
-from strandline.core.controller_state import (
-    ClusterHeader,
-    ClusterState,
-    NodeRecord,
-    TopicRecord,
-    Transaction,
-    record_of,
-)
+from strandline.core.control.state import ClusterHeader, ClusterState, NodeRecord, TopicRecord, Transaction, record_of
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata import documents

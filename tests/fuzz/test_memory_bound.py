@@ -18,8 +18,7 @@ from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce
 
 from strandline.core.errors import ErrorCode
-from strandline.rpc.channels import target
-from strandline.rpc.limits import MAX_CONCURRENT_STREAMS
+from strandline.rpc.channels import MAX_CONCURRENT_STREAMS, target
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 FETCHES, PRODUCES, TOO_MANY = 2_000, 1_000, 50
@@ -43,7 +42,7 @@ async def node_process(directory: Path, controller: ControllerStub) -> AsyncIter
     flags += [f"--purgatory-max-entries={PRODUCES}", "--low-space-bytes=0", "--shutdown-deadline-ms=0"]
     with (directory.parent / "node.log").open("w") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "strandline.replica", *flags, stdout=log, stderr=log, env=os.environ
+            sys.executable, "-m", "strandline.node", *flags, stdout=log, stderr=log, env=os.environ
         )
     try:
         await asyncio.wait_for(controller.known_by(1), DEADLINE_S)

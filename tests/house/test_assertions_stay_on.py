@@ -20,7 +20,7 @@ ENTRY_POINTS = [
     "strandline.cli.submit",
     "strandline.console",
     "strandline.controller",
-    "strandline.replica",
+    "strandline.node",
     "strandline_analytics.report",
 ]
 

@@ -14,13 +14,13 @@ from typing import Any, cast
 import pytest
 
 from strandline.client import offsets
-from strandline.client.delivery import OutgoingBatch, ProducerIdentity
-from strandline.client.fetching import Fetching, FetchPolicy
-from strandline.client.lane import PartitionLane
+from strandline.client.cluster.view import Leader
+from strandline.client.consume.fetching import Fetching, FetchPolicy
+from strandline.client.log import RetryLog
 from strandline.client.offsets import LATEST, OffsetFinder
-from strandline.client.retry_log import RetryLog
-from strandline.client.view import Leader
-from strandline.core.controller_messages import NodeRegistered
+from strandline.client.produce.delivery import OutgoingBatch, ProducerIdentity
+from strandline.client.produce.lane import PartitionLane
+from strandline.core.control.messages import NodeRegistered
 from strandline.core.errors import RESERVED, RULES, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition

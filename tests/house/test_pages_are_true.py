@@ -14,7 +14,7 @@ from strandline.cli.settings_advice import CONTROLLER, REPLICA
 from strandline.cli.settings_page import all_tables, rewritten
 from strandline.controller.settings import ControllerSettings
 from strandline.core.errors import ErrorCode
-from strandline.replica.settings import ReplicaSettings
+from strandline.node.settings import ReplicaSettings
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.settings import ServiceSettings
 

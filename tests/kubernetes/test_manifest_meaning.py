@@ -32,10 +32,10 @@ from strandline.cli.app import app
 from strandline.cli.durations import read_duration
 from strandline.console.settings import ConsoleSettings
 from strandline.controller.settings import ControllerSettings, StoreKind
-from strandline.replica.settings import ReplicaSettings
+from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import LIVENESS, READINESS
-from strandline.runtime.malloc import MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES
+from strandline.runtime.process import MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES
 from strandline.runtime.settings import ENV_PREFIX, ServiceSettings, load_settings
 
 pytestmark = needs_kubectl

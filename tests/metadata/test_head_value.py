@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.core.reign_events import Head
+from strandline.core.reigns.events import Head
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import head_value, read_head
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.controller_state import (
+from strandline.core.control.state import (
     ClusterHeader,
     ClusterState,
     NodeRecord,
@@ -35,9 +35,8 @@ from strandline.core.types import (
     Truncation,
 )
 from strandline.metadata import documents
-from strandline.metadata.marks import Mark, Marked, StoreMarked
 from strandline.metadata.sqlite import FILE_NAME, SCHEMA_VERSION, SqliteStore
-from strandline.metadata.store import StoreFailed
+from strandline.metadata.store import Mark, Marked, StoreFailed, StoreMarked
 from strandline.metadata.transactions import state_of
 
 TOPIC = "aaaaaaaa-0000-4000-8000-000000000001"

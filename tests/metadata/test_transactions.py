@@ -8,16 +8,16 @@ import zlib
 
 import pytest
 
-from strandline.core.controller_state import (
+from strandline.core.control.state import (
     ClusterHeader,
     ClusterState,
     NodeRecord,
+    ReignRecord,
     RemovedNode,
     TopicRecord,
     Transaction,
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
-from strandline.core.reign_history import ReignRecord
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata.documents import DamagedDocument, read, sealed, write
 from strandline.metadata.transactions import pack, state_of, unpack, whole

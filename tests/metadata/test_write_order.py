@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from strandline.core.controller_state import ClusterHeader, TopicRecord, Transaction
-from strandline.core.reign_events import Head
+from strandline.core.control.state import ClusterHeader, TopicRecord, Transaction
+from strandline.core.reigns.events import Head
 from strandline.metadata.etcd_layout import batches
-from strandline.metadata.write_order import (
+from strandline.metadata.transactions import (
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,

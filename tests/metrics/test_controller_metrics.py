@@ -7,7 +7,7 @@ from pathlib import Path
 from running_controller import controller, create, join, stub_of
 from scraping import LOOPBACK, names_of, scraped
 
-from strandline.core.controller_events import ConnectionRefused
+from strandline.core.control.events import ConnectionRefused
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.metrics.families import Role
 from strandline.v1 import controller_service_pb2 as pb

@@ -14,16 +14,15 @@ from scraping import LOOPBACK, scraped
 from tests.core.groups.groups_alone import GroupsAlone, Topics
 
 from strandline.core.coordinator.internal_topics import GROUP_STATE
-from strandline.core.coordinator.reports import Reports
+from strandline.core.coordinator.machine import Reports
 from strandline.core.coordinator.shard import ShardState
-from strandline.core.effects import Effect, Emit
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.repetitions import HOUR_MS
-from strandline.core.groups.reporting import GroupReporting
+from strandline.core.groups.reporting import HOUR_MS, GroupReporting
+from strandline.core.log.effects import Effect, Emit
 from strandline.core.state_events import CoordinatorLoad, GroupChange
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline.metrics.figures import Spread
-from strandline.metrics.group_figures import GroupCounts
+from strandline.metrics.groups import GroupCounts
 from strandline.rpc.channels import open_channel
 from strandline.runtime.patterns import Re2Patterns
 from strandline.v1 import group_service_pb2 as pb

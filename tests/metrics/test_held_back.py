@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from strandline.core.replica_log import ReplicaLog
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.types import Offset, TopicPartition
-from strandline.metrics.held_back import HeldBack
+from strandline.metrics.node import HeldBack
 
 
 class _Log:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from strandline.core.coordinator.reports import Reports
+from strandline.core.coordinator.machine import Reports
 from strandline.core.coordinator.shard import Shard
-from strandline.core.producer_id_blocks import ProducerIdBlocks
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_ids.records import TransactionalId, TxnState
-from strandline.core.transaction_messages import ProducerIdentity
+from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.messages import ProducerIdentity
+from strandline.core.transactions.records import TransactionalId, TxnState
 from strandline.core.types import LeaderEpoch, TopicPartition
-from strandline.metrics.transaction_figures import transaction_figures
+from strandline.metrics.groups import transaction_figures
 
 
 def _shard(*states: TxnState, serves: bool = True) -> Shard:

@@ -9,7 +9,7 @@ from controller_builders import Controller
 from strandline.core.messages import Heartbeat
 from strandline.core.state_events import ClockSample
 from strandline.core.types import NodeEpoch, NodeId
-from strandline.observe.clock_samples import EVERY_MS, ClockSamples
+from strandline.observe.controllers import EVERY_MS, ClockSamples
 
 BEAT = Heartbeat(
     cluster_id="c",

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.producers import ProducerLedger
+from strandline.core.log.producers import ProducerLedger
 from strandline.core.types import OF_TRANSACTIONS, TRANSACTIONAL_BIT, BatchHeader, Marker, Offset, ProducerStamp
-from strandline.records.batch import Batch
-from strandline.records.committed import committed
+from strandline.records.batch import Batch, committed
 
 NO_BYTES = memoryview(b"")
 

@@ -18,8 +18,16 @@ from strandline.records.batch import (
     parse_header,
     split_batches,
 )
-from strandline.records.codec import NewRecord, decode_batch, decode_trusted_batch, encode_batch
-from strandline.records.control import MARKER_BYTES, encode_marker, marker_of, with_marker
+from strandline.records.codec import (
+    MARKER_BYTES,
+    NewRecord,
+    decode_batch,
+    decode_trusted_batch,
+    encode_batch,
+    encode_marker,
+    marker_of,
+    with_marker,
+)
 
 
 def sample(*, committed: bool = True, coordinator: int = 5) -> memoryview:

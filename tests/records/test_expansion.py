@@ -13,8 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, compress, expand, expanded_bytes
-from strandline.records.expansion import MOST_BLOCKS, UNKNOWN, Expansion, expansion_of
+from strandline.records.compression import (
+    MAX_EXPANDED_BYTES,
+    MOST_BLOCKS,
+    UNKNOWN,
+    Compression,
+    Expansion,
+    compress,
+    expand,
+    expanded_bytes,
+    expansion_of,
+)
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 GIB = 1 << 30

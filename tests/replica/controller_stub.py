@@ -21,8 +21,8 @@ from strandline.core.messages import (
     TopicImage,
 )
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
-from strandline.rpc import convert_controller as convert
-from strandline.rpc.convert_metadata import write_watch_answer
+from strandline.rpc.convert import controller as convert
+from strandline.rpc.convert.metadata import write_watch_answer
 from strandline.rpc.server import ServerSettings, bind, build_server
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc

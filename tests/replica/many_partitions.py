@@ -10,15 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from strandline.core.effects import SendEpochEnds, SendFetch
-from strandline.core.events import Event, FetchAnswered, LogFlushed, MetadataArrived, Registered
+from strandline.core.log.effects import SendEpochEnds, SendFetch
+from strandline.core.log.events import Event, FetchAnswered, LogFlushed, MetadataArrived, Registered
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import FetchedPartition, MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.node import NodeCore
-from strandline.core.timings import NodeTimings
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, Role, Rules, TopicPartition
+from strandline.node.logs import DirectoryLogs
 from strandline.records.batch import STAMP_BYTES, parse_header, stamp_prefix
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.replica.logs import DirectoryLogs
 from strandline.runtime.calls import Calls
 from strandline.runtime.driver import Driver
 from strandline.runtime.performers import Performers

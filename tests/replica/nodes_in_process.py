@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from controller_stub import ControllerStub
 
 from strandline.core.types import NodeId
+from strandline.node.node import ReplicaNode
+from strandline.node.settings import ReplicaSettings
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.replica.node import ReplicaNode
-from strandline.replica.settings import ReplicaSettings
 from strandline.rpc.channels import open_channel, target
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.directory import DataDirectory

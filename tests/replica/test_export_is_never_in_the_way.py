@@ -19,9 +19,9 @@ from nodes_in_process import TOPIC, TOPIC_ID, batch, leader_stub, produce, runni
 
 from strandline.export.counters import ExportCounters
 from strandline.export.destination import open_destination
-from strandline.export.ring import TRANSITIONS_BEYOND
-from strandline.export.verify import Completeness, Verified, verify
-from strandline.replica.node import ReplicaNode
+from strandline.export.reading import Completeness, Verified, verify
+from strandline.export.sink import TRANSITIONS_BEYOND
+from strandline.node.node import ReplicaNode
 
 PRODUCE_S = 5.0
 """Deadline of a produce; far above what it takes, far below what a destination that blocks takes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline.core.types import NodeId, TopicPartition
-from strandline.replica.logs import DirectoryLogs
+from strandline.node.logs import DirectoryLogs
 from strandline.storage.directory import DataDirectory
 from strandline.storage.log import LogSettings
 

@@ -20,9 +20,9 @@ from strandline.cli.node_self import Incarnation, running_node
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import NodeId, Truncation
 from strandline.rpc.channels import open_channel, parse_endpoint, target
-from strandline.rpc.metadata_bytes import image_from_bytes, image_to_bytes
+from strandline.rpc.convert.subscription import image_from_bytes, image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
-from strandline.runtime.incarnation import started_ticks
+from strandline.runtime.process import started_ticks
 from strandline.storage.directory import DataDirectory
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
@@ -61,7 +61,7 @@ async def started(controller: ControllerStub, directory: Path, *flags: str) -> A
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "strandline.replica",
+        "strandline.node",
         *("--node-id", "1", "--data-dir", str(directory), "--controllers", target(controller.endpoint), *flags),
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},

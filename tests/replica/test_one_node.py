@@ -31,7 +31,7 @@ from strandline.core.messages import PositionProof
 from strandline.core.types import NodeEpoch
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import open_channel
-from strandline.rpc.metadata_bytes import image_from_bytes
+from strandline.rpc.convert.subscription import image_from_bytes
 from strandline.rpc.status import refusal_of
 from strandline.storage.directory import DataDirectory
 from strandline.v1 import follower_service_pb2, record_pb2

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from strandline.core.controller_messages import AllocateProducerIds, InitProducerId, ProducerIdsAllocated
+from strandline.core.control.messages import AllocateProducerIds, InitProducerId, ProducerIdsAllocated
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import NodeEpoch, NodeId
-from strandline.replica import producer_ids
-from strandline.replica.producer_ids import ProducerIds
-from strandline.runtime.topics import TopicDirectory
+from strandline.node import producer_ids
+from strandline.node.producer_ids import ProducerIds
+from strandline.runtime.host import TopicDirectory
 
 CLUSTER = "cluster-of-the-test"
 LENGTH = 4

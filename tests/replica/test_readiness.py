@@ -15,7 +15,7 @@ from nodes_in_process import TOPIC, TOPIC_ID, build_node, running_nodes
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import NodeImage, PartitionImage
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
-from strandline.replica.readiness import why_not_ready
+from strandline.node.seen import why_not_ready
 from strandline.rpc.channels import open_channel
 
 ME = NodeId(2)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from strandline.core.effects import AdvanceLogStart, Append
 from strandline.core.errors import Refused
+from strandline.core.log.effects import AdvanceLogStart, Append
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.node.logs import DirectoryLogs
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.replica.logs import DirectoryLogs
 from strandline.storage.directory import DataDirectory
 from strandline.storage.log import Log, LogSettings
 

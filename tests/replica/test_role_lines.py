@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline.core.messages import MetadataImage, PartitionImage, TopicImage
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
-from strandline.replica.role_lines import following
+from strandline.node.seen import following
 
 TP = TopicPartition("t", 0)
 ME = NodeId(2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from many_partitions import ME, OTHER, Node, Syncs
 
-from strandline.core.controller_state import ControllerTimings
+from strandline.core.control.state import ControllerTimings
 from strandline.storage.directory import DataDirectory
 from strandline.storage.journal import JOURNAL_NAMES
 

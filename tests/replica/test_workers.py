@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from strandline.replica.settings import ReplicaSettings
-from strandline.replica.workers import Worker, WorkersWrong, single_node_refusal, workers_of
+from strandline.node.settings import ReplicaSettings
+from strandline.node.workers import Worker, WorkersWrong, single_node_refusal, workers_of
 
 
 def settings(data_dir: Path, **given: Any) -> ReplicaSettings:

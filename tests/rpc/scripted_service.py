@@ -9,9 +9,8 @@ from typing import Any, cast
 import grpc
 
 from strandline.core.messages import Endpoint
-from strandline.rpc.channels import open_channel
+from strandline.rpc.channels import message_limits, open_channel
 from strandline.rpc.interceptors import RefusalInterceptor
-from strandline.rpc.limits import message_limits
 from strandline.rpc.server import bind
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc

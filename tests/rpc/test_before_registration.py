@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
-from strandline.rpc.before_registration import BeforeRegistration
+from strandline.rpc.interceptors import BeforeRegistration
 
 OPEN, CLOSED = "strandline.v1.MetadataService", "strandline.v1.LeaderService"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.core.controller_messages import (
+from strandline.core.control.messages import (
     ConfigChange,
     ConfigsDescribed,
     DescribedConfigs,
@@ -14,7 +14,7 @@ from strandline.core.controller_messages import (
 )
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import ConfigSource, TopicConfig
-from strandline.rpc import convert_configs as convert
+from strandline.rpc.convert import configs as convert
 from strandline.v1 import controller_service_pb2 as pb
 
 SET, DELETE = pb.CONFIG_OPERATION_UNSPECIFIED, pb.CONFIG_OPERATION_DELETE

@@ -38,8 +38,8 @@ from strandline.core.types import (
     TopicPartition,
     Truncation,
 )
-from strandline.rpc import convert_controller as convert
-from strandline.rpc import convert_metadata as metadata
+from strandline.rpc.convert import controller as convert
+from strandline.rpc.convert import metadata
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import metadata_pb2
 

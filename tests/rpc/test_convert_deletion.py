@@ -8,7 +8,7 @@ from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import DeletedPartition, DeletePartition
 from strandline.core.types import Offset, TopicPartition
-from strandline.rpc import convert_deletion as convert
+from strandline.rpc.convert import offsets as convert
 from strandline.v1 import leader_service_pb2 as pb
 
 TP, TP1 = TopicPartition(ID, 0), TopicPartition(ID, 1)

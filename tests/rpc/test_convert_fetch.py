@@ -19,9 +19,9 @@ from strandline.core.messages import (
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
 from strandline.records.batch import parse_header, stamp
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.rpc.addressing import read_forgotten
-from strandline.rpc.convert_fetch import fetch_stream_message, fetch_topics, forget_message, read_fetch, read_fetched
-from strandline.rpc.convert_records import Decoded
+from strandline.rpc.convert.errors import read_forgotten
+from strandline.rpc.convert.fetch import fetch_stream_message, fetch_topics, forget_message, read_fetch, read_fetched
+from strandline.rpc.convert.records import Decoded
 from strandline.v1 import follower_service_pb2, partition_pb2
 from strandline.v1 import leader_service_pb2 as pb
 

@@ -9,11 +9,11 @@ from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import ProduceResult
-from strandline.core.transaction_messages import MarkerQuestion, ProducerIdentity, TxnMarker
+from strandline.core.transactions.messages import MarkerQuestion, ProducerIdentity, TxnMarker
 from strandline.core.types import Acks, ActiveProducer, LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
-from strandline.records.control import marker_of
-from strandline.rpc.convert_active_producers import producers_response, read_described
-from strandline.rpc.convert_markers import markers_request, markers_response, read_marker_results, read_markers
+from strandline.records.codec import marker_of
+from strandline.rpc.convert.produce import markers_request, markers_response, read_marker_results, read_markers
+from strandline.rpc.convert.producers import producers_response, read_described
 from strandline.v1 import leader_service_pb2 as pb
 
 TOPICS = FixedTopics()

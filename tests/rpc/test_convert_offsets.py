@@ -16,7 +16,7 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc import convert_offsets as convert
+from strandline.rpc.convert import offsets as convert
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 0)

@@ -10,7 +10,7 @@ from strandline.core.messages import LeaderHint, ProduceResult
 from strandline.core.types import Acks, LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.rpc.convert_produce import ProduceAsked, holds_single_records, produce_topics, read_produce
+from strandline.rpc.convert.produce import ProduceAsked, holds_single_records, produce_topics, read_produce
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 3)

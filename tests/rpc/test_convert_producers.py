@@ -8,7 +8,7 @@ from fixed_topics import CLUSTER, ID, FixedTopics
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import ProducerSnapshotAnswer, ProducerSnapshotQuestion, ReplicaState
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
-from strandline.rpc import convert_producers as convert
+from strandline.rpc.convert import producers as convert
 
 TP = TopicPartition(ID, 3)
 QUESTION = ProducerSnapshotQuestion(TP, LeaderEpoch(0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline.core.types import Offset, TopicPartition
 from strandline.records.batch import parse_header, stamp
-from strandline.rpc.convert_records import FetchedBatches, decode_records, encode_records
+from strandline.rpc.convert.records import FetchedBatches, decode_records, encode_records
 from strandline.v1 import record_pb2
 
 

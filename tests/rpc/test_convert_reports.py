@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import ReplicaLogInfo, ReplicaLogsReported, ReportReplicaLogs
 from strandline.core.types import EpochEntry, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc import convert_reports as convert
+from strandline.rpc.convert import reports as convert
 from strandline.v1 import controller_service_pb2 as pb
 
 TOPICS = ("11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000")

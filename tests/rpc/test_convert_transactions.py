@@ -5,10 +5,10 @@ from __future__ import annotations
 from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.transaction_messages import AddPartitions, ProducerIdentity
+from strandline.core.transactions.messages import AddPartitions, ProducerIdentity
 from strandline.core.types import TopicPartition
-from strandline.rpc.convert_errors import write_error
-from strandline.rpc.convert_transactions import Adding, add_partitions_request, read_added, read_results
+from strandline.rpc.convert.errors import write_error
+from strandline.rpc.convert.transactions import Adding, add_partitions_request, read_added, read_results
 from strandline.v1 import transaction_service_pb2 as pb
 
 TOPICS = FixedTopics()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.machine import Record
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.groups.records import (
     AssignedPartition,
@@ -30,12 +30,12 @@ from strandline.core.groups.records import (
     TargetKey,
     TargetValue,
 )
-from strandline.core.transaction_ids.records import TransactionalId, TransactionalIdKey, TxnState
-from strandline.core.transaction_messages import ProducerIdentity
+from strandline.core.transactions.messages import ProducerIdentity
+from strandline.core.transactions.records import TransactionalId, TransactionalIdKey, TxnState
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import check_one_batch, stamp
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.rpc.coordinator_records import ProtoRecords
+from strandline.rpc.convert.coordinator_records import ProtoRecords
 from strandline.v1 import coordinator_record_pb2 as pb
 
 NUMBERS = st.integers(0, 2**31 - 1)

@@ -11,7 +11,7 @@ from strandline.core.types import Offset, TopicPartition
 from strandline.records.batch import UNPACKED_RECORDS, stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.rpc.convert_records import MOST_BYTES, Decoded, FetchedBatches, decode_records
+from strandline.rpc.convert.records import MOST_BYTES, Decoded, FetchedBatches, decode_records
 
 TP0, TP1 = TopicPartition("id", 0), TopicPartition("id", 1)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import FetchResult, LeaderHint, ServedPartition
 from strandline.core.types import AbortedTransaction, EpochEnd, LeaderEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc.addressing import Unresolved
-from strandline.rpc.convert_fetch import fetch_topics
-from strandline.rpc.fetch_answers import encode_fetch_answer
+from strandline.rpc.convert.errors import Unresolved
+from strandline.rpc.convert.fetch import fetch_topics
+from strandline.rpc.convert.fetch_answers import encode_fetch_answer
 from strandline.v1 import leader_service_pb2 as pb
 
 OFFSETS = st.integers(0, 2**62).map(Offset)

@@ -9,8 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import open_channel, target
-from strandline.rpc.health_port import HealthPort
-from strandline.rpc.server import LIVENESS, READINESS, PortTaken, RoleHealth
+from strandline.rpc.server import LIVENESS, READINESS, HealthPort, PortTaken, RoleHealth
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

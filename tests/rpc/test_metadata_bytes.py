@@ -9,8 +9,8 @@ from tests.core.test_metadata_history import image, node, partition, topic
 
 from strandline.core.messages import PositionProof, Reign
 from strandline.core.types import NodeEpoch
-from strandline.rpc import metadata_bytes
-from strandline.rpc.metadata_bytes import ImageWriter, image_from_bytes, image_to_bytes
+from strandline.rpc.convert import subscription
+from strandline.rpc.convert.subscription import ImageWriter, image_from_bytes, image_to_bytes
 
 ONE = image(7, topic("a", partition("a", 0)), topic("b"), nodes=(node(1),))
 REIGN = Reign("a" * 32, ONE.controller_epoch, 1, "")
@@ -31,8 +31,8 @@ def test_what_is_saved_is_read_as_it_was(position: PositionProof | None, registe
 def test_a_topic_that_stayed_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second save encodes the topic that changed; a topic that is gone is forgotten, and both read as they are."""
     encoded: list[str] = []
-    real = metadata_bytes.write_topic
-    monkeypatch.setattr(metadata_bytes, "write_topic", lambda each: encoded.append(each.name) or real(each))
+    real = subscription.write_topic
+    monkeypatch.setattr(subscription, "write_topic", lambda each: encoded.append(each.name) or real(each))
     writer = ImageWriter()
     writer.to_bytes(SAVED)
     a, b = SAVED.topics

@@ -8,7 +8,7 @@ from typing import cast
 
 import grpc
 
-from strandline.rpc.limits import reconnection
+from strandline.rpc.channels import reconnection
 
 NOBODY, SOMEBODY = "127.0.0.2", "127.0.0.1"
 READY_S = 10.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strandline.rpc.request_size import names_too_much
+from strandline.rpc.interceptors import names_too_much
 from strandline.v1 import controller_service_pb2 as controller
 from strandline.v1 import leader_service_pb2 as leader
 from strandline.v1 import partition_pb2, record_pb2

@@ -16,8 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from scripted_service import serving
 
 from strandline.core.messages import Endpoint
-from strandline.rpc.channels import open_channel
-from strandline.rpc.limits import MAX_MESSAGE_BYTES, Keepalive
+from strandline.rpc.channels import MAX_MESSAGE_BYTES, Keepalive, open_channel
 from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.v1 import leader_service_pb2 as pb
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from strandline.core.effects import Effect
-from strandline.core.events import Event
+from strandline.core.log.effects import Effect
+from strandline.core.log.events import Event
 from strandline.core.messages import PartitionView, ReplicaStateView
 from strandline.core.types import TopicPartition
 from strandline.runtime.driver import Driver

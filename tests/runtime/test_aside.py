@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.runtime.aside import Aside, giving_way
+from strandline.runtime.threads import Aside, giving_way
 
 
 async def test_the_event_loop_goes_on_while_work_is_done() -> None:

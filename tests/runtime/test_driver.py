@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from scripted_core import ProcessEnded, ScriptedCore, driver_with
 
-from strandline.core.effects import AnswerProduce, Flush, Halt, OpenLog, Truncate
-from strandline.core.events import CallGone, Event, LogOpened, LogTruncated, ProduceArrived, StopRequested, Ticked
+from strandline.core.log.effects import AnswerProduce, Flush, Halt, OpenLog, Truncate
+from strandline.core.log.events import CallGone, Event, LogOpened, LogTruncated, ProduceArrived, StopRequested, Ticked
 from strandline.core.types import Acks, Offset, TopicPartition
 from strandline.runtime.driver import DriverFailed
 from strandline.runtime.exit_codes import ExitCode

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from strandline.core.events import LogFlushed
+from strandline.core.log.events import LogFlushed
 from strandline.core.types import Offset, TopicPartition
 from strandline.runtime.flusher import Flusher
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from strandline.runtime.long_lived import LongLived
+from strandline.runtime.process import LongLived
 
 _PROGRAM = """
 import gc
-from strandline.runtime.long_lived import LongLived
+from strandline.runtime.process import LongLived
 logs = [[number] for number in range(50_000)]
 LongLived(lambda: len(logs)).look()
 assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
@@ -17,7 +17,7 @@ assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
 
 _LOADED = """
 import gc
-from strandline.runtime.long_lived import keep_what_is_loaded
+from strandline.runtime.process import keep_what_is_loaded
 keep_what_is_loaded()
 assert gc.get_threshold()[0] > 1_000, gc.get_threshold()
 assert gc.get_freeze_count() > 10_000, gc.get_freeze_count()

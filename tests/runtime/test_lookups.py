@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from strandline.core.effects import AnswerOffsets
 from strandline.core.errors import ErrorCode
+from strandline.core.log.effects import AnswerOffsets
 from strandline.core.messages import OffsetAnswer, OffsetLookup
 from strandline.core.types import Offset, TopicPartition
-from strandline.runtime.aside import Aside
 from strandline.runtime.calls import Calls
-from strandline.runtime.lookups import MOST_MS, Lookups
+from strandline.runtime.threads import MOST_MS, Aside, Lookups
 
 TPS = [TopicPartition("id", index) for index in range(4)]
 

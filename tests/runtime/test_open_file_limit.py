@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from strandline.runtime.open_file_limit import raise_open_file_limit
+from strandline.runtime.process import raise_open_file_limit
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from strandline.core.effects import AnswerFetch, Append, Effect
-from strandline.core.events import FetchServed, LogRolled
+from strandline.core.log.effects import AnswerFetch, Append, Effect
+from strandline.core.log.events import FetchServed, LogRolled
 from strandline.core.messages import FetchResult, ReadRange, Served
 from strandline.core.types import BatchHeader, LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.runtime.calls import Calls

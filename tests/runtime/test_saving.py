@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 from scripted_core import ScriptedCore, driver_with
 
-from strandline.core import effects as want
-from strandline.core.events import Ticked
-from strandline.runtime.saving import WITHOUT_SYNC, behind_saves
+from strandline.core.log import effects as want
+from strandline.core.log.events import Ticked
+from strandline.runtime.performers import WITHOUT_SYNC, behind_saves
 
 SAVES = {want.SaveEpochs, want.SaveHighWatermarks, want.SaveReconciledEpochs, want.SaveMetadata}
 VISIBLE = sorted(set(get_args(want.Effect)) - WITHOUT_SYNC, key=lambda kind: kind.__name__)

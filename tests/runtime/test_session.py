@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from scripted_core import ProcessEnded, ScriptedCore, driver_with, end
 
-from strandline.core.effects import SendAlterPartition, SendReplicaLogs
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import (
+from strandline.core.log.effects import SendAlterPartition, SendReplicaLogs
+from strandline.core.log.events import (
     AlterPartitionAnswered,
     AlterPartitionFailed,
     MetadataArrived,
@@ -34,9 +34,8 @@ from strandline.core.messages import (
 )
 from strandline.core.types import NodeEpoch, NodeId, Role, Rules
 from strandline.runtime.exit_codes import ExitCode
-from strandline.runtime.host import Host
+from strandline.runtime.host import Host, TopicDirectory
 from strandline.runtime.session import Session, SessionTimings
-from strandline.runtime.topics import TopicDirectory
 
 UNREACHABLE = Refusal(ErrorCode.NETWORK_EXCEPTION, "nobody there")
 REQUEST = RegisterNode(

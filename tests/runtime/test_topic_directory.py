@@ -7,7 +7,7 @@ from dataclasses import replace
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint, MetadataImage, NodeImage, TopicImage
 from strandline.core.types import NodeEpoch, NodeId, Rules
-from strandline.runtime.topics import TopicDirectory
+from strandline.runtime.host import TopicDirectory
 
 
 def _image(*topics: TopicImage, snapshot: bool = True, deleted: tuple[str, ...] = ()) -> MetadataImage:

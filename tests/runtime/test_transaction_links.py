@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from strandline.core.effects import SendAddPartitions, SendTxnMarkers
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import AddPartitionsAnswered, TxnMarkersAnswered
-from strandline.core.transaction_messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarker
+from strandline.core.log.effects import SendAddPartitions, SendTxnMarkers
+from strandline.core.log.events import AddPartitionsAnswered, TxnMarkersAnswered
+from strandline.core.transactions.messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarker
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.runtime.transaction_links import MOST_WAITING, TransactionLinks
 

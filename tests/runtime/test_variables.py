@@ -13,9 +13,8 @@ import typer
 from strandline.cli.app import app
 from strandline.console.settings import ConsoleSettings
 from strandline.controller.settings import ControllerSettings
-from strandline.replica.settings import ReplicaSettings
-from strandline.runtime.settings import SettingsWrong, load_settings
-from strandline.runtime.variables import OF_OTHERS, PREFIX, unknown_variable
+from strandline.node.settings import ReplicaSettings
+from strandline.runtime.settings import OF_OTHERS, PREFIX, SettingsWrong, load_settings, unknown_variable
 
 REQUIRED = {"node_id": "1", "data_dir": "/d", "controllers": "127.0.0.1:1"}
 

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from strandline.cli.authority import Authority, issue, new_authority
-from strandline.rpc.identity import parse_identity
-from strandline.rpc.tls import Tls
-from strandline.rpc.tls_files import TlsFiles
+from strandline.rpc.permissions import parse_identity
+from strandline.rpc.tls import Tls, TlsFiles
 
 CLUSTER = "c1"
 HOSTS = ("localhost", "127.0.0.1")

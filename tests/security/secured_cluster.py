@@ -17,8 +17,8 @@ from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
 from strandline.core.messages import Endpoint
 from strandline.core.types import NodeId
-from strandline.replica.node import ReplicaNode
-from strandline.replica.settings import ReplicaSettings
+from strandline.node.node import ReplicaNode
+from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import target
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.directory import DataDirectory

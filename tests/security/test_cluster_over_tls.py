@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, sync
-from strandline.client.metadata import DEFAULT_TIMEOUT_MS
+from strandline.client.cluster.metadata import DEFAULT_TIMEOUT_MS
 
 pytestmark = pytest.mark.cluster
 

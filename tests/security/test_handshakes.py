@@ -15,7 +15,7 @@ from guarded_service import guarded
 from strandline.cli.authority import new_authority
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import target
-from strandline.rpc.tls_files import TlsFiles
+from strandline.rpc.tls import TlsFiles
 
 DEADLINE_S = 5
 

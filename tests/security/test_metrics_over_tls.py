@@ -18,7 +18,7 @@ from strandline.cli.authority import new_authority
 from strandline.metrics.families import LED, Role
 from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
-from strandline.rpc.tls_files import TlsFiles
+from strandline.rpc.tls import TlsFiles
 
 
 @pytest.fixture

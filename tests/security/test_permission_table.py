@@ -12,8 +12,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from strandline import v1
-from strandline.rpc.identity import CallerRole, Identity
-from strandline.rpc.permissions import ALWAYS, TABLE
+from strandline.rpc.permissions import ALWAYS, TABLE, CallerRole, Identity
 from strandline.v1 import controller_service_pb2 as controller
 from strandline.v1 import leader_service_pb2 as leader
 

@@ -17,10 +17,9 @@ from test_tls_files import WRONG
 from strandline.cli.local_cluster import flags
 from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
-from strandline.replica.settings import ReplicaSettings
+from strandline.node.settings import ReplicaSettings
 from strandline.rpc.tls import TLS_OFF
-from strandline.runtime.guarding import is_loopback
-from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
+from strandline.runtime.settings import SettingsWrong, is_loopback, load_settings, parse_flags
 
 DEADLINE_S = 30
 _REPLICA = {"node_id": "1", "controllers": "127.0.0.1:1"}

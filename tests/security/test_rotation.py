@@ -17,7 +17,7 @@ from guarded_service import guarded, stub
 from strandline.cli.authority import new_authority
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import Channels
-from strandline.rpc.tls_files import TlsFiles
+from strandline.rpc.tls import TlsFiles
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from permission_page import PAGE, shown, table
 
-from strandline.rpc.identity import CallerRole
+from strandline.rpc.permissions import CallerRole
 
 
 def test_the_page_shows_the_table() -> None:

@@ -13,7 +13,7 @@ from certificates import Certificates
 from guarded_service import guarded, stub
 
 from strandline.core.messages import Endpoint
-from strandline.rpc.limits import reconnection
+from strandline.rpc.channels import reconnection
 from strandline.v1 import leader_service_pb2 as pb
 
 DEADLINE_S = 10

@@ -10,10 +10,8 @@ import pytest
 from certificates import Certificates
 
 from strandline.cli.authority import new_authority
-from strandline.rpc.certificate import read_material
-from strandline.rpc.identity import CallerRole, NoIdentity, parse_identity
-from strandline.rpc.tls import Tls, open_tls
-from strandline.rpc.tls_files import TlsFiles, TlsWrong
+from strandline.rpc.permissions import CallerRole, NoIdentity, parse_identity
+from strandline.rpc.tls import Tls, TlsFiles, TlsWrong, open_tls, read_material
 
 
 def _right(made: Certificates) -> TlsFiles:

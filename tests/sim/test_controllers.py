@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_events import ControllerStarted
-from strandline.core.reign import ReignCore
-from strandline.core.reign_events import AppendRefused, Head, Holder, NoSpace
-from strandline.core.sessions import Sessions
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.events import ControllerStarted
+from strandline.core.control.nodes import Sessions
+from strandline.core.reigns.events import AppendRefused, Head, Holder, NoSpace
+from strandline.core.reigns.reign import ReignCore
 from strandline.metadata.etcd_layout import Keys, LogValue, Range
 from strandline.sim import fenced_log
 from strandline.sim.profiles import PROFILES

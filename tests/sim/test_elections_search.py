@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.core import election, leadership
-from strandline.core.election import Elected, HasRoom, IsActive
+from strandline.core.control import election, leadership
+from strandline.core.control.election import Elected, HasRoom, IsActive
 from strandline.core.messages import PartitionImage
 from strandline.sim.elections import Bounds, search
 from strandline.sim.elections.steps import successors

@@ -6,8 +6,15 @@ import random
 
 import pytest
 
-from strandline.core.effects import AnswerEpochEnds, AnswerFetch, Effect, SendAlterPartition, SendEpochEnds, SendFetch
-from strandline.core.events import (
+from strandline.core.log.effects import (
+    AnswerEpochEnds,
+    AnswerFetch,
+    Effect,
+    SendAlterPartition,
+    SendEpochEnds,
+    SendFetch,
+)
+from strandline.core.log.events import (
     AlterPartitionAnswered,
     EpochEndsAnswered,
     EpochEndsAsked,

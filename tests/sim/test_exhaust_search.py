@@ -81,7 +81,7 @@ def test_a_trace_is_reported_with_names_that_stay() -> None:
 
 def test_an_assertion_of_the_core_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core whose epoch cache omits a new epoch breaks I0 as soon as its leader writes."""
-    monkeypatch.setattr("strandline.core.epochs.EpochCache.assign", lambda *_: False)
+    monkeypatch.setattr("strandline.core.log.truncation.EpochCache.assign", lambda *_: False)
 
     result = search(VARIANTS["leader-epoch"], Bounds(2, 1, 0), [Property.ASSERTION])
 

@@ -27,8 +27,8 @@ from mutants.mutant import Mutant, Real, Swap  # noqa: E402
 from mutants.scenario_layer import Story, play  # noqa: E402
 from mutants.verdict import Layer, Verdict  # noqa: E402
 
-from strandline.core import high_watermark  # noqa: E402
-from strandline.core.replica_log import ReplicaLog  # noqa: E402
+from strandline.core.log import high_watermark  # noqa: E402
+from strandline.core.log.replica_log import ReplicaLog  # noqa: E402
 from strandline.sim.run import run_seed  # noqa: E402
 
 BOUNDED = Bounds(all_scenarios=False, seeds=12, seed_s=10.0, search_s=10.0)

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.core.groups import leaving, reconciliation
-from strandline.core.groups.owners import Owners
+from strandline.core.groups import heartbeats, targets
+from strandline.core.groups.group import Owners
 from strandline.sim.rebalances import Bounds, Result, search, steps
 from strandline.sim.rebalances.steps import check, successors
 from strandline.sim.rebalances.symmetry import exchanged_client, exchanged_rows, exchanges
@@ -87,15 +87,15 @@ def test_a_partition_given_before_it_is_free_is_found(monkeypatch: pytest.Monkey
 
 def test_a_report_that_is_not_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """G17: a heartbeat without a report taken for one that gives everything up."""
-    honest = reconciliation._holds_any
-    monkeypatch.setattr(reconciliation, "_holds_any", lambda owned, held: owned is not None and honest(owned, held))
+    honest = targets._holds_any
+    monkeypatch.setattr(targets, "_holds_any", lambda owned, held: owned is not None and honest(owned, held))
 
     assert _search().violation.startswith("I32")
 
 
 def test_partitions_that_are_free_with_the_rebalance_timeout_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant R85: a member that is removed for its slowness reads on until its lease ends."""
-    monkeypatch.setattr(steps, "fence", lambda changes, member_id: leaving.remove(changes, member_id))
+    monkeypatch.setattr(steps, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
 
     assert _search().violation.startswith("I32")
 

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.core.doubt import Doubt
-from strandline.core.reign import ReignCore
-from strandline.core.reign_effects import Append, AppendSettled, Settled
-from strandline.core.reign_events import Head, Holder
+from strandline.core.control.doubt import Doubt
+from strandline.core.reigns.effects import Append, AppendSettled, Settled
+from strandline.core.reigns.events import Head, Holder
+from strandline.core.reigns.reign import ReignCore
 from strandline.sim import fenced_log
 from strandline.sim.reigns import Bounds, Result, search
 from strandline.sim.reigns.frozen import freeze, thaw

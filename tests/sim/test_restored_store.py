@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strandline.core.reign import ReignCore
+from strandline.core.reigns.reign import ReignCore
 from strandline.sim.run import run_seed
 from strandline.sim.scenario.run import run_text
 from strandline.sim.scenario.shipped import FOLDER

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from strandline.controller.driver import ControllerDriver
-from strandline.core.events import LogFlushed
-from strandline.follower.tasks import LeaderLinks
+from strandline.core.log.events import LogFlushed
+from strandline.node.leader_links import LeaderLinks
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.session import Session
 from strandline.sim.memory_logs import MemoryLogs

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from strandline.core.groups import commits, leaving, machine
-from strandline.core.groups.owners import Owners
+from strandline.core.groups import commits, heartbeats, machine
+from strandline.core.groups.group import Owners
 from strandline.core.types import TopicPartition
 from strandline.sim.group_members import GroupMember, Reading
 from strandline.sim.run import run_seed
@@ -52,7 +52,7 @@ def test_a_commit_of_a_stranger_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.timeout(120)
 def test_two_that_read_one_partition_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """R85: I32 breaks when a member that was removed for its slowness reads on."""
-    monkeypatch.setattr(machine, "fence", lambda changes, member_id: leaving.remove(changes, member_id))
+    monkeypatch.setattr(machine, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
 
     assert "I32" in (_broken_within(24) or "")
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from strandline.core.replica_log import ReplicaLog
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.sim.copiers import Copier
 from strandline.sim.run import run_seed
 from strandline.sim.transactors import Transactor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.core.controller_state import ClusterHeader, ClusterState, TopicRecord, Transaction
-from strandline.core.reign_events import Head
+from strandline.core.control.state import ClusterHeader, ClusterState, TopicRecord, Transaction
+from strandline.core.reigns.events import Head
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import batches, snapshot_of
 from strandline.metadata.transactions import pack, state_of, whole

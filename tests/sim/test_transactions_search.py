@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.core.replica_log import ReplicaLog
-from strandline.core.verification import UnverifiedBatch, Verification
+from strandline.core.log.replica_log import ReplicaLog
+from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
 from strandline.sim.transactions import Bounds, Result, coordinator, partition, rules, search
 from strandline.sim.transactions.rules import check, check_end, check_step
 from strandline.sim.transactions.steps import successors

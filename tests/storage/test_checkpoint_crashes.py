@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from strandline.core.types import EpochEntry, LeaderEpoch, NodeId, Offset
 from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.storage import checkpoint, completion
+from strandline.storage import checkpoint_files, completion
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.completion import Completion
 from strandline.storage.directory import DataDirectory
@@ -96,7 +96,10 @@ def at_once(after_each_file: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Completion, "start", start)
     monkeypatch.setattr(Completion, "is_over", property(lambda self: True))
-    for module, names in ((completion, ("rename_file", "replace_file", "write_file")), (checkpoint, ("replace_file",))):
+    for module, names in (
+        (completion, ("rename_file", "replace_file", "write_file")),
+        (checkpoint_files, ("replace_file",)),
+    ):
         for name in names:
             monkeypatch.setattr(module, name, looked_at(getattr(module, name)))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.storage.checkpoint import (
+from strandline.storage.checkpoint_files import (
     CheckpointDamaged,
     OffsetCheckpoint,
     read_epochs,

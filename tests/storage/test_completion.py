@@ -9,7 +9,7 @@ import pytest
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage import completion
-from strandline.storage.checkpoint import EPOCHS_NAME, write_topic_id
+from strandline.storage.checkpoint_files import EPOCHS_NAME, write_topic_id
 from strandline.storage.completion import Completion, LogFiles
 from strandline.storage.disk import StorageFailed
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from strandline.core.replica_log import DurablePoint
+from strandline.core.log.replica_log import DurablePoint
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch

@@ -7,8 +7,7 @@ import pytest
 
 from strandline.core.types import LeaderEpoch, Marker, Offset
 from strandline.records.batch import TRANSACTIONAL_BIT, Batch, parse_header, split_batches
-from strandline.records.codec import NewRecord, encode_batch
-from strandline.records.control import encode_marker
+from strandline.records.codec import NewRecord, encode_batch, encode_marker
 from strandline.storage.disk import StorageDamaged
 from strandline.storage.log import Log
 

@@ -7,16 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.core.controller_messages import InitProducerId, ProducerIdGiven
+from strandline.core.control.messages import InitProducerId, ProducerIdGiven
+from strandline.core.control.subscriptions import MetadataHistory
 from strandline.core.messages import AsOf, Endpoint, MetadataImage, Wanted
-from strandline.core.metadata_history import MetadataHistory
 from strandline.core.types import NodeId
 from strandline.rpc.channels import open_channel, target
-from strandline.rpc.convert_subscription import KnownController, write_wanted
+from strandline.rpc.convert.subscription import KnownController, write_wanted
 from strandline.rpc.server import ServerSettings, bind, build_server
 from strandline.subscriptions import feed as feeds
-from strandline.subscriptions.elsewhere import ControllerElsewhere
-from strandline.subscriptions.feed import MetadataFeed
+from strandline.subscriptions.feed import ControllerElsewhere, MetadataFeed
 from strandline.subscriptions.servicer import MetadataServicer
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 

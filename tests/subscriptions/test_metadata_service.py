@@ -10,15 +10,10 @@ import pytest
 from tests.core.test_metadata_history import image, node, partition, topic
 from tests.subscriptions.served_metadata import CONTROLLER, served
 
+from strandline.core.control.subscriptions import MetadataHistory
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import AsOf, Wanted
-from strandline.core.metadata_history import MetadataHistory
-from strandline.rpc.convert_subscription import (
-    MetadataUpdate,
-    read_current_metadata,
-    read_update,
-    write_wanted,
-)
+from strandline.rpc.convert.subscription import MetadataUpdate, read_current_metadata, read_update, write_wanted
 from strandline.rpc.status import refusal_of
 from strandline.subscriptions import servicer as servicers
 from strandline.v1 import controller_service_pb2 as cpb

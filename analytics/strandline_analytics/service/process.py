@@ -18,8 +18,7 @@ from strandline.metrics.families import QUESTIONS, QUESTIONS_WAITING, Role
 from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
-from strandline.rpc.health_port import HealthPort
-from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import HealthPort, PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline_analytics.service.arrivals import Arrivals
 from strandline_analytics.service.engine import Engine

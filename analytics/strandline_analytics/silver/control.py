@@ -14,7 +14,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from strandline.core.epoch_skips import SKIP
+from strandline.core.control.state import SKIP
 from strandline.export.schema import CONTROLLER_NODE_ID, EVENT_TYPES, NO_LEADER
 from strandline_analytics.scope import FOREVER_US, HOUR_US, PARTITION_KEY
 

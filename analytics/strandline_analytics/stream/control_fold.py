@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strandline.core.epoch_skips import changes_between
+from strandline.core.control.state import changes_between
 from strandline.export.schema import NO_LEADER
 from strandline_analytics.stream.stories import Story, is_control, is_known
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from strandline.client import EARLIEST, LATEST, Admin, ErrorCode, FoundOffset, Refused, TopicPartition
-from strandline.client.loop_thread import loop_thread
+from strandline.client.blocking import loop_thread
 from strandline_analytics.topic import where
 from strandline_analytics.topic.connection import Connection
 from strandline_analytics.topic.errors import TopicFailed

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
 from strandline.client import ClusterUnreachable, TlsWrong
-from strandline.client.loop_thread import loop_thread
+from strandline.client.blocking import loop_thread
 from strandline_analytics.topic.connection import Connection, unreachable
 from strandline_analytics.topic.errors import TopicFailed
 

@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from strandline.client import Consumer, FetchedRecords, LogTruncated, OffsetOutOfRange, TopicDeleted
-from strandline.client.loop_thread import loop_thread
+from strandline.client.blocking import loop_thread
 from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import TopicOptions
 from strandline_analytics.topic.pool import borrowed

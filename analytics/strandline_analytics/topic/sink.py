@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
 from strandline.client import ErrorCode, Producer, RecordMetadata, Refused, SendFailed
-from strandline.client.loop_thread import loop_thread
+from strandline.client.blocking import loop_thread
 from strandline_analytics.topic.connection import OPTIONS, Connection, read_connection
 from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.given import read_given

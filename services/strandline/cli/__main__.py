@@ -15,7 +15,7 @@ def main() -> None:
     from strandline.runtime.exit_codes import require_assertions
 
     require_assertions()
-    from strandline.runtime.variables import unknown_variable
+    from strandline.runtime.settings import unknown_variable
 
     if wrong := unknown_variable(os.environ, ()):
         print(f"strandline: {wrong}", file=sys.stderr)

@@ -64,7 +64,7 @@ def ask(service: str, question: Callable[[Any], Awaitable[_Answer]]) -> _Answer:
     import grpc
 
     from strandline.rpc.channels import parse_endpoint
-    from strandline.rpc.tls_files import TlsWrong
+    from strandline.rpc.tls import TlsWrong
 
     try:
         endpoint = parse_endpoint(service)

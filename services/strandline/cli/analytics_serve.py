@@ -111,12 +111,11 @@ def serve(
 ) -> None:
     """Serve statistics of exports by gRPC until interrupted; grpcurl needs no proto files."""
     from strandline.rpc.channels import parse_endpoint, target
-    from strandline.rpc.tls import open_tls
-    from strandline.rpc.tls_files import TlsWrong
+    from strandline.rpc.tls import TlsWrong, open_tls
     from strandline.runtime.exit_codes import ExitCode, stop_process
-    from strandline.runtime.guarding import is_loopback
     from strandline.runtime.log_form import LogFormat, LogLevel
     from strandline.runtime.process import run_service
+    from strandline.runtime.settings import is_loopback
 
     try:
         endpoint = parse_endpoint(bind)

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from strandline.rpc.identity import Identity
+from strandline.rpc.permissions import Identity
 
 _SLACK = timedelta(minutes=5)
 """Certificates hold from a little before they are made: other machines' clocks may be behind."""

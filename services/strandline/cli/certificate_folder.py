@@ -18,7 +18,7 @@ from pathlib import Path
 from cryptography import x509
 
 from strandline.cli.authority import Authority, Issued, issue, key_pem, new_authority, read_authority, write_new
-from strandline.rpc.identity import CallerRole, Identity, NoIdentity, only_identity
+from strandline.rpc.permissions import CallerRole, Identity, NoIdentity, only_identity
 
 CERT, KEY, CA = "tls.crt", "tls.key", "ca.crt"
 _AUTHORITY, _AUTHORITY_KEY = "authority", "ca.key"

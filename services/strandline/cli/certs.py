@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from strandline.cli.certificate_folder import Holder
-    from strandline.rpc.identity import Identity
+    from strandline.rpc.permissions import Identity
 
 app = typer.Typer(help="Make the certificates of a cluster: authority, nodes, clients.", no_args_is_help=True)
 
@@ -75,7 +75,7 @@ def new(
 
     def work() -> list[Holder]:
         from strandline.cli import certificate_folder as folder
-        from strandline.rpc.identity import CallerRole, Identity
+        from strandline.rpc.permissions import CallerRole, Identity
 
         name = cluster or str(uuid.uuid4())
         common = [*(hosts or []), *LOOPBACK_HOSTS]
@@ -108,7 +108,7 @@ def add(
 
     def work() -> list[Holder]:
         from strandline.cli import certificate_folder as folder
-        from strandline.rpc.identity import SCHEME, CallerRole, parse_identity
+        from strandline.rpc.permissions import SCHEME, CallerRole, parse_identity
 
         identity = parse_identity(f"{SCHEME}{folder.cluster_of(directory)}/{who}")
         is_server = identity.role in (CallerRole.REPLICA, CallerRole.CONTROLLER) or hosts

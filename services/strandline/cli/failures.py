@@ -111,7 +111,7 @@ def _address(error: BaseException) -> CommandFailed | None:
 
 
 def _tls(error: BaseException) -> CommandFailed | None:
-    from strandline.rpc.tls_files import TlsWrong
+    from strandline.rpc.tls import TlsWrong
 
     return CommandFailed(str(error), EXIT_UNREACHABLE) if isinstance(error, TlsWrong) else None
 

@@ -54,7 +54,7 @@ class Plan:
     controllers: int = 1
     """More than one: on three members of etcd."""
     controller_module: Sequence[str] = ("-m", "strandline.controller")
-    replica_module: Sequence[str] = ("-m", "strandline.replica")
+    replica_module: Sequence[str] = ("-m", "strandline.node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

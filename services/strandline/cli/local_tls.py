@@ -13,7 +13,7 @@ from pathlib import Path
 
 from strandline.cli.certificate_folder import CA, CERT, KEY, add, authority_of, begin, cluster_of, folder_name, holders
 from strandline.cli.over_tls import TlsOptions
-from strandline.rpc.identity import CallerRole, Identity
+from strandline.rpc.permissions import CallerRole, Identity
 
 FOLDER = "certs"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")

@@ -191,9 +191,8 @@ def _holder_text(held_by: dict[str, Any]) -> str:
 
 def _log_document(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
     from strandline.storage.checkpoints import Checkpoints
-    from strandline.storage.inspect import described, log_bounds
+    from strandline.storage.inspect import described, log_bounds, stable_end
     from strandline.storage.log import log_name
-    from strandline.storage.stable_end import stable_end
 
     checkpoints = Checkpoints.load(path.parent)
     bounds, (topic, partition) = log_bounds(path, checkpoints), log_name(path)

@@ -18,11 +18,11 @@ from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed
 from strandline.cli.log_equality import Copy, Equality, Fingerprint, bounds, compare
 from strandline.cli.options import addresses
 from strandline.cli.over_tls import tls_options
-from strandline.client.metadata import Cluster
+from strandline.client.cluster.metadata import Cluster
 from strandline.core.errors import RULES, Refused
 from strandline.records.batch import split_batches
 from strandline.rpc.channels import call
-from strandline.rpc.convert_errors import read_error
+from strandline.rpc.convert.errors import read_error
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub

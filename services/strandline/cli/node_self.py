@@ -20,7 +20,7 @@ from strandline.cli.processes import ENDPOINT_FILE
 if TYPE_CHECKING:
     from strandline.core.errors import ErrorCode
     from strandline.core.messages import Endpoint
-    from strandline.replica.settings import ReplicaSettings
+    from strandline.node.settings import ReplicaSettings
     from strandline.rpc.tls import Tls
 
 _ASK_EVERY_S = 0.1
@@ -58,7 +58,7 @@ async def leave(deadline_s: float) -> str:
 
 
 def _own_settings() -> ReplicaSettings:
-    from strandline.replica.settings import ReplicaSettings
+    from strandline.node.settings import ReplicaSettings
     from strandline.runtime.settings import SettingsWrong, load_settings
 
     try:
@@ -71,7 +71,7 @@ def _own_settings() -> ReplicaSettings:
 
 def running_node(directory: Path) -> Incarnation | None:
     """The process that wrote its endpoint into ``directory``, if that very process runs where we run."""
-    from strandline.runtime.incarnation import started_ticks
+    from strandline.runtime.process import started_ticks
 
     try:
         written = json.loads((directory / ENDPOINT_FILE).read_text())
@@ -109,7 +109,7 @@ async def _hand_over(settings: ReplicaSettings, node: Incarnation, until: float)
 
 async def _ask(address: Endpoint, tls: Tls | None, node: Incarnation) -> int:
     """ShutdownNode for this incarnation; the number of partitions it still leads."""
-    from strandline.client.admin_answers import check
+    from strandline.client.administer.admin_answers import check
     from strandline.rpc.channels import call, open_channel
     from strandline.v1 import controller_service_pb2 as pb
     from strandline.v1 import controller_service_pb2_grpc as pb_grpc
@@ -123,8 +123,7 @@ async def _ask(address: Endpoint, tls: Tls | None, node: Incarnation) -> int:
 
 
 def _tls(settings: ReplicaSettings) -> Tls | None:
-    from strandline.rpc.tls import open_tls
-    from strandline.rpc.tls_files import TlsWrong
+    from strandline.rpc.tls import TlsWrong, open_tls
 
     try:
         return open_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)

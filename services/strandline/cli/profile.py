@@ -22,7 +22,7 @@ from strandline.cli.over_tls import TlsCa, TlsCert, TlsKey
 from strandline.cli.profile_option import names_of_profiles
 
 if TYPE_CHECKING:
-    from strandline.client.profile import Profile
+    from strandline.client.settings import Profile
 
 app = typer.Typer(help="Name clusters: addresses and certificates as profiles.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def _refusing(command: _Command) -> _Command:
 
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        from strandline.client.profile import ProfileWrong
+        from strandline.client.settings import ProfileWrong
 
         try:
             return command(*args, **kwargs)
@@ -70,7 +70,7 @@ def create(
     replace: Annotated[bool, typer.Option("--replace", help="Replace a profile of this name.")] = False,
 ) -> None:
     """Write a profile from --bootstrap and the options of TLS, or their variables."""
-    from strandline.client.profile import Profile, ProfileWrong, profile_path
+    from strandline.client.settings import Profile, ProfileWrong, profile_path
 
     path = profile_path(name)
     if path.exists() and not replace:
@@ -97,7 +97,7 @@ def create(
 @_refusing
 def use(name: Name) -> None:
     """Take addresses and certificates from this profile, wherever neither an option nor a variable gives them."""
-    from strandline.client.profile import Profile
+    from strandline.client.settings import Profile
 
     Profile.load(name)
     _choose(name)
@@ -107,7 +107,7 @@ def use(name: Name) -> None:
 @_refusing
 def list_profiles(output: Output = Format.TABLE) -> None:
     """List the profiles, with the one in use."""
-    from strandline.client.profile import Profile, ProfileWrong, profile_in_use, profile_names
+    from strandline.client.settings import Profile, ProfileWrong, profile_in_use, profile_names
 
     chosen = os.environ.get("STRANDLINE_PROFILE") or profile_in_use()
     rows = []
@@ -130,7 +130,7 @@ def show_profile(
     output: Output = Format.TABLE,
 ) -> None:
     """Show one profile and the file that holds it."""
-    from strandline.client.profile import Profile, profile_in_use, profile_path
+    from strandline.client.settings import Profile, profile_in_use, profile_path
 
     profile = Profile.load(name)
     chosen = os.environ.get("STRANDLINE_PROFILE") or profile_in_use()
@@ -145,7 +145,7 @@ def show_profile(
 @_refusing
 def delete(name: Name) -> None:
     """Delete a profile. If it is in use, none is in use afterwards."""
-    from strandline.client.profile import ProfileWrong, choice_path, profile_in_use, profile_path
+    from strandline.client.settings import ProfileWrong, choice_path, profile_in_use, profile_path
 
     try:
         profile_path(name).unlink()
@@ -185,7 +185,7 @@ def _row(profile: Profile, chosen: str | None) -> dict[str, Any]:
 
 
 def _choose(name: str) -> None:
-    from strandline.client.profile import choice_path
+    from strandline.client.settings import choice_path
 
     _write(choice_path(), f"{name}\n")
     typer.echo(f"profile {name} is in use")

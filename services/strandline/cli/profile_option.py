@@ -15,7 +15,7 @@ from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 
 def names_of_profiles(incomplete: str) -> list[str]:
     """For the completion of shells."""
-    from strandline.client.profile import profile_names
+    from strandline.client.settings import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]
 
@@ -23,7 +23,7 @@ def names_of_profiles(incomplete: str) -> list[str]:
 def _use(ctx: typer.Context, name: str | None) -> str | None:
     if ctx.resilient_parsing:
         return name
-    from strandline.client.profile import Profile, ProfileWrong, profile_in_use
+    from strandline.client.settings import Profile, ProfileWrong, profile_in_use
 
     try:
         if not (wanted := name or profile_in_use()):

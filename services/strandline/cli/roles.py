@@ -1,7 +1,7 @@
 """`strandline controller` and `strandline replica`: become one role's process.
 
 Invariant: the role's own package reads its settings; this file only hands the words over, so that
-`strandline replica X` and `python -m strandline.replica X` are the same.
+`strandline replica X` and `python -m strandline.node X` are the same.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def controller(context: typer.Context) -> None:
 
 def replica(context: typer.Context) -> None:
     """Run a data node. `--roles follower` makes it an observer, which never leads."""
-    from strandline.replica.__main__ import main
+    from strandline.node.__main__ import main
 
     raise typer.Exit(int(main(list(context.args))))

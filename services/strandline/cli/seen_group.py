@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from strandline.client import EARLIEST, LATEST, Admin, DescribedGroup, TopicPartition
-from strandline.client.records_behind import records_behind
+from strandline.client.consume.lag import records_behind
 
 Named = tuple[str, int]
 """Topic and partition."""

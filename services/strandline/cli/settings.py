@@ -115,7 +115,7 @@ def settings_class(role: RoleName) -> type[ServiceSettings]:
         from strandline.console.settings import ConsoleSettings
 
         return ConsoleSettings
-    from strandline.replica.settings import ReplicaSettings
+    from strandline.node.settings import ReplicaSettings
 
     return ReplicaSettings
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from strandline.client.admin import Admin
-from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
-from strandline.client.committed_offsets import OffsetAndMetadata, Offsets
-from strandline.client.consumer import Consumer
-from strandline.client.deletion import DeletedRecords
-from strandline.client.delivery import BatchOutcome, Delivery, RecordMetadata
-from strandline.client.described import (
+from strandline.client.administer.admin import Admin
+from strandline.client.administer.admin_answers import CreatedTopic, Election, ListedNode
+from strandline.client.administer.described import (
     ConfigSource,
     DescribedCluster,
     DescribedController,
@@ -22,8 +18,15 @@ from strandline.client.described import (
     ReplicaState,
     TopicConfig,
 )
-from strandline.client.described_groups import DescribedGroup, DescribedMember, ListedGroup
-from strandline.client.described_transactions import DescribedTransaction, ListedTransaction, PartitionProducer
+from strandline.client.administer.described_groups import DescribedGroup, DescribedMember, ListedGroup
+from strandline.client.administer.described_transactions import (
+    DescribedTransaction,
+    ListedTransaction,
+    PartitionProducer,
+)
+from strandline.client.administer.transaction_admin import HangingTransaction
+from strandline.client.consume.lag import Lag
+from strandline.client.consumer import Consumer
 from strandline.client.errors import (
     BufferFull,
     ClientClosed,
@@ -45,25 +48,23 @@ from strandline.client.errors import (
     UnreadableBatch,
     WrongLoop,
 )
-from strandline.client.fetched import ConsumerRecord, FetchedRecords
-from strandline.client.hanging import HangingTransaction
-from strandline.client.interceptor import Interceptor, OutgoingRecord
-from strandline.client.lag import Lag
-from strandline.client.membership import GroupMetadata
-from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offsets
+from strandline.client.groups.membership import GroupMetadata
+from strandline.client.groups.rebalance_listener import RebalanceListener
+from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, DeletedRecords, FoundOffset
+from strandline.client.produce.delivery import BatchOutcome, Delivery, RecordMetadata
+from strandline.client.produce.transaction import Transaction, run_in_transaction
 from strandline.client.producer import Producer
-from strandline.client.rebalance_listener import RebalanceListener
-from strandline.client.serialization import DeserializationFailed, SerializationFailed
+from strandline.client.records import ConsumerRecord, FetchedRecords, TopicPartition
+from strandline.client.serialization import DeserializationFailed, Interceptor, OutgoingRecord, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
-from strandline.client.topic_partition import TopicPartition
-from strandline.client.transaction import Transaction, run_in_transaction
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, LeaderEpoch, Offset
 from strandline.records.codec import NewRecord, Record, encode_batch
 from strandline.records.compression import Compression
-from strandline.rpc.forks import ForkedAfterUse
-from strandline.rpc.tls_files import TlsWrong
-from strandline.runtime.malloc import keep_large_buffers
+from strandline.rpc.channels import ForkedAfterUse
+from strandline.rpc.tls import TlsWrong
+from strandline.runtime.process import keep_large_buffers
 
 __all__ = [
     "Acks",

@@ -7,12 +7,24 @@ it. Work that somebody else cancels, with all tasks of the loop for example, beg
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import threading
+import time
+import warnings
+import weakref
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
 
 from strandline.client.errors import WrongLoop
-from strandline.client.logger import log
+from strandline.client.log import log
+
+if TYPE_CHECKING:
+    from strandline.client.producer import Producer
+
 
 Work = Callable[[], Coroutine[object, object, None]]
 
@@ -154,3 +166,70 @@ async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
         _, tasks = await asyncio.wait(tasks, timeout=0.2)
     for task in tasks:
         log.warning("'%s' does not end when it is cancelled, and is left behind", task.get_name())
+
+
+# ---- connecting
+# Whether a channel is connected before anything is entrusted to it, and what is left of a call's time then.
+#
+# Invariant: "not connected" means that not a byte was sent; for a produce that is a definite outcome.
+
+_SECOND_CHANCE_MS = 250
+"""A channel goes on reporting an old failure while it tries again; so long it may succeed after all."""
+
+
+async def is_connected(channel: grpc.aio.Channel, deadline_ms: int) -> bool:
+    """Connect if necessary; False when the address refuses, or at the deadline."""
+    if channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+        deadline_ms = min(deadline_ms, _SECOND_CHANCE_MS)
+    try:
+        async with asyncio.timeout(deadline_ms / 1000):
+            return await _is_ready(channel)
+    except TimeoutError:
+        return False
+
+
+async def _is_ready(channel: grpc.aio.Channel) -> bool:
+    has_failed_before = channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+    while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+        if state is grpc.ChannelConnectivity.SHUTDOWN:
+            return False
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not has_failed_before:
+            return False
+        await channel.wait_for_state_change(state)
+    return True
+
+
+def countdown(deadline_ms: int) -> Callable[[], int]:
+    """What is left of a call's time, in ms, for each of its steps; 1 once it is over, with which each step fails."""
+    ends_s = time.monotonic() + deadline_ms / 1000
+    return lambda: max(1, int((ends_s - time.monotonic()) * 1000))
+
+
+# ---- unclosed
+# Producers that nobody closed: what they hold when they, or the process, end is said, and sent if it still can be.
+#
+# Invariant: a record that `send` took is never given up without a word: a line of the log and a `ResourceWarning`.
+
+STARTED: weakref.WeakSet[Producer[Any, Any]] = weakref.WeakSet()
+# Those of a parent are the parent's to send.
+os.register_at_fork(after_in_child=STARTED.clear)
+
+
+def report(producer: Producer[Any, Any]) -> None:
+    """It is over: say how many records it still held, if it was not closed."""
+    count = producer._give_up()
+    if count:
+        message = f"{count} records are given up: their producer was not closed; use `with`, or call close() or flush()"
+        log.warning("%s", message)
+        warnings.warn(message, ResourceWarning, stacklevel=2)
+
+
+async def send_what_is_held(timeout_ms: int) -> None:
+    """The process ends, and this loop can still run: send what its producers hold."""
+    await asyncio.gather(*(producer.flush(timeout_ms) for producer in list(STARTED)), return_exceptions=True)
+
+
+@atexit.register
+def _report_all() -> None:
+    for producer in list(STARTED):
+        report(producer)

@@ -7,18 +7,190 @@ records that were unpacked, one by one, and how many it took is settled before t
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from strandline.client import consumer, delivery, transaction
-from strandline.client.committed_offsets import Offsets
-from strandline.client.cursor import Cursor
-from strandline.client.delivery import RecordMetadata
-from strandline.client.fetched import ConsumerRecord
-from strandline.client.loop_thread import LoopThread, loop_thread
-from strandline.client.membership import GroupMetadata
+from strandline.client import consumer
+from strandline.client.background import send_what_is_held
+from strandline.client.consume.cursor import Cursor
+from strandline.client.groups.committed_offsets import Offsets
+from strandline.client.groups.membership import GroupMetadata
+from strandline.client.log import log
+from strandline.client.produce import delivery, transaction
+from strandline.client.produce.delivery import RecordMetadata
+from strandline.client.records import ConsumerRecord
 from strandline.core.types import Offset
+from strandline.rpc.channels import ForkedAfterUse
+
+# ---- loop_thread
+# The thread in which a process without an event loop of its own runs its clients.
+#
+# Invariants: a process has at most one such thread, made when it is first needed and again in a forked child; what
+# belongs to the thread of another process is never waited for, because that thread does not exist here, nor is a thread
+# that a function of the user keeps from running anything.
+
+_LAST_WORK_S = 5.0
+"""How long the end of the process waits for the thread."""
+_LAST_FLUSH_MS = 4_000
+"""How much of that its producers have to send what they hold."""
+STUCK_S = 5.0
+"""A thread that runs nothing for this long is stuck in a function of the user, and is waited for no more."""
+_GRACE_S = 0.5
+"""The same once the call should have ended by itself."""
+
+
+class LoopThread:
+    """An event loop that runs in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._is_closing = False
+        # A daemon, so that a client that nobody closed does not keep the process alive.
+        self._thread = threading.Thread(target=self._run_forever, name="strandline-client", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise if it cannot be waited for here.
+
+        Raises:
+            ForkedAfterUse: it belongs to the process that this one was forked from.
+            RuntimeError: this is a function that it runs, which would wait for itself.
+        """
+        if self._pid != os.getpid():
+            raise ForkedAfterUse(
+                f"this client was started in process {self._pid} and cannot be used in process {os.getpid()}, which "
+                f"was forked from it; start clients after the fork (in gunicorn: in the worker)"
+            )
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "a callback of a client cannot wait for a client; hand the work to another thread, for example by a "
+                "queue.Queue"
+            )
+
+    def run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `run_within`, without a time."""
+        return self.run_within(None, function, *args, **kwargs)
+
+    def run_within(
+        self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What the coroutine function returns, or raises. It ends by itself after ``timeout_ms``, if that is given.
+
+        Raises:
+            ForkedAfterUse, RuntimeError: as `check`; RuntimeError also if somebody cancelled the call.
+            TimeoutError: the thread is stuck; the sentence says where.
+        """
+        self.check()
+        # Made before anything is begun: Ctrl-C may reach this thread between any two steps from here on, and must not
+        # leave work behind that nobody waits for.
+        waited: Future[T] = Future()
+        try:
+            self._loop.call_soon_threadsafe(self._begin, lambda: function(*args, **kwargs), waited)
+            return self._result(waited, timeout_ms)
+        except BaseException:
+            waited.cancel()
+            raise
+
+    def _result(self, waited: Future[T], timeout_ms: int | None) -> T:
+        patience_s, again_s = (STUCK_S, STUCK_S) if timeout_ms is None else (timeout_ms / 1000 + _GRACE_S, _GRACE_S)
+        ran: threading.Event | None = None
+        while True:
+            try:
+                waited.exception(patience_s)
+            except CancelledError:
+                raise RuntimeError("the call was cancelled with all tasks of its thread; the process may end") from None
+            except TimeoutError:
+                if ran is not None and not ran.is_set():
+                    raise TimeoutError(
+                        f"the thread of this process's clients has run nothing for {patience_s:g} s; it is in "
+                        f"{self._place()}; functions that are given to a client must not block"
+                    ) from None
+                patience_s, ran = again_s, threading.Event()
+                self._loop.call_soon_threadsafe(ran.set)
+            else:
+                return waited.result()
+
+    def _place(self) -> str:
+        """Where the thread is now, the innermost function first."""
+        stack = traceback.extract_stack(sys._current_frames().get(self._thread.ident or 0))[-3:]
+        return ", called by ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(stack))
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], waited: Future[T]) -> None:
+        if waited.cancelled():
+            return
+        task = self._loop.create_task(work())
+        task.add_done_callback(lambda _: _hand_over(task, waited))
+        waited.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel) if waited.cancelled() else None)
+
+    def close(self) -> None:
+        """End the loop, and wait for its thread."""
+        if self._pid == os.getpid() and self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+            self._thread.join(_LAST_WORK_S)
+
+    async def _end(self) -> None:
+        await send_what_is_held(_LAST_FLUSH_MS)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        self._is_closing = True
+        self._loop.stop()
+
+    def _run_forever(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while not self._is_closing:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                # Of a function of the user; it would end this thread, and not the process, which waits for it.
+                log.exception("a function that was given to a client cannot end the process")
+        self._loop.close()
+
+
+def _hand_over(task: asyncio.Task[T], waited: Future[T]) -> None:
+    """Let the thread that waits go on, unless it gave up."""
+    if task.cancelled():
+        waited.cancel()
+    if not waited.set_running_or_notify_cancel():
+        return
+    error = task.exception()
+    if error is not None:
+        waited.set_exception(error)
+    else:
+        waited.set_result(task.result())
+
+
+_lock = threading.Lock()
+_of_this_process: LoopThread | None = None
+
+
+def loop_thread() -> LoopThread:
+    """The thread of this process."""
+    global _of_this_process
+    with _lock:
+        if _of_this_process is None:
+            _of_this_process = LoopThread()
+            atexit.register(_of_this_process.close)
+        return _of_this_process
+
+
+def _forget_the_parents() -> None:
+    """In a forked child: its parent's thread is not here, and nobody will release its lock."""
+    global _lock, _of_this_process
+    _lock, _of_this_process = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget_the_parents)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,36 +17,33 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Generic, Literal, Self
 
-from strandline.client.assignment import Assignment, Where
-from strandline.client.client_id import DEFAULT_CLIENT_ID
-from strandline.client.committed_offsets import (
+from strandline.client.cluster.metadata import METADATA_STALE_MS, Cluster
+from strandline.client.consume.assignment import Assignment, Where
+from strandline.client.consume.cursor import Cursor
+from strandline.client.consume.fetching import LOOK_EVERY_MS, FetchCounts, Fetching, FetchPolicy
+from strandline.client.consume.lag import Lag, LagMeter, records_behind
+from strandline.client.consume.positions import PositionFinder
+from strandline.client.errors import ClientClosed, CommitFailed
+from strandline.client.groups.committed_offsets import (
     AsMember,
     CommittedOffsets,
     OffsetAndMetadata,
     Offsets,
     read_offsets,
 )
-from strandline.client.committing import Positions
-from strandline.client.cursor import Cursor
-from strandline.client.errors import ClientClosed, CommitFailed
-from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
-from strandline.client.fetching import LOOK_EVERY_MS, FetchCounts, Fetching, FetchPolicy
-from strandline.client.group_commits import GroupCommits, behind
-from strandline.client.interceptor import Interceptor, intercept_commit
-from strandline.client.lag import Lag, LagMeter
-from strandline.client.member import MemberTerms, Subscription
-from strandline.client.membership import GroupMetadata, Membership, MembershipHooks, MembershipSettings
-from strandline.client.metadata import METADATA_STALE_MS, Cluster
+from strandline.client.groups.committing import Positions
+from strandline.client.groups.group_commits import GroupCommits, behind
+from strandline.client.groups.member import MemberTerms, Subscription
+from strandline.client.groups.membership import GroupMetadata, Membership, MembershipHooks, MembershipSettings
+from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.offsets import EARLIEST, LATEST, OffsetFinder
-from strandline.client.positions import PositionFinder
-from strandline.client.rebalance_listener import RebalanceListener
-from strandline.client.records_behind import records_behind
-from strandline.client.serialization import DeserializationFailed, Incoming
+from strandline.client.records import ConsumerRecord, FetchedRecords, K, TopicPartition, V
+from strandline.client.serialization import DeserializationFailed, Incoming, Interceptor, intercept_commit
+from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, stats_reporter
-from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
-from strandline.rpc import forks
+from strandline.rpc import channels
 from strandline.v1 import partition_pb2
 
 _new = tuple.__new__
@@ -752,7 +749,7 @@ class Consumer(Generic[K, V]):
         return popped
 
     def _running(self) -> Fetching:
-        forks.check()
+        channels.check()
         self._cluster.background.check()
         if self._fetching is None or self._is_closing:
             raise ClientClosed("the consumer is not running; use `async with`, or await start() first")

@@ -13,25 +13,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from strandline.client.committed_offsets import AsMember, CommittedOffsets, OffsetAndMetadata
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.consume.cursor import Cursor, FetchAnswer
+from strandline.client.consume.fetching import Fetching
 from strandline.client.consumer import Consumer
-from strandline.client.cursor import Cursor, FetchAnswer
-from strandline.client.delivery import OutgoingBatch
-from strandline.client.dispatcher import Dispatcher
-from strandline.client.fetched import ConsumerRecord, K, V
-from strandline.client.fetching import Fetching
-from strandline.client.metadata import Cluster
+from strandline.client.groups.committed_offsets import AsMember, CommittedOffsets, OffsetAndMetadata
+from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
+from strandline.client.produce.delivery import OutgoingBatch
+from strandline.client.produce.dispatcher import Dispatcher
 from strandline.client.producer import Producer
-from strandline.client.rebalance_listener import RebalanceListener
-from strandline.client.topic_partition import TopicPartition
+from strandline.client.records import ConsumerRecord, K, TopicPartition, V
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage, PartitionImage, TopicImage
 from strandline.core.types import Offset, Rules
 from strandline.records.batch import parse_header, stamp
 from strandline.records.codec import decode_batch
-from strandline.rpc.convert_subscription import update_of_image
+from strandline.rpc.convert.subscription import update_of_image
 
 _UNKNOWN_TOPIC_MS = 100
 """How long a topic is waited for that is none of the test's."""

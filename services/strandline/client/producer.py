@@ -19,12 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self
 
-from strandline.client import unclosed
-from strandline.client.accumulator import BufferMemory
-from strandline.client.client_id import DEFAULT_CLIENT_ID
-from strandline.client.connecting import countdown
+from strandline.client import background
+from strandline.client.background import countdown
+from strandline.client.cluster.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.consumer import Consumer
-from strandline.client.delivery import (
+from strandline.client.errors import BufferFull, ClientClosed, ProducerFenced, SendFailed, TopicDeleted
+from strandline.client.log import log
+from strandline.client.produce.batches import BufferMemory
+from strandline.client.produce.delivery import (
     BatchOutcome,
     Delivery,
     OnDone,
@@ -32,25 +34,21 @@ from strandline.client.delivery import (
     ProducerIdentity,
     RecordMetadata,
 )
-from strandline.client.dispatcher import Dispatcher
-from strandline.client.errors import BufferFull, ClientClosed, ProducerFenced, SendFailed, TopicDeleted
-from strandline.client.fetched import K, V
-from strandline.client.interceptor import Interceptor, OutgoingRecord
-from strandline.client.logger import log
-from strandline.client.metadata import METADATA_STALE_MS, Cluster
-from strandline.client.producer_settings import ProducerSettings, parse_acks, parse_compression
-from strandline.client.serialization import Outgoing
+from strandline.client.produce.dispatcher import Dispatcher
+from strandline.client.produce.routes import Route, TopicRoutes
+from strandline.client.produce.transaction import Transaction
+from strandline.client.produce.transaction_coordinator import TransactionCoordinator
+from strandline.client.produce.transactional_id import Sending, TransactionalId
+from strandline.client.records import K, V
+from strandline.client.serialization import Interceptor, Outgoing, OutgoingRecord
+from strandline.client.settings import DEFAULT_CLIENT_ID, ProducerSettings, parse_acks, parse_compression
 from strandline.client.stats import STATS_INTERVAL_MS, ProducerStats, stats_reporter
-from strandline.client.topic_routes import Route, TopicRoutes
-from strandline.client.transaction import Transaction
-from strandline.client.transaction_coordinator import TransactionCoordinator
-from strandline.client.transactional_id import Sending, TransactionalId
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, TopicPartition
 from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_header
 from strandline.records.codec import Headers, NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.rpc import forks
+from strandline.rpc import channels
 
 _LOOK_AGAIN_MS = 5.0
 """How often a batch that lingers behind a backlog looks whether it could be sent."""
@@ -181,7 +179,7 @@ class Producer(Generic[K, V]):
             raise
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
         self._dispatcher, self._loop = dispatcher, self._cluster.background.loop
-        unclosed.STARTED.add(self)
+        background.STARTED.add(self)
         if self._on_stats is not None:
             report = stats_reporter(self.stats, self._on_stats)
             self._cluster.background.every(self._stats_interval_ms, report)
@@ -269,7 +267,7 @@ class Producer(Generic[K, V]):
             await self._cluster.close()
 
     def __del__(self) -> None:
-        unclosed.report(self)
+        background.report(self)
 
     def _give_up(self) -> int:
         """Be over; how many records were taken and have not ended."""
@@ -468,7 +466,7 @@ class Producer(Generic[K, V]):
         return Delivery(outgoing, 0, header.base_timestamp_ms)
 
     def _running(self) -> Dispatcher:
-        forks.check()
+        channels.check()
         self._cluster.background.check()
         if self._dispatcher is None or self._is_closing:
             raise ClientClosed("the producer is not running; use `async with`, or await start() first")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from strandline.client.logger import log
-from strandline.client.topic_partition import TopicPartition
+from strandline.client.log import log
+from strandline.client.records import TopicPartition
 
 STATS_INTERVAL_MS = 10_000
 

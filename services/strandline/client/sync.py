@@ -18,15 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self
 
-from strandline.client import admin, consumer, producer
-from strandline.client.admin_answers import CreatedTopic, Election, ListedNode
-from strandline.client.assignment import Where
-from strandline.client.blocking import Blocking, BlockingReader, Delivery, Transaction
-from strandline.client.client_id import DEFAULT_CLIENT_ID
-from strandline.client.committed_offsets import OffsetAndMetadata, Offsets
-from strandline.client.deletion import DeletedRecords
-from strandline.client.delivery import BatchOutcome, RecordMetadata
-from strandline.client.described import (
+from strandline.client import consumer, producer
+from strandline.client.administer import admin
+from strandline.client.administer.admin_answers import CreatedTopic, Election, ListedNode
+from strandline.client.administer.described import (
     DescribedCluster,
     DescribedController,
     DescribedLeader,
@@ -34,19 +29,27 @@ from strandline.client.described import (
     DescribedTopic,
     TopicConfig,
 )
-from strandline.client.described_groups import DescribedGroup, ListedGroup
-from strandline.client.described_transactions import DescribedTransaction, ListedTransaction, PartitionProducer
+from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
+from strandline.client.administer.described_transactions import (
+    DescribedTransaction,
+    ListedTransaction,
+    PartitionProducer,
+)
+from strandline.client.administer.transaction_admin import HangingTransaction
+from strandline.client.blocking import Blocking, BlockingReader, Delivery, Transaction
+from strandline.client.cluster.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
+from strandline.client.consume.assignment import Where
+from strandline.client.consume.lag import Lag
 from strandline.client.errors import CommitFailed, SendFailed
-from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
-from strandline.client.hanging import HangingTransaction
-from strandline.client.interceptor import Interceptor
-from strandline.client.lag import Lag
-from strandline.client.membership import GroupMetadata
-from strandline.client.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
-from strandline.client.offsets import LATEST, FoundOffset
-from strandline.client.rebalance_listener import RebalanceListener
+from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offsets
+from strandline.client.groups.membership import GroupMetadata
+from strandline.client.groups.rebalance_listener import RebalanceListener
+from strandline.client.offsets import LATEST, DeletedRecords, FoundOffset
+from strandline.client.produce.delivery import BatchOutcome, RecordMetadata
+from strandline.client.records import ConsumerRecord, FetchedRecords, K, TopicPartition, V
+from strandline.client.serialization import Interceptor
+from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats
-from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import Refusal
 from strandline.core.types import Acks, Offset
 from strandline.records.batch import Buffer

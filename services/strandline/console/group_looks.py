@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.client import DescribedGroup, TopicPartition
-from strandline.client.described_groups import group_of
+from strandline.client.administer.described_groups import group_of
+from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable
-from strandline.client.metadata import Cluster
 from strandline.console.picture import GroupLook, HeldGroup
 from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint
 from strandline.core.types import NodeId
-from strandline.rpc.convert_errors import read_error
+from strandline.rpc.convert.errors import read_error
 from strandline.runtime.clock import Clock
 from strandline.v1 import group_service_pb2 as pb
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub

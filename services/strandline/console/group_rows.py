@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strandline.client import DescribedMember, TopicPartition
-from strandline.client.records_behind import records_behind
+from strandline.client.consume.lag import records_behind
 from strandline.console.overview import PartitionRow
 from strandline.console.picture import HeldGroup, Picture
 from strandline.core.types import NodeId

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qs
 
-from strandline.client.admin_answers import only
+from strandline.client.administer.admin_answers import only
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.cluster.repeating import ask_again, new_request_id
 from strandline.client.errors import ClusterUnreachable
-from strandline.client.metadata import Cluster
-from strandline.client.repeating import ask_again, new_request_id
 from strandline.core.errors import RULES, Refusal, Refused
 from strandline.v1 import controller_service_pb2 as pb
 

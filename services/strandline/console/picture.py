@@ -15,7 +15,7 @@ from strandline.client import DescribedGroup
 from strandline.client import TopicPartition as NamedPartition
 from strandline.core.messages import MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc.convert_controllers import ControllerDescribed
+from strandline.rpc.convert.describe import ControllerDescribed
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")

@@ -24,8 +24,7 @@ from strandline.core.messages import Endpoint
 from strandline.metrics.families import Role
 from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
-from strandline.rpc.health_port import HealthPort
-from strandline.rpc.server import RoleHealth
+from strandline.rpc.server import HealthPort, RoleHealth
 from strandline.rpc.tls import Tls, https_of, open_tls
 from strandline.runtime.exit_codes import ExitCode, stop_process
 

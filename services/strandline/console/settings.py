@@ -11,18 +11,19 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from strandline.rpc.channels import parse_endpoint
-from strandline.runtime.guarding import (
+from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
+from strandline.runtime.settings import (
     HealthBind,
     MetricsBind,
     MetricsTls,
+    ServiceSettings,
     TlsCa,
     TlsCert,
     TlsKey,
     check_tls,
     is_loopback,
+    split_commas,
 )
-from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import ServiceSettings, split_commas
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from strandline.console.picture import Picture
-from strandline.core.epoch_skips import changes_between
+from strandline.core.control.state import changes_between
 from strandline.core.messages import MetadataImage, PartitionImage
 from strandline.core.types import NodeId, TopicPartition
 from strandline.units import age_text, number_text

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from strandline.client.admin_answers import read_listed
+from strandline.client.administer.admin_answers import read_listed
+from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable
-from strandline.client.metadata import Cluster
 from strandline.console.courses import Courses
 from strandline.console.group_looks import GroupLooks
 from strandline.console.overview import partition_rows
@@ -25,7 +25,7 @@ from strandline.console.transitions import Transitions, transitions_between
 from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint, MetadataImage
 from strandline.core.types import NodeId
-from strandline.rpc.convert_controllers import ControllerDescribed, read_controllers
+from strandline.rpc.convert.describe import ControllerDescribed, read_controllers
 from strandline.runtime.clock import Clock, monotonic_ms, wall_ms
 from strandline.v1 import controller_service_pb2, follower_service_pb2, leader_service_pb2
 from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub

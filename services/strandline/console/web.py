@@ -15,8 +15,8 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable
-from strandline.client.metadata import Cluster
 from strandline.console.guarding import COOKIE, MOST_BODY_BYTES, Guard, Tokens, is_same_origin
 from strandline.console.new_topic import Unreadable, create_topic, read_form, read_topic, trouble_of
 from strandline.console.pages import Page, write_page

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from strandline.controller import backup, hand_over, migrate, process, recover, restore
+from strandline.controller import among, process
 from strandline.controller.settings import ControllerSettings
+from strandline.controller.tools import backup, migrate, recover, restore
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
-from strandline.runtime.open_file_limit import raise_open_file_limit
-from strandline.runtime.process import run_service
+from strandline.runtime.process import raise_open_file_limit, run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], ExitCode]] = {
@@ -17,7 +17,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], ExitCode]] = {
     "restore": restore.main,
     "recover": recover.main,
     "migrate": migrate.main,
-    "hand-over": hand_over.main,
+    "hand-over": among.main,
 }
 _ABOUT = {
     "backup": "copy the store, beside a running controller or while it is stopped",

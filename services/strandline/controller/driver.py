@@ -13,27 +13,25 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from strandline.controller.watches import Watch, Watches
-from strandline.core.controller_effects import (
+from strandline.core.control.events import (
     Answer,
     Commit,
     ContinueStep,
     ControllerEffect,
+    ControllerEvent,
+    ControllerStarted,
+    ControllerTicked,
     Emit,
     OpenWatch,
     Publish,
     RefuseCall,
-    StopServing,
-)
-from strandline.core.controller_events import (
-    ControllerEvent,
-    ControllerStarted,
-    ControllerTicked,
     RequestArrived,
     StepContinued,
+    StopServing,
     WatchArrived,
 )
-from strandline.core.controller_messages import ControllerRequest, WatchMetadata
-from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.control.messages import ControllerRequest, WatchMetadata
+from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
 from strandline.core.messages import MetadataImage
 from strandline.core.state_events import StateEvent

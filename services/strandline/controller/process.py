@@ -7,6 +7,7 @@ Invariant: no call is served before the new controller epoch is durable; every w
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
@@ -26,36 +27,30 @@ from strandline.controller.seen import CountedSink, Place, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.watches import Watches
-from strandline.core import feature_levels
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_events import ControllerStarted
-from strandline.core.controller_state import ClusterState
+from strandline.core import types
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.events import ControllerStarted
+from strandline.core.control.state import ClusterState
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log.truncation import historic_fault
 from strandline.core.messages import Endpoint
-from strandline.core.truncation import historic_fault
 from strandline.core.types import Rules
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
-from strandline.metadata.marks import StoreMarked
 from strandline.metadata.sqlite import SqliteStore
-from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
-from strandline.observe.clock_samples import ClockSamples
-from strandline.observe.snapshots import cluster_snapshots
+from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse, StoreMarked
+from strandline.observe.controllers import ClockSamples, cluster_snapshots
 from strandline.rpc.channels import parse_endpoint, target
-from strandline.rpc.convert_metadata import CONTROLLER_ID, write_image
-from strandline.rpc.convert_subscription import KnownController
-from strandline.rpc.health_port import HealthPort
-from strandline.rpc.identity import CallerRole
-from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.convert.metadata import CONTROLLER_ID, write_image
+from strandline.rpc.convert.subscription import KnownController
+from strandline.rpc.permissions import CallerRole
+from strandline.rpc.server import HealthPort, PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
-from strandline.runtime.exporting import exports, open_exports
-from strandline.runtime.hourly import at_each_hour
-from strandline.runtime.long_lived import LongLived, keep_what_is_loaded
-from strandline.runtime.own_tasks import OwnTasks
-from strandline.runtime.telling import tell
+from strandline.runtime.exporting import at_each_hour, exports, open_exports, tell
+from strandline.runtime.process import LongLived, OwnTasks, keep_what_is_loaded
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
 from strandline.subscriptions.servicer import MetadataServicer
@@ -342,9 +337,9 @@ def _refuse_newer(state: ClusterState) -> None:
     Raises:
         ValueError: the cluster's feature level is beyond this release's.
     """
-    if state.header.feature_level > feature_levels.HIGHEST:
+    if state.header.feature_level > types.HIGHEST:
         raise ValueError(
-            f"the cluster is at feature level {state.header.feature_level}, beyond {feature_levels.HIGHEST}, the "
+            f"the cluster is at feature level {state.header.feature_level}, beyond {types.HIGHEST}, the "
             f"highest of this release; roll back the nodes first, the controller last, or start the newer release"
         )
 
@@ -405,3 +400,31 @@ def _replace_text(path: Path, text: str) -> None:
         fresh.replace(path)
     except OSError as error:
         raise StoreFailed(f"{path} cannot be written: {error.strerror}; look at the disk") from error
+
+
+# ---- directory_lock
+# One process for each controller's data directory, for a controller whose store is elsewhere.
+#
+# Invariant: the lock ends with the process that holds it, however it ends.
+
+
+class DirectoryLock:
+    """The lock of one directory, held until `release`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """Take it.
+
+        Raises:
+            StoreInUse: another process has it.
+        """
+        data_dir.mkdir(parents=True, exist_ok=True)
+        self._handle = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._handle)
+            raise StoreInUse(f"data_dir {data_dir} is in use by another controller; give each its own") from error
+
+    def release(self) -> None:
+        """Let another process have it."""
+        os.close(self._handle)

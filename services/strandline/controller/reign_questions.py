@@ -6,21 +6,24 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import grpc
 import structlog
+from grpc_health.v1 import health_pb2
 
-from strandline.controller import look_at_active
-from strandline.core import reign_effects as effects
-from strandline.core import reign_events as events
-from strandline.core.reign_events import Head, ReignEvent
+from strandline.controller import prober
+from strandline.core.messages import Endpoint
+from strandline.core.reigns import effects, events
+from strandline.core.reigns.events import Head, Holder, ReignEvent
 from strandline.etcd import client as etcd_client
 from strandline.etcd.errors import EtcdError, EtcdWentBack, NoSpace, Unanswered
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd import EtcdStore, StoreView
 from strandline.metadata.etcd_layout import Batch, Presence
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreWentBack
-from strandline.observe.reigns import ReignReports
+from strandline.observe.controllers import ReignReports
+from strandline.rpc.channels import Channels
 from strandline.runtime.clock import Clock
-from strandline.runtime.own_tasks import OwnTasks
+from strandline.runtime.process import OwnTasks
 
 READ_S = etcd_client.READ_S + 0.25
 WRITE_S = etcd_client.WRITE_S + 0.25
@@ -194,9 +197,9 @@ class ReignQuestions:
         async def work() -> ReignEvent:
             active = self._store.active
             addresses = () if active is None else tuple(dict.fromkeys((active.client, active.internal)))
-            return events.Looked(self._clock(), effect.question, await look_at_active.look_at(addresses))
+            return events.Looked(self._clock(), effect.question, await prober.look_at(addresses))
 
-        self._ask(effect.question, work, look_at_active.MOST_S + 0.1)
+        self._ask(effect.question, work, prober.MOST_S + 0.1)
 
     def _resign(self, effect: effects.Resign) -> None:
         async def work() -> ReignEvent:
@@ -217,3 +220,67 @@ class ReignQuestions:
     def _present(self) -> Presence:
         applied = self._store.applied
         return self._presence._replace(offset=applied.offset if applied is not None else 0)
+
+
+# ---- active_stream
+# A standby's stream to the active controller: that it breaks is the first sign of the other's end (C19).
+
+_AGAIN_S = 0.2
+
+
+class ActiveStream:
+    """Holds one stream, to the controller that was named last.
+
+    ``address_of`` gives a holder's internal address while it is known to decide, else None; ``is_wanted`` says whether
+    this controller still waits for that holder's end; ``lost`` gets each holder whose open stream broke.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        tasks: OwnTasks,
+        *,
+        address_of: Callable[[Holder], Endpoint | None],
+        is_wanted: Callable[[Holder], bool],
+        lost: Callable[[Holder], None],
+    ) -> None:
+        self._channels = channels
+        self._tasks = tasks
+        self._address_of = address_of
+        self._is_wanted = is_wanted
+        self._lost = lost
+        self._streaming: tuple[int, asyncio.Task[None]] | None = None
+
+    def follow(self, holder: Holder) -> None:
+        """Stream to this one from now on; a stream to the same reign is kept."""
+        if self._streaming is not None:
+            token, streaming = self._streaming
+            if token == holder.token:
+                return
+            streaming.cancel()
+        self._streaming = holder.token, self._tasks.own(self._stream_to(holder))
+
+    async def _stream_to(self, holder: Holder) -> None:
+        while self._is_wanted(holder):
+            address = self._address_of(holder)
+            if address is not None and await self._was_open(address):
+                self._lost(holder)
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _was_open(self, address: Endpoint) -> bool:
+        """Returns, when the stream has broken, whether it was ever open."""
+        opened = False
+        watch = self._channels.to(address).unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        stream = watch(health_pb2.HealthCheckRequest(service=""))
+        try:
+            async for _ in stream:
+                opened = True
+        except grpc.aio.AioRpcError:
+            return opened
+        finally:
+            stream.cancel()
+        return opened

@@ -13,31 +13,28 @@ from typing import Any, NoReturn, Protocol
 
 import structlog
 
-from strandline.controller.active_stream import ActiveStream
 from strandline.controller.driver import ControllerDriver
-from strandline.controller.reign_questions import READ_S, ReignQuestions
-from strandline.controller.reign_refusal import Undecided, refused, undecided
+from strandline.controller.reign_questions import READ_S, ActiveStream, ReignQuestions
 from strandline.controller.seen_position import SeenPosition
-from strandline.controller.store_health import StoreHealth
-from strandline.core import reign_effects as effects
-from strandline.core import reign_events as events
-from strandline.core.controller_events import ControllerTicked, DoorsOpened
-from strandline.core.controller_state import ClusterState, Transaction
+from strandline.controller.store_health import StoreHealth, Undecided, refused, undecided
+from strandline.core.control.events import ControllerTicked, DoorsOpened
+from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
-from strandline.core.reign import FOLLOWING, REIGNING, ReignCore, State
-from strandline.core.reign_effects import Settled, Why
-from strandline.core.reign_events import Head, Holder, ReignEvent
+from strandline.core.reigns import effects, events
+from strandline.core.reigns.effects import Settled, Why
+from strandline.core.reigns.events import Head, Holder, ReignEvent
+from strandline.core.reigns.reign import FOLLOWING, REIGNING, ReignCore, State
 from strandline.core.state_events import StateEvent
 from strandline.etcd.errors import EtcdError
 from strandline.metadata.etcd import EtcdStore
 from strandline.metadata.etcd_layout import Batch, Presence, batches
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreDeposed, StoreFailed, StoreWentBack
-from strandline.observe.reigns import ReignReports
+from strandline.observe.controllers import ReignReports
 from strandline.rpc.channels import Channels
-from strandline.rpc.convert_controllers import ControllerDescribed
+from strandline.rpc.convert.describe import ControllerDescribed
 from strandline.runtime.clock import Clock
-from strandline.runtime.own_tasks import OwnTasks
+from strandline.runtime.process import OwnTasks
 
 _TICK_S = 0.05
 _SEEN_S = 5.0

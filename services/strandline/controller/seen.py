@@ -14,19 +14,16 @@ from typing import NamedTuple
 
 from strandline.controller.driver import ControllerDriver, Store
 from strandline.controller.settings import ControllerSettings
-from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import Refusal
 from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
 from strandline.export.sink import EventSink
 from strandline.metadata.store import MetadataStore
 from strandline.metrics import families as f
-from strandline.metrics.controller_figures import ControllerCounts, controller_figures
-from strandline.metrics.export_figures import export_figures
-from strandline.metrics.figures import Figure
-from strandline.metrics.http import HttpsContext
-from strandline.metrics.port import MetricsPort
-from strandline.metrics.refusal_figures import refusal_figures
+from strandline.metrics.controller import ControllerCounts, controller_figures
+from strandline.metrics.figures import Figure, export_figures, refusal_figures
+from strandline.metrics.port import HttpsContext, MetricsPort
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import PortTaken
 from strandline.runtime.refusals import Refusals

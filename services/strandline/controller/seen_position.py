@@ -12,7 +12,7 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from strandline.core.reign_events import Head
+from strandline.core.reigns.events import Head
 from strandline.metadata.store import StoreFailed, StoreWentBack
 
 FILE_NAME = "seen-position.json"

@@ -15,15 +15,13 @@ import grpc
 from strandline.controller.among import Among
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch
-from strandline.core import controller_messages as messages
+from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AlterPartitionAnswer, HeartbeatAnswer, NodeRegistered, ReplicaLogsReported
-from strandline.rpc import convert_admin as admin
-from strandline.rpc import convert_configs as configs
-from strandline.rpc import convert_controller as convert
-from strandline.rpc import convert_reports as reports
-from strandline.rpc.convert_controllers import write_controllers
-from strandline.rpc.convert_metadata import write_watch_news
+from strandline.rpc.convert import admin, configs, reports
+from strandline.rpc.convert import controller as convert
+from strandline.rpc.convert.describe import write_controllers
+from strandline.rpc.convert.metadata import write_watch_news
 from strandline.runtime.clock import wall_us
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc

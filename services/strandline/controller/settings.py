@@ -11,12 +11,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from strandline.core.controller_state import ControllerTimings
+from strandline.core.control.state import ControllerTimings
 from strandline.core.messages import Endpoint
 from strandline.core.types import Durability, Rules
 from strandline.export.encoding import ExportFormat
-from strandline.rpc.channels import WILDCARDS, parse_endpoint
-from strandline.rpc.limits import Keepalive
+from strandline.rpc.channels import WILDCARDS, Keepalive, parse_endpoint
 from strandline.runtime.exporting import (
     ExportDir,
     ExportUri,
@@ -27,20 +26,22 @@ from strandline.runtime.exporting import (
     WaitingBytes,
     check_export,
 )
-from strandline.runtime.guarding import (
+from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
+from strandline.runtime.settings import (
     HealthBind,
     Insecure,
     MetricsBind,
     MetricsTls,
     PlainAddress,
+    ServedTruncation,
+    ServiceSettings,
     TlsCa,
     TlsCert,
     TlsKey,
     check_guards,
     is_loopback,
+    split_commas,
 )
-from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import ServedTruncation, ServiceSettings, split_commas
 
 Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
 

@@ -13,37 +13,36 @@ from typing import Any, NoReturn
 
 import structlog
 
-from strandline.controller.directory_lock import DirectoryLock
+from strandline.controller.among import ServedCopy
 from strandline.controller.driver import ControllerDriver
-from strandline.controller.etcd_access import EtcdAccess
 from strandline.controller.prober import Prober
-from strandline.controller.process import ControllerProcess
+from strandline.controller.process import ControllerProcess, DirectoryLock
 from strandline.controller.reigning import Reigning
 from strandline.controller.seen import CountedSink, Place, TimedCommits
 from strandline.controller.seen_position import SeenPosition
-from strandline.controller.served_copy import ServedCopy
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
+from strandline.controller.tools.migrate import EtcdAccess
 from strandline.controller.watches import Watches
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_events import ControllerStarted
-from strandline.core.controller_state import ClusterState
-from strandline.core.lease import ReignTimings
-from strandline.core.reign import ReignCore
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.events import ControllerStarted
+from strandline.core.control.state import ClusterState
+from strandline.core.reigns.lease import ReignTimings
+from strandline.core.reigns.reign import ReignCore
 from strandline.core.state_events import StateEvent
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import EtcdError
 from strandline.metadata.etcd import EtcdStore, too_old
 from strandline.metadata.etcd_layout import Presence
 from strandline.metadata.store import StoreFailed, StoreInUse
-from strandline.observe.clock_samples import ClockSamples
+from strandline.observe.controllers import ClockSamples
 from strandline.rpc.channels import Channels, advertised, target
-from strandline.rpc.convert_metadata import write_image
-from strandline.rpc.identity import CallerRole
+from strandline.rpc.convert.metadata import write_image
+from strandline.rpc.permissions import CallerRole
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
-from strandline.runtime.long_lived import LongLived
+from strandline.runtime.process import LongLived
 from strandline.subscriptions.servicer import MetadataServicer
 
 _FIRST_ANSWER_S = 10.0

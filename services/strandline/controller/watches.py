@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from strandline.core.controller_effects import OpenWatch, Publish
+from strandline.core.control.events import OpenWatch, Publish
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import MetadataImage, PositionProof
 from strandline.core.types import NodeEpoch, NodeId

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from strandline.core import feature_levels
+from strandline.core import types
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.types import (
     NO_TRANSACTIONS,
@@ -434,7 +434,7 @@ class PositionProof(NamedTuple):
     controller_epoch: int
     metadata_offset: int
     mac: bytes
-    """Made and compared in `core/position_proof.py`."""
+    """Made and compared in `core/positions.py`."""
     reign_id: str = ""
     """Empty: sent by a release without reign ids."""
 
@@ -571,8 +571,8 @@ class RegisterNode:
     client_endpoint: Endpoint
     internal_endpoint: Endpoint
     rack: str | None = None
-    feature_min: int = feature_levels.LOWEST
-    feature_max: int = feature_levels.HIGHEST
+    feature_min: int = types.LOWEST
+    feature_max: int = types.HIGHEST
     unclean: bool = False
     controller_epoch_seen: int | None = None
     epochs_seen: tuple[EpochsSeen, ...] = ()

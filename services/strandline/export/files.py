@@ -22,7 +22,7 @@ from strandline.export.counters import OutletStats
 from strandline.export.destination import Destination
 from strandline.export.encoding import ExportFormat, Growing, growing, suffix_of
 from strandline.export.layout import Manifest, SeqRange
-from strandline.export.outlet import Lost
+from strandline.export.local_lines import Lost
 from strandline.export.rows import Emitter
 from strandline.export.runs import Run
 from strandline.export.schema import SAMPLES, SCHEMA_VERSION

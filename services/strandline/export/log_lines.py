@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from strandline.export.counters import OutletStats
-from strandline.export.outlet import Lost
+from strandline.export.local_lines import Lost
 from strandline.export.rows import Row
 from strandline.export.runs import Run
 from strandline.export.schema import NO_LEADER, REPEATED, TRANSITIONS

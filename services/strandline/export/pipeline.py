@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from strandline.core.state_events import ExportGap, ExportHeartbeat, StateEvent
-from strandline.export.outlet import Outlet
+from strandline.export.local_lines import Outlet
 from strandline.export.rows import Emitter, Taken
 from strandline.export.runs import Run, TopicName
 

@@ -11,15 +11,13 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NamedTuple
 
-from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.messages import Endpoint
-from strandline.core.reign_events import Head, Holder
+from strandline.core.reigns.events import Head, Holder
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone, NoSpace, NotPermitted, Unanswered
-from strandline.etcd.operations import DELETE, created_at, delete, found, get, put, written_at
-from strandline.etcd.ranges import behind
+from strandline.etcd.operations import DELETE, Changes, behind, created_at, delete, found, get, put, watch, written_at
 from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse, TxnResponse
-from strandline.etcd.watching import Changes, watch
 from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.etcd_layout import (
     FORMAT,
@@ -38,16 +36,29 @@ from strandline.metadata.etcd_layout import (
     read_presence,
     read_snapshot,
 )
-from strandline.metadata.marks import Mark, StoreMarked, mark_value, read_mark
-from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreFull, StoreInUse, StoreWentBack
-from strandline.metadata.transactions import pack, state_of, unpack, whole
-from strandline.metadata.write_order import (
+from strandline.metadata.store import (
+    Mark,
+    StoreAway,
+    StoreDamaged,
+    StoreFailed,
+    StoreFull,
+    StoreInUse,
+    StoreMarked,
+    StoreWentBack,
+    mark_value,
+    read_mark,
+)
+from strandline.metadata.transactions import (
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,
     Transactions,
     append_writes,
+    pack,
     snapshot_writes,
+    state_of,
+    unpack,
+    whole,
     write_in_order,
 )
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import crc32c
 
-from strandline.core.controller_state import Transaction
+from strandline.core.control.state import Transaction
 from strandline.core.messages import Endpoint
-from strandline.core.reign_events import Head
-from strandline.etcd.ranges import behind
+from strandline.core.reigns.events import Head
+from strandline.etcd.operations import behind
 from strandline.metadata.documents import WRONG_JSON, DamagedDocument
 from strandline.metadata.transactions import pack
 

@@ -17,19 +17,19 @@ from typing import TypeVar
 
 import structlog
 
-from strandline.core.controller_state import (
+from strandline.core.control.state import (
+    KEPT_REIGNS,
     ClusterHeader,
     ClusterState,
     NodeRecord,
+    ReignRecord,
     RemovedNode,
     TopicRecord,
     Transaction,
 )
 from strandline.core.messages import PartitionImage
-from strandline.core.reign_history import KEPT_REIGNS, ReignRecord
-from strandline.metadata import documents, first_schema
-from strandline.metadata.marks import Mark, StoreMarked, mark_value, read_mark
-from strandline.metadata.store import StoreFailed, StoreInUse
+from strandline.metadata import documents
+from strandline.metadata.store import Mark, StoreFailed, StoreInUse, StoreMarked, mark_value, read_mark
 from strandline.metadata.transactions import whole
 
 FILE_NAME = "metadata.sqlite"
@@ -216,7 +216,7 @@ class SqliteStore:
             self._db.execute(statement)
         self._check_integrity()
         self.mark = self._read_mark()
-        state = self._read(first_schema.turned if version == _FIRST_SCHEMA else None)
+        state = self._read(documents.turned if version == _FIRST_SCHEMA else None)
         if version == _FIRST_SCHEMA:
             if state is not None:
                 self._write_whole(state)

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from strandline.metrics.families import Family
+from strandline.core.errors import ErrorCode
+from strandline.export.counters import ExportCounters
+from strandline.metrics.families import EXPORT, REFUSALS, Family
+from strandline.runtime.refusals import Refusals
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets, in seconds; beyond the last is +Inf."""
@@ -72,3 +75,31 @@ class Tally:
         """As it stands."""
         for value, count in self._counts.items():
             yield Figure(self._family, count, (value,))
+
+
+# ---- refusal_figures
+# Which refusals are series: every error that was given, and the ones that alerts ask for from the start.
+#
+# Invariant: an error's name comes from the closed table of errors, so the number of series is bounded.
+
+_FROM_THE_START = (ErrorCode.NOT_ENOUGH_REPLICAS.name, ErrorCode.THROTTLING_QUOTA_EXCEEDED.name)
+
+
+def refusal_figures(refusals: Refusals) -> Iterator[Figure]:
+    """How many there were, by error."""
+    counts = dict.fromkeys(_FROM_THE_START, 0) | refusals.by_error
+    yield from (Figure(REFUSALS, count, (error,)) for error, count in counts.items())
+
+
+# ---- export_figures
+# The export's counters as figures: by their names, all of them.
+#
+# Invariant: a counter without a family is a mistake of the programmer, found at the first scrape.
+
+_FAMILIES = {family.full_name: family for family in EXPORT}
+
+
+def export_figures(counters: ExportCounters) -> Iterator[Figure]:
+    """One figure for each counter."""
+    for name, value in counters.metrics().items():
+        yield Figure(_FAMILIES[name], value)

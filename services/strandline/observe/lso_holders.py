@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import deque
 from itertools import takewhile
 
-from strandline.core.effects import Effect, Emit
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.state_events import Moment, Number, TransactionDecided, TransactionOpen
 from strandline.core.types import Offset, TopicPartition
 

@@ -12,16 +12,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from strandline.core.effects import Effect, Emit
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.state import NodeState
 from strandline.core.messages import FetchResult
-from strandline.core.node_state import NodeState
 from strandline.core.state_events import EpochStart, HwAdvance, IsrChange
 from strandline.core.types import NodeId, Offset, TopicPartition
-from strandline.observe.fetch_counts import COUNT_MS, FetchCounts
-from strandline.observe.hw_advances import Advance, HwAdvances
 from strandline.observe.lso_holders import LsoHolders
-from strandline.observe.samples import leader_epochs, local_sample, look_of, member, replica_samples
+from strandline.observe.samples import (
+    COUNT_MS,
+    Advance,
+    FetchCounts,
+    HwAdvances,
+    leader_epochs,
+    local_sample,
+    look_of,
+    member,
+    replica_samples,
+)
 
 STALL_MS = 1_000
 """A HW that did not move for this long with records above it has stalled; the end of the stall is sampled."""

@@ -5,14 +5,16 @@ It changes nothing; `reporting` decides when.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from strandline.core.effects import Emit
-from strandline.core.follower import FollowerReplica
-from strandline.core.leader import LeaderReplica
+from strandline.core.control.step_parts import committed_snapshot
+from strandline.core.errors import ErrorCode
+from strandline.core.log.effects import Emit
+from strandline.core.log.follower import FollowerReplica
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import NodeImage
-from strandline.core.snapshots import committed_snapshot
-from strandline.core.state_events import LocalSample, Member, Moment, ReplicaSample
+from strandline.core.state_events import FetchStats, LocalSample, Member, Moment, ReplicaSample
 from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch
 
 
@@ -125,3 +127,154 @@ def member(leader: LeaderReplica, node_id: NodeId) -> Member:
     if follower is None:
         return Member(node_id)
     return Member(node_id, follower.remote_leo, _moment(follower.last_fetch_ms), _moment(follower.last_caught_up_ms))
+
+
+# ---- fetch_counts
+# Counts how each follower of a led partition fetches, for one row per follower in every `COUNT_MS`.
+#
+# Replication does not depend on it.
+
+COUNT_MS = 10_000
+
+
+class FetchCounts:
+    """The fetches of one partition since the last rows."""
+
+    __slots__ = ("_counts", "since_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.since_ms = now_ms
+        self._counts: dict[NodeId, _Count] = {}
+
+    def fetched(self, replica: NodeId, now_ms: int) -> None:
+        """A fetch was counted."""
+        self._of(replica).fetched(now_ms)
+
+    def refused(self, replica: NodeId, code: ErrorCode) -> None:
+        """A fetch was refused."""
+        errors = self._of(replica).errors
+        errors[code.name] = errors.get(code.name, 0) + 1
+
+    def sent(self, replica: NodeId, size_bytes: int) -> None:
+        """An answer carried so many bytes."""
+        self._of(replica).bytes += size_bytes
+
+    def _of(self, replica: NodeId) -> _Count:
+        if replica not in self._counts:
+            self._counts[replica] = _Count()
+        return self._counts[replica]
+
+    def take(self, now_ms: int, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> list[FetchStats]:
+        """One FETCH_STATS for each follower that fetched; counting starts again at 0."""
+        interval_ms, self.since_ms = now_ms - self.since_ms, now_ms
+        rows = [
+            FetchStats(
+                interval_ms=interval_ms,
+                replica_id=replica,
+                n_fetch=count.n_fetch,
+                n_error=count.errors,
+                max_gap_us=count.max_gap_ms * 1_000,
+                bytes=count.bytes,
+                leader_epoch=leader_epoch,
+                partition_epoch=partition_epoch,
+            )
+            for replica, count in sorted(self._counts.items())
+        ]
+        for count in self._counts.values():
+            count.begin_anew()
+        return [row for row in rows if row.n_fetch or row.n_error]
+
+
+class _Count:
+    __slots__ = ("bytes", "errors", "last_ms", "max_gap_ms", "n_fetch")
+
+    def __init__(self) -> None:
+        # The gap of a fetch to the one before it counts, whichever interval that one was in.
+        self.last_ms: int | None = None
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self.n_fetch = self.max_gap_ms = self.bytes = 0
+        self.errors: dict[str, int] = {}
+
+    def fetched(self, now_ms: int) -> None:
+        if self.last_ms is not None:
+            self.max_gap_ms = max(self.max_gap_ms, now_ms - self.last_ms)
+        self.last_ms = now_ms
+        self.n_fetch += 1
+
+
+# ---- hw_advances
+# Which advances of a HW are reported one by one, and which are joined.
+#
+# Up to `EXACT_PER_S` advances of a partition in a second are reported as they happen. Beyond that they are joined in
+# buckets of `BUCKET_MS`, each with the time of its first and last advance, so no boundary of a stall is blurred by
+# more.
+#
+# Invariant: reported advances are chained: the old HW of each is the new HW of the one before it.
+
+EXACT_PER_S = 10
+BUCKET_MS = 100
+
+
+class Advance(NamedTuple):
+    """What one HW_ADVANCE reports, without the epochs."""
+
+    old_hw: Offset
+    new_hw: Offset
+    cause: str
+    first_ms: Moment
+    last_ms: Moment
+    n_coalesced: int
+    blocking_replicas: tuple[NodeId, ...]
+
+
+class HwAdvances:
+    """What is reported of the HW of one led partition."""
+
+    __slots__ = ("_blockers", "_bucket", "_exact", "_second_ms")
+
+    def __init__(self) -> None:
+        # Advances reported one by one since `_second_ms`.
+        self._exact = 0
+        self._second_ms = 0
+        self._bucket: Advance | None = None
+        self._blockers: set[NodeId] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether advances wait to be reported."""
+        return self._bucket is not None
+
+    def rose(self, old: Offset, new: Offset, cause: str, blockers: Iterable[NodeId], now_ms: int) -> list[Advance]:
+        """The HW rose. Returns what is to be reported now."""
+        due = self.due(now_ms)
+        reported = [] if due is None else [due]
+        if now_ms - self._second_ms >= 1_000:
+            self._second_ms, self._exact = now_ms, 0
+        if self._bucket is None:
+            bucket = _advance(old, new, cause, now_ms)
+            if self._exact < EXACT_PER_S:
+                self._exact += 1
+                return [*reported, bucket._replace(blocking_replicas=tuple(blockers))]
+            self._bucket, self._blockers = bucket, set(blockers)
+            return reported
+        count = self._bucket.n_coalesced + 1
+        self._bucket = self._bucket._replace(new_hw=new, last_ms=Moment(now_ms), n_coalesced=count)
+        self._blockers.update(blockers)
+        return reported
+
+    def due(self, now_ms: int) -> Advance | None:
+        """The bucket, if its time is over."""
+        if self._bucket is None or now_ms - self._bucket.first_ms < BUCKET_MS:
+            return None
+        return self.rest()
+
+    def rest(self) -> Advance | None:
+        """The bucket, whatever its age: something else is reported next, or the reign ends."""
+        bucket, self._bucket = self._bucket, None
+        return None if bucket is None else bucket._replace(blocking_replicas=tuple(sorted(self._blockers)))
+
+
+def _advance(old: Offset, new: Offset, cause: str, now_ms: int) -> Advance:
+    return Advance(old, new, cause, Moment(now_ms), Moment(now_ms), n_coalesced=1, blocking_replicas=())

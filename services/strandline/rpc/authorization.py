@@ -15,8 +15,7 @@ import grpc
 import structlog
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
-from strandline.rpc.identity import Identity, identity_of_peer
-from strandline.rpc.permissions import ALWAYS, TABLE, Condition, Grants
+from strandline.rpc.permissions import ALWAYS, TABLE, Condition, Grants, Identity, identity_of_peer
 
 _URIS = "peer_uri"
 """The key under which gRPC gives the URIs in a verified peer's certificate."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
-from strandline.core.controller_messages import AllocateProducerIds, ProducerIdsAllocated
+from strandline.core.control.messages import AllocateProducerIds, ProducerIdsAllocated
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import (
     AlterPartitionAnswer,
@@ -26,13 +26,11 @@ from strandline.core.messages import (
     ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch, NodeId
-from strandline.rpc import convert_admin as admin
-from strandline.rpc import convert_controller as convert
-from strandline.rpc import convert_reports as reports
-from strandline.rpc.channels import Channels, UnaryMethod, call, parse_endpoint
-from strandline.rpc.convert_errors import read_error
-from strandline.rpc.convert_metadata import read_watch_answer, write_position
-from strandline.rpc.limits import Keepalive
+from strandline.rpc.channels import Channels, Keepalive, UnaryMethod, call, parse_endpoint
+from strandline.rpc.convert import admin, reports
+from strandline.rpc.convert import controller as convert
+from strandline.rpc.convert.errors import read_error
+from strandline.rpc.convert.metadata import read_watch_answer, write_position
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import Tls
 from strandline.v1 import controller_service_pb2 as pb

@@ -11,15 +11,80 @@ import asyncio
 import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NoReturn, cast
+from functools import cache
+from typing import Any, NamedTuple, NoReturn, cast
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.rpc import status
-from strandline.rpc.request_size import MAX_NAMED, TOO_MUCH, names_too_much
+from strandline.rpc.authorization import before
+
+# ---- request_size
+# How much one request may name: partitions, topics, records, settings, all of them together.
+#
+# Invariant: what a handler is given names at most `MAX_NAMED` things. A message of two-byte entries would otherwise
+# cost hundreds of times its size, in memory and in time on the one event loop; an answer to so many still fits into a
+# message.
+
+MAX_NAMED = 100_000
+"""Entries of repeated fields in one request, at all depths; above what a cluster of one controller can have."""
+
+TOO_MUCH = Refusal(
+    ErrorCode.INVALID_REQUEST,
+    f"the request names more than {MAX_NAMED} partitions, records or other entries; send several smaller ones",
+    Outcome.NOT_APPENDED,
+)
+
+
+class _Plan(NamedTuple):
+    """Where entries are counted in messages of one type, and in which fields more may lie deeper."""
+
+    counted: tuple[str, ...]
+    lists: tuple[str, ...]
+    singles: tuple[str, ...]
+
+
+def names_too_much(message: Message, limit: int = MAX_NAMED) -> bool:
+    """Whether the repeated fields of ``message`` have more than ``limit`` entries together."""
+    return _counted(message, limit) > limit
+
+
+def _counted(message: Message, limit: int) -> int:
+    """The number of entries, or any number above ``limit``."""
+    plan = _plan(message.DESCRIPTOR)
+    total = sum(len(getattr(message, name)) for name in plan.counted)
+    for name in plan.singles:
+        if total <= limit:
+            total += _counted(getattr(message, name), limit - total)
+    for name in plan.lists:
+        for child in getattr(message, name) if total <= limit else ():
+            total += _counted(child, limit - total)
+            if total > limit:
+                break
+    return total
+
+
+@cache
+def _plan(kind: Any) -> _Plan:
+    repeated = [field for field in kind.fields if field.is_repeated]
+    deep = [field for field in kind.fields if _is_deep(field)]
+    return _Plan(
+        tuple(field.name for field in repeated),
+        tuple(field.name for field in deep if field.is_repeated),
+        tuple(field.name for field in deep if not field.is_repeated),
+    )
+
+
+def _is_deep(field: Any) -> bool:
+    """Whether messages in this field may have repeated fields themselves; no message of ours contains its own type."""
+    kind = field.message_type
+    if kind is None or kind.GetOptions().map_entry:
+        return False
+    return any(child.is_repeated or _is_deep(child) for child in kind.fields)
+
 
 UNARY_CAP_S = 60.0
 """Longest life of a unary call that came without a deadline (RELIABILITY.md#limits)."""
@@ -190,3 +255,42 @@ async def abort(
     trailing = status.trailing_details(refusal, extra=extra)
     await context.abort(status.status_code(refusal), str(refusal), cast(Any, trailing))
     raise AssertionError("abort always raises")
+
+
+# ---- before_registration
+# What a process answers before it takes part in its cluster: who it knows, and nothing else.
+#
+# Invariant: until the process is registered no handler of a service that is not in ``open_services`` meets a request.
+
+Context = Any
+
+
+class BeforeRegistration(grpc.aio.ServerInterceptor):
+    """Refuses calls of other services until ``is_registered``."""
+
+    def __init__(self, open_services: frozenset[str], is_registered: Callable[[], bool]) -> None:
+        self._open_services = open_services
+        self._is_registered = is_registered
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Wrap the method's handler; an unknown method stays UNIMPLEMENTED."""
+        handler = await continuation(handler_call_details)
+        service = str(handler_call_details.method).split("/")[1]
+        if handler is None or service in self._open_services:
+            return handler
+        if handler.unary_unary is not None:
+            return handler._replace(unary_unary=before(handler.unary_unary, self._check))
+        if handler.unary_stream is not None:
+            return handler._replace(unary_stream=before(handler.unary_stream, self._check))
+        return handler._replace(stream_stream=before(handler.stream_stream, self._check))
+
+    def _check(self, request: Any, context: Context) -> tuple[Any, Context]:
+        # At each call, because the interceptors around this one keep what they were given.
+        if not self._is_registered():
+            message = "the node is not registered with its controller yet; ask another node, or again a little later"
+            raise Refused(ErrorCode.NETWORK_EXCEPTION, message, Outcome.NOT_APPENDED)
+        return request, context

@@ -6,20 +6,122 @@ so_reuseport is off and a taken port is a clear error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
+import structlog
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 
 from strandline.core.messages import Endpoint
-from strandline.rpc import forks, limits
+from strandline.rpc import channels
 from strandline.rpc.authorization import PermissionInterceptor
-from strandline.rpc.channels import target
+from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
-from strandline.rpc.method_table import MethodTable, TabledServer
-from strandline.rpc.reflecting import enable_reflection
 from strandline.rpc.tls import Tls
+
+# ---- method_table
+# Which handler a call gets: all methods of one server stand in one table, which a call is looked up in once.
+#
+# Invariant: however many methods a server has, it waits for one next call. Generated code registers each method with
+# gRPC by itself as well; gRPC's asyncio server then waits for the next call of every method separately, and for each
+# call that comes it begins all of these waits again: with the 29 methods of a data node that is the larger part of the
+# Python calls that an empty unary call takes.
+
+Handler = Any
+"""One of gRPC's RpcMethodHandlers, as `rpc.interceptors` has them."""
+
+
+class MethodTable(grpc.GenericRpcHandler):
+    """The methods of one server, by full name."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def add(self, service_name: str, handlers: Mapping[str, Handler]) -> None:
+        """Serve the methods of a service; ``handlers`` by the method's short name."""
+        self._handlers.update({f"/{service_name}/{name}": handler for name, handler in handlers.items()})
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler:
+        """The handler of a call; None for a method that is not in the table."""
+        return self._handlers.get(handler_call_details.method)
+
+
+class TabledServer(grpc.aio.Server):
+    """``server``, which must have been made with ``table`` among its handlers, and methods that go into the table."""
+
+    def __init__(self, server: grpc.aio.Server, table: MethodTable) -> None:
+        self._server = server
+        self._table = table
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Serve what has no table of its own methods; asked only for methods that are not in the table."""
+        self._server.add_generic_rpc_handlers(generic_rpc_handlers)
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
+        """Serve the methods of a service; registered in the table alone."""
+        self._table.add(service_name, method_handlers)
+
+    def add_insecure_port(self, address: str) -> int:
+        """As gRPC's."""
+        return self._server.add_insecure_port(address)
+
+    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
+        """As gRPC's."""
+        return self._server.add_secure_port(address, server_credentials)
+
+    async def start(self) -> None:
+        """As gRPC's."""
+        await self._server.start()
+
+    async def stop(self, grace: float | None) -> None:
+        """As gRPC's."""
+        await self._server.stop(grace)
+
+    async def wait_for_termination(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - gRPC's own
+        """As gRPC's."""
+        return await self._server.wait_for_termination(timeout)
+
+
+# ---- reflecting
+# Server reflection: a server's contract for any client that asks, with methods found by their full names too.
+#
+# Invariant: whatever `grpcurl list` prints, services and methods alike, `grpcurl describe` can describe.
+
+
+class _WithMethods:
+    """The pool of all descriptors. Its own search by symbol knows messages, enums and services, but no methods."""
+
+    def __init__(self, pool: descriptor_pool.DescriptorPool) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - protobuf's own name
+        """The file of a symbol; of a method, the file of its service.
+
+        Raises:
+            KeyError: nothing has this name.
+        """
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            service, _, method = symbol.rpartition(".")
+            found = self._pool.FindServiceByName(service)
+            if method not in found.methods_by_name:
+                raise
+            return found.file
+
+
+def enable_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
+    """Describe these services, and reflection itself, to any client of this server."""
+    names = (*services, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, pool=_WithMethods(descriptor_pool.Default()))  # type: ignore[arg-type]  # asked for by duck typing
+
 
 LIVENESS = "liveness"
 READINESS = "readiness"
@@ -40,17 +142,17 @@ class ServerSettings:
 
     name: str
     reflection: bool = True
-    internal_keepalive: limits.Keepalive | None = None
-    max_concurrent_streams: int = limits.MAX_CONCURRENT_STREAMS
+    internal_keepalive: channels.Keepalive | None = None
+    max_concurrent_streams: int = channels.MAX_CONCURRENT_STREAMS
     max_concurrent_rpcs: int | None = 10_000
     handshake_ms: int = 20_000
     """How long a connection may take until it speaks HTTP/2, TLS included; gRPC's own patience is two minutes."""
     on_refusal: Reported = lambda _method, _refusal: None
 
 
-def server_options(settings: ServerSettings) -> limits.Options:
+def server_options(settings: ServerSettings) -> channels.Options:
     """The channel arguments of a server with these settings."""
-    options = limits.message_limits()
+    options = channels.message_limits()
     options += [
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
@@ -64,8 +166,8 @@ def server_options(settings: ServerSettings) -> limits.Options:
             ("grpc.server.max_pending_requests_hard_limit", 2 * settings.max_concurrent_rpcs),
         ]
     if settings.internal_keepalive is not None:
-        options += limits.keepalive_pings(settings.internal_keepalive)
-        options += limits.keepalive_tolerance(settings.internal_keepalive)
+        options += channels.keepalive_pings(settings.internal_keepalive)
+        options += channels.keepalive_tolerance(settings.internal_keepalive)
     return options
 
 
@@ -78,7 +180,7 @@ def build_server(
     """
     if tls is not None:
         interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
-    forks.note_use()
+    channels.note_use()
     table = MethodTable()
     server = grpc.aio.server(
         handlers=[table],
@@ -154,3 +256,58 @@ class RoleHealth:
     async def _set(self, name: str, good: bool) -> None:
         kind = health_pb2.HealthCheckResponse.SERVING if good else health_pb2.HealthCheckResponse.NOT_SERVING
         await self._servicer.set(name, kind)
+
+
+# ---- health_port
+# The plaintext port for probes: grpc.health.v1 and nothing else, from before the first log is opened.
+#
+# A kubelet's gRPC probes speak no TLS, so this port never does; any client that reaches it learns whether a process
+# lives and is ready, by the names `LIVENESS` and `READINESS` of `rpc.server`, and can ask for nothing more.
+#
+# Invariant: the port answers while the process still recovers, and is the last one to close.
+
+_PROBES_AT_ONCE = 100
+_GRACE_S = 0.2
+
+_log = structlog.get_logger("strandline.health")
+
+
+class HealthPort:
+    """The port of one process over the health that its other ports serve too."""
+
+    def __init__(self, name: str, health: RoleHealth) -> None:
+        self._name = name
+        self._health = health
+        self._server: grpc.aio.Server | None = None
+
+    async def open(self, address: str) -> Endpoint | None:
+        """Begin the health and, unless ``address`` is empty, serve it there; returns the address with its port.
+
+        Raises:
+            PortTaken: the address cannot be bound.
+        """
+        await self._health.begin()
+        if not address:
+            return None
+        settings = ServerSettings(name=self._name, reflection=False, max_concurrent_rpcs=_PROBES_AT_ONCE)
+        self._server = build_server(settings)
+        self._health.attach_alone(self._server)
+        endpoint = _bind_plain(self._server, parse_endpoint(address))
+        await self._server.start()
+        _log.info("health is served", address=target(endpoint), tls=False)
+        return endpoint
+
+    async def close(self) -> None:
+        """Answer no more probes."""
+        if self._server is not None:
+            await self._server.stop(_GRACE_S)
+
+
+def _bind_plain(server: grpc.aio.Server, endpoint: Endpoint) -> Endpoint:
+    try:
+        port = server.add_insecure_port(target(endpoint))
+    except RuntimeError as error:
+        raise PortTaken(endpoint) from error
+    if port == 0:
+        raise PortTaken(endpoint)
+    return Endpoint(endpoint.host, port)

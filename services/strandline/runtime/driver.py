@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from strandline.core.errors import Refusal, Refused
-from strandline.core.events import CallGone, Ticked
+from strandline.core.log.events import CallGone, Ticked
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock, monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process

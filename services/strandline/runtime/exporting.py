@@ -6,16 +6,20 @@ by name; one that merely does not answer is not, because no export ever keeps a 
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Protocol
 
+import structlog
 from pydantic import Field
 
 from strandline.export.destination import open_destination
 from strandline.export.encoding import ExportFormat, prepare
 from strandline.export.files import FileExport, FileLimits
+from strandline.export.log_lines import Line
 from strandline.export.spool import Spool
 
 ExportDir = Annotated[str, Field(description="directory for exported state events; empty: none")]
@@ -105,3 +109,37 @@ def open_exports(
     destination = open_destination(settings.export_uri or settings.export_dir)
     spool = None if data_dir is None else Spool(data_dir)
     return [FileExport(destination, settings.export_format, limits, said, spool)]
+
+
+# ---- telling
+# Writes a line that was made from an event to the log.
+#
+# Invariant: called in the writer's thread; the log's own lock keeps lines whole.
+
+_log = structlog.get_logger("strandline.events")
+
+
+def tell(line: Line) -> None:
+    """Write it, as a warning if somebody may want to look."""
+    (_log.warning if line.is_warning else _log.info)(line.sentence, **line.fields)
+
+
+# ---- hourly
+# When the full state is reported: at the start of every hour, by the time of day.
+#
+# Invariant: a clock that is set while the hour is waited for costs at most one report too many or too late.
+
+_HOUR_S = 3_600
+_JUST_AFTER_S = 0.05
+
+
+def until_next_hour_s(now_s: float) -> float:
+    """Seconds until just after the next full hour."""
+    return _HOUR_S - now_s % _HOUR_S + _JUST_AFTER_S
+
+
+async def at_each_hour(tell: Callable[[], None], now_s: Callable[[], float] = time.time) -> None:
+    """Call ``tell`` at the start of every hour, until cancelled."""
+    while True:
+        await asyncio.sleep(until_next_hour_s(now_s()))
+        tell()

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
 
-from strandline.core.events import LogFlushed
+from strandline.core.log.events import LogFlushed
 from strandline.core.types import TopicPartition
 from strandline.runtime.clock import Clock
 from strandline.runtime.ports import FlushToken, Logs

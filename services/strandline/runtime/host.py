@@ -1,20 +1,116 @@
-"""What the two roles of one data node share: one driver, one directory of names, one set of logs.
+"""Which topic id a name means on this node, and where a node is reached, from the newest metadata.
 
-Invariant: a promoted follower keeps its log and its core; role is state, not process
-(ARCHITECTURE.md#roles-and-processes).
+Invariant: a name maps to at most one id, the one of the newest image; ids are never reused (M63).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
 from strandline.core.types import NodeEpoch, NodeId, Offset, TopicPartition
-from strandline.runtime.aside import Aside
 from strandline.runtime.driver import Driver
 from strandline.runtime.ports import Core
-from strandline.runtime.topics import TopicDirectory
+from strandline.runtime.threads import Aside
+
+
+class TopicDirectory:
+    """Topics and nodes of the cluster in the newest metadata this node has received."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.metadata_offset = -1
+        """Position of the newest image; -1 before the first."""
+        self._ids: dict[str, str] = {}
+        self._topics: dict[str, TopicImage] = {}
+        self._nodes: dict[NodeId, NodeImage] = {}
+
+    def apply(self, image: MetadataImage) -> None:
+        """Take over a snapshot, or a change with whole topics and whole nodes."""
+        if image.is_snapshot:
+            self._ids, self._topics, self._nodes = {}, {}, {}
+        for topic_id in image.deleted_topic_ids:
+            self._forget(topic_id)
+        for topic in image.topics:
+            self._topics[topic.topic_id] = topic
+            self._ids[topic.name] = topic.topic_id
+        for node_id in image.removed_node_ids:
+            self._nodes.pop(node_id, None)
+        for node in image.nodes:
+            self._nodes[node.node_id] = node
+        self.cluster_id = image.cluster_id
+        self.metadata_offset = image.metadata_offset
+
+    def _forget(self, topic_id: str) -> None:
+        gone = self._topics.pop(topic_id, None)
+        if gone is not None and self._ids.get(gone.name) == topic_id:
+            del self._ids[gone.name]
+
+    def resolve(self, name: str, topic_id: str) -> str | Refusal:
+        """The id of a topic that was named by name, by id, or by both."""
+        if topic_id:
+            return topic_id if not name else self._agreeing(name, topic_id)
+        known = self._ids.get(name)
+        if known is not None:
+            return known
+        if not name:
+            return _refusal(ErrorCode.INVALID_REQUEST, "a topic is named neither by name nor by id")
+        return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic is named '{name}'; create it, or refresh")
+
+    def _agreeing(self, name: str, topic_id: str) -> str | Refusal:
+        topic = self._topics.get(topic_id)
+        if topic is not None and topic.name != name:
+            return _refusal(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"topic_id '{topic_id}' belongs to '{topic.name}', not to '{name}'"
+            )
+        return topic_id
+
+    def name_of(self, topic_id: str) -> str:
+        """The topic's name, empty if unknown."""
+        topic = self._topics.get(topic_id)
+        return topic.name if topic is not None else ""
+
+    def partition(self, tp: TopicPartition) -> PartitionImage | None:
+        """A partition as the newest metadata has it; None if it names none."""
+        topic = self._topics.get(tp.topic_id)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions):
+            return None
+        # A topic comes whole, with its partitions by index.
+        return topic.partitions[tp.partition]
+
+    def configs_of(self, topic_id: str) -> Mapping[str, str]:
+        """The topic's own settings."""
+        topic = self._topics.get(topic_id)
+        return dict(topic.configs) if topic is not None else {}
+
+    def endpoint_of(self, node_id: NodeId) -> Endpoint | None:
+        """Where clients reach a node."""
+        node = self._nodes.get(node_id)
+        return node.client_endpoint if node is not None else None
+
+    def internal_endpoints(self) -> frozenset[Endpoint]:
+        """Where nodes reach each other, all of them."""
+        found = (node.internal_endpoint for node in self._nodes.values())
+        return frozenset(endpoint for endpoint in found if endpoint is not None)
+
+    def internal_endpoint_of(self, node_id: NodeId) -> Endpoint | None:
+        """Where other nodes reach a node."""
+        node = self._nodes.get(node_id)
+        return node.internal_endpoint if node is not None else None
+
+
+def _refusal(code: ErrorCode, message: str) -> Refusal:
+    return Refusal(code, message, Outcome.NOT_APPENDED)
+
+
+# ---- host
+# What the two roles of one data node share: one driver, one directory of names, one set of logs.
+#
+# Invariant: a promoted follower keeps its log and its core; role is state, not process
+# (ARCHITECTURE.md#roles-and-processes).
 
 
 class LogSizes(Protocol):

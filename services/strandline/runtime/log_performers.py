@@ -1,4 +1,4 @@
-"""How each effect on logs is done: in files by `replica.logs`, in memory by `sim.memory_logs`, and nowhere else.
+"""How each effect on logs is done: in files by `node.logs`, in memory by `sim.memory_logs`, and nowhere else.
 
 Invariant: a performer does its effect in full or raises; one that answers with an event returns it, and the driver
 steps it before any other.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from strandline.core import effects as want
-from strandline.core.events import Event, LogOpened, LogRolled, LogTruncated, RetentionFound
+from strandline.core.log import effects as want
+from strandline.core.log.events import Event, LogOpened, LogRolled, LogTruncated, RetentionFound
 from strandline.core.messages import FetchResult, ServedPartition
 from strandline.core.types import Offset, Payload, TopicPartition
 from strandline.runtime.clock import Clock

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from strandline.core.effects import (
+from strandline.core.errors import Refusal
+from strandline.core.log.effects import (
     AdvanceLogStart,
     Append,
     AppendReplicated,
@@ -23,8 +24,7 @@ from strandline.core.effects import (
     SendProducerSnapshot,
     SendTxnMarkers,
 )
-from strandline.core.errors import Refusal
-from strandline.core.events import Event
+from strandline.core.log.events import Event
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -43,7 +43,7 @@ from strandline.core.messages import (
     ReplicaStateView,
     ReportReplicaLogs,
 )
-from strandline.core.transaction_messages import AddPartitions, MarkerQuestion
+from strandline.core.transactions.messages import AddPartitions, MarkerQuestion
 from strandline.core.types import (
     NO_TRANSACTIONS,
     ActiveProducer,

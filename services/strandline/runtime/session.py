@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import structlog
 
-from strandline.core.effects import SendAlterPartition, SendReplicaLogs
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.events import (
+from strandline.core.log.effects import SendAlterPartition, SendReplicaLogs
+from strandline.core.log.events import (
     AlterPartitionAnswered,
     AlterPartitionFailed,
     MetadataArrived,
@@ -33,7 +33,7 @@ from strandline.core.messages import (
     PositionProof,
     RegisterNode,
 )
-from strandline.core.position_proof import later_of
+from strandline.core.positions import later_of
 from strandline.core.types import NodeEpoch
 from strandline.runtime.clock import SYSTEM_CLOCKS, Clocks
 from strandline.runtime.exit_codes import ExitCode

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from strandline.core.effects import SendAddPartitions, SendTxnMarkers
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.events import AddPartitionsAnswered, TxnMarkersAnswered
-from strandline.core.transaction_messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarkerAnswer
+from strandline.core.log.effects import SendAddPartitions, SendTxnMarkers
+from strandline.core.log.events import AddPartitionsAnswered, TxnMarkersAnswered
+from strandline.core.transactions.messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarkerAnswer
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.runtime.driver import Driver
 from strandline.runtime.ports import Core, TransactionPeers, TransactionPlaces

@@ -3,9 +3,10 @@
 Importing it adds the historic rules to those that a core can run under.
 """
 
-from strandline.core import fetch_serving, isr, truncation
+from strandline.core.log import isr, truncation
+from strandline.core.serving import fetch
 from strandline.sim.historic_rules import HISTORIC_HW, HISTORIC_JOINS, HISTORIC_TRUNCATION
 
 truncation.inject(HISTORIC_TRUNCATION)
-fetch_serving.inject(HISTORIC_HW)
+fetch.inject(HISTORIC_HW)
 isr.inject(HISTORIC_JOINS)

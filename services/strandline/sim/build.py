@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_effects import ControllerEffect
-from strandline.core.controller_state import ClusterState, ControllerTimings
-from strandline.core.election import Elected, ElectionType
-from strandline.core.leadership import install
-from strandline.core.node import NodeCore
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.election import Elected, ElectionType
+from strandline.core.control.events import ControllerEffect
+from strandline.core.control.leadership import install
+from strandline.core.control.state import ClusterState, ControllerTimings
+from strandline.core.log.node import NodeCore
 from strandline.core.types import NodeId, Rules, TopicPartition
 from strandline.observe.reporting import Reporting
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from strandline.core.effects import AnswerCall, AnswerOffsets, AnswerProduce, Emit
 from strandline.core.errors import Refusal
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.effects import AnswerCall, AnswerOffsets, AnswerProduce, Emit
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.messages import (
     AlterPartitionAnswer,
     DeletedPartition,
@@ -20,7 +21,6 @@ from strandline.core.messages import (
     ProduceResult,
     ServedPartition,
 )
-from strandline.core.replica_log import ReplicaLog
 from strandline.core.state_events import EpochStart, PartitionFailed, Truncation
 from strandline.core.types import Acks, Durability, LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 from strandline.sim.committed import Broken, Committed
@@ -28,7 +28,7 @@ from strandline.sim.disk import LogFile
 from strandline.sim.metadata_checks import MetadataChecks
 
 if TYPE_CHECKING:
-    from strandline.core.controller_state import ClusterState
+    from strandline.core.control.state import ClusterState
     from strandline.sim.process import Process
     from strandline.sim.world import World
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import events
 from strandline.core.errors import ErrorCode
+from strandline.core.log import events
 from strandline.core.messages import FetchPartition, FetchRequest
 from strandline.core.types import NodeId, Offset
-from strandline.records.batch import Batch
-from strandline.records.committed import committed
+from strandline.records.batch import Batch, committed
 from strandline.sim.consumers import DEADLINE_US, MAX_BYTES, WAIT_MS, Consumer
 from strandline.sim.history import Place, Read, Value
 from strandline.sim.network import Call

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strandline.core.errors import Outcome, Refusal
-from strandline.core.events import CoordinatorAsked
-from strandline.core.group_messages import OffsetCommit, OffsetFetch, OffsetsCommitted, OffsetsFetched, OffsetToCommit
+from strandline.core.groups.messages import OffsetCommit, OffsetFetch, OffsetsCommitted, OffsetsFetched, OffsetToCommit
+from strandline.core.log.events import CoordinatorAsked
 from strandline.core.types import Offset, TopicPartition
 from strandline.sim.clients import Client
 from strandline.sim.group_history import CommitOutcome, Committed, Fetched

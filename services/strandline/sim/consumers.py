@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import events
 from strandline.core.errors import ErrorCode
+from strandline.core.log import events
 from strandline.core.messages import LATEST, FetchedPartition, FetchPartition, FetchRequest, OffsetQuestion
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.sim.clients import Client

@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch, Watches
-from strandline.core.branches import position_sent
-from strandline.core.controller_effects import Answer, ContinueStep, ControllerEffect, Emit
-from strandline.core.controller_events import ControllerEvent, ControllerStarted, RequestArrived, StepContinued
-from strandline.core.controller_messages import ControllerRequest, GetMetadata, WatchMetadata
-from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.control.events import (
+    Answer,
+    ContinueStep,
+    ControllerEffect,
+    ControllerEvent,
+    ControllerStarted,
+    Emit,
+    RequestArrived,
+    StepContinued,
+)
+from strandline.core.control.messages import ControllerRequest, GetMetadata, WatchMetadata
+from strandline.core.control.recovery import GivenNode, position_sent, recover
+from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import Refusal, Refused
 from strandline.core.messages import Heartbeat, MetadataImage, Position, PositionProof, RegisterNode
 from strandline.core.state_events import StateEvent
-from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import TopicPartition
 from strandline.runtime.exit_codes import ExitCode
 from strandline.sim.clock import Clock

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strandline.controller.watches import WatchNews
-from strandline.core.controller_messages import WatchMetadata
+from strandline.core.control.messages import WatchMetadata
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import (
     AlterPartitionAnswer,
@@ -25,7 +25,7 @@ from strandline.core.messages import (
     ReplicaLogsReported,
     ReportReplicaLogs,
 )
-from strandline.core.position_proof import later_of
+from strandline.core.positions import later_of
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.sim.controllers import ControllerMachine, Controllers
 from strandline.sim.inbox import Inbox

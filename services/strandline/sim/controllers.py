@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from strandline.core.branches import position_sent
-from strandline.core.controller_messages import ControllerRequest
-from strandline.core.controller_state import ClusterState
+from strandline.core.control.messages import ControllerRequest
+from strandline.core.control.recovery import GivenNode, position_sent, recover
+from strandline.core.control.state import ClusterState
 from strandline.core.messages import Position, PositionProof
-from strandline.core.reign import State
-from strandline.core.reign_events import Holder
-from strandline.core.store_recovery import GivenNode, recover
+from strandline.core.reigns.events import Holder
+from strandline.core.reigns.reign import State
 from strandline.core.types import TopicPartition
 from strandline.sim.clock import Clock
 from strandline.sim.committed import Broken

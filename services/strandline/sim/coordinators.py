@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from strandline.core.coordinator.records import Batch, DecodedRecord, EncodedBatch
-from strandline.core.coordinator.reports import Reports
+from strandline.core.coordinator.machine import Batch, DecodedRecord, EncodedBatch, Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits, ShardState
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.records import ProducerFenceKey
 from strandline.core.groups.reporting import GroupReporting
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_ids.records import TransactionalIdKey
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.records import TransactionalIdKey
 from strandline.sim.committed import Broken
 from strandline.sim.record_codec import IdentityCodec
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import events
-from strandline.core.events import CoordinatorAsked
-from strandline.core.group_messages import (
+from strandline.core.groups.messages import (
     OffsetFetch,
     OffsetsCommitted,
     OffsetsFetched,
     OffsetToCommit,
     TxnOffsetCommit,
 )
+from strandline.core.log import events
+from strandline.core.log.events import CoordinatorAsked
 from strandline.core.messages import FetchPartition, FetchRequest, ServedPartition
 from strandline.core.types import Offset, TopicPartition
 from strandline.sim.committed_readers import given_records, whole

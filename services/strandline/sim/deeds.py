@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strandline.core import effects as want
-from strandline.core import events
+from strandline.core.log import effects as want
+from strandline.core.log import events
 from strandline.core.types import Acks, NodeId, TopicPartition
 from strandline.sim.trace import Digest
 
 if TYPE_CHECKING:
-    from strandline.core.controller_state import ClusterState
-    from strandline.core.effects import Effect
-    from strandline.core.events import Event
+    from strandline.core.control.state import ClusterState
+    from strandline.core.log.effects import Effect
+    from strandline.core.log.events import Event
     from strandline.core.messages import PartitionImage
     from strandline.sim.machine import Machine
     from strandline.sim.process import Process

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.types import TopicPartition
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.shape import Fault

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 
+from strandline.core.log.producers import ProducerLedger
 from strandline.core.messages import MetadataImage
-from strandline.core.producers import ProducerLedger
 from strandline.core.types import (
     NO_TRANSACTIONS,
     BatchHeader,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.core import effects as want
+from strandline.core.log import effects as want
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport
@@ -19,9 +19,9 @@ from strandline.export.sink import EventSink
 from strandline.sim.trace import Trace
 
 if TYPE_CHECKING:
-    from strandline.core.controller_state import ClusterState
-    from strandline.core.effects import Effect
-    from strandline.core.events import Event
+    from strandline.core.control.state import ClusterState
+    from strandline.core.log.effects import Effect
+    from strandline.core.log.events import Event
     from strandline.core.state_events import StateEvent
     from strandline.core.types import TopicPartition
     from strandline.sim.process import Process

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from strandline.core.controller_messages import AlterTopicConfigs, ConfigChange, TopicRef
-from strandline.core.topic_configs import MIN_ISR
+from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
+from strandline.core.control.topic_configs import MIN_ISR
 from strandline.core.types import NodeId
 from strandline.sim.clock import RATE_TRUE
 from strandline.sim.controllers import Controllers

@@ -6,7 +6,7 @@ key keeps it (C3). A write is made when, and only when, everything it compares i
 
 from __future__ import annotations
 
-from strandline.core.reign_events import Head, Holder
+from strandline.core.reigns.events import Head, Holder
 
 
 def may_write(key: Holder | None, token: int) -> bool:

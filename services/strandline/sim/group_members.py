@@ -9,9 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.events import CoordinatorAsked
-from strandline.core.group_messages import OffsetCommit, OffsetFetch, OffsetsCommitted, OffsetsFetched, OffsetToCommit
-from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat, HeartbeatAnswered
+from strandline.core.groups.messages import (
+    ConsumerGroupHeartbeat,
+    HeartbeatAnswered,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetsCommitted,
+    OffsetsFetched,
+    OffsetToCommit,
+)
+from strandline.core.log.events import CoordinatorAsked
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.sim.clients import Client
 from strandline.sim.committed import Broken

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.core.controller_messages import (
+from strandline.core.control.messages import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -16,16 +16,16 @@ from strandline.core.controller_messages import (
     NewTopic,
     TopicRef,
 )
+from strandline.core.control.topic_configs import MIN_ISR
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 from strandline.core.coordinator.machine import TopicDirectory
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.messages import GroupSettings
 from strandline.core.groups.records import MemberState
 from strandline.core.groups.reporting import GroupReporting
-from strandline.core.groups.settings import GroupSettings
-from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import TopicPartition
 from strandline.sim.committed import Broken
 from strandline.sim.draws import Draw, Purpose

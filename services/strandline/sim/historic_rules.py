@@ -6,12 +6,10 @@ traces, is in RELIABILITY.md#exhaustive-search.
 
 from __future__ import annotations
 
-from strandline.core.epochs import Cut, EpochCache, cut_for
-from strandline.core.fetch_serving import AnswerHw, Counted
-from strandline.core.isr import Joins
+from strandline.core.log.isr import FollowerProgress, Joins
+from strandline.core.log.truncation import AskedTruncation, Cut, EpochCache, FirstMove, cut_for
 from strandline.core.messages import FetchResult
-from strandline.core.progress import FollowerProgress
-from strandline.core.truncation import AskedTruncation, FirstMove
+from strandline.core.serving.fetch import AnswerHw, Counted
 from strandline.core.types import EpochEnd, FetchHw, IsrJoin, Offset, Truncation
 
 

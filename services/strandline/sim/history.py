@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from strandline.core.values import value as value_class
+from strandline.core.types import value as value_class
 
 
 class SendOutcome(StrEnum):

@@ -10,9 +10,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import events
-from strandline.core.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
 from strandline.core.errors import ErrorCode, Refused
+from strandline.core.log import events
+from strandline.core.log.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
 from strandline.core.messages import EpochEndAnswer, OffsetAnswer, ProducerSnapshotAnswer, Served
 from strandline.core.types import NodeId
 from strandline.runtime.outbox import Outbox

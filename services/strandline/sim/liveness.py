@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.core.election import reports_needed
+from strandline.core.control.election import reports_needed
 from strandline.core.messages import PartitionImage
 from strandline.core.types import Durability
 from strandline.sim.committed import Broken

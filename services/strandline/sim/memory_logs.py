@@ -1,6 +1,6 @@
 """The logs of a simulated disk, as a data node's performers use them (`runtime.ports.Logs`).
 
-The one place where effects on logs are performed in memory, as `replica.logs` is the one for files: simulator,
+The one place where effects on logs are performed in memory, as `node.logs` is the one for files: simulator,
 scenarios and tests of several cores use it, each with its own looks at what happens.
 
 Invariant: a batch is its header and one value that represents its bytes; what is read is what was written.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from strandline.core.effects import AdvanceLogStart, Append, AppendReplicated
+from strandline.core.log.effects import AdvanceLogStart, Append, AppendReplicated
 from strandline.core.messages import FetchedPartition, MetadataImage, OffsetAnswer, ServedPartition
 from strandline.core.types import (
     NO_TRANSACTIONS,

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from strandline.core.effects import Emit
+from strandline.core.log.effects import Emit
 from strandline.core.messages import PartitionImage
 from strandline.core.state_events import ControllerDecision
 from strandline.core.types import NodeId, TopicPartition
 from strandline.sim.committed import Broken
 
 if TYPE_CHECKING:
-    from strandline.core.controller_state import ClusterState
+    from strandline.core.control.state import ClusterState
     from strandline.sim.world import World
 
 

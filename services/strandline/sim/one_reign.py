@@ -11,21 +11,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.controller.watches import Watch, Watches
-from strandline.core.branches import position_sent
-from strandline.core.controller_events import ControllerStarted, ControllerTicked, DoorsOpened
-from strandline.core.controller_messages import ControllerRequest, WatchMetadata
-from strandline.core.controller_state import ClusterState, Transaction
+from strandline.core.control.events import ControllerStarted, ControllerTicked, DoorsOpened
+from strandline.core.control.messages import ControllerRequest, WatchMetadata
+from strandline.core.control.recovery import position_sent
+from strandline.core.control.state import ClusterState, Standing, Transaction, standing
 from strandline.core.errors import Refused
 from strandline.core.messages import MetadataImage, Position
-from strandline.core.reign_effects import (
-    AppendSettled,
-    Settled,
-)
-from strandline.core.reign_events import (
-    AppendAsked,
-    Head,
-)
-from strandline.core.reign_history import Standing, standing
+from strandline.core.reigns.effects import AppendSettled, Settled
+from strandline.core.reigns.events import AppendAsked, Head
 from strandline.core.state_events import NodeSession, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.metadata.etcd_layout import Batch, batches

@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from strandline.core import effects as want
-from strandline.core import events
 from strandline.core.coordinator.shard import ShardState
 from strandline.core.errors import ErrorCode, Refused
+from strandline.core.log import effects as want
+from strandline.core.log import events
 from strandline.core.messages import (
     DeletePartition,
     Endpoint,
@@ -29,20 +29,19 @@ from strandline.core.messages import (
     Served,
     ServedPartition,
 )
-from strandline.core.position_proof import newest_in
+from strandline.core.positions import newest_in
 from strandline.core.types import Acks, ActiveProducer, NodeId, Offset, TopicPartition
-from strandline.follower.tasks import LeaderLinks
+from strandline.node.leader_links import LeaderLinks
 from strandline.runtime.clock import Clocks
-from strandline.runtime.coordinating import Coordinating
 from strandline.runtime.driver import Driver
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.flusher import Flusher
-from strandline.runtime.host import Host
+from strandline.runtime.host import Host, TopicDirectory
 from strandline.runtime.log_performers import Perform
 from strandline.runtime.performers import Halted, Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.session import Session, SessionTimings
-from strandline.runtime.topics import TopicDirectory
+from strandline.runtime.threads import Coordinating
 from strandline.runtime.transaction_links import TransactionLinks
 from strandline.sim.controller_link import ControllerLink
 from strandline.sim.coordinators import LOOK_EVERY, READ_S, check_coordinators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.core.coordinator.records import Batch, DecodedRecord, EncodedBatch
+from strandline.core.coordinator.machine import Batch, DecodedRecord, EncodedBatch
 from strandline.core.types import BatchHeader, Offset
 
 _BATCH_BYTES = 61

@@ -12,11 +12,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from strandline.core.controller_messages import ControllerRequest, WatchMetadata
+from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.lease import ReignTimings
-from strandline.core.reign import ReignCore, State
-from strandline.core.reign_effects import (
+from strandline.core.reigns.effects import (
     Append,
     AppendSettled,
     CloseDoors,
@@ -33,7 +31,7 @@ from strandline.core.reign_effects import (
     TellHint,
     Why,
 )
-from strandline.core.reign_events import (
+from strandline.core.reigns.events import (
     CoreDropped,
     CoreFinished,
     HandOverAsked,
@@ -51,16 +49,19 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
+from strandline.core.reigns.lease import ReignTimings
+from strandline.core.reigns.reign import ReignCore, State
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import Batch, Place
-from strandline.metadata.transactions import pack, whole
-from strandline.metadata.write_order import (
+from strandline.metadata.transactions import (
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,
     Transactions,
     append_writes,
+    pack,
     snapshot_writes,
+    whole,
     write_in_order,
 )
 from strandline.sim.clock import Clock

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strandline.core.controller_state import ClusterState, Transaction
-from strandline.core.reign_effects import (
+from strandline.core.control.state import ClusterState, Transaction
+from strandline.core.reigns.effects import (
     Append,
     Campaign,
     GrantLease,
@@ -21,7 +21,7 @@ from strandline.core.reign_effects import (
     Resign,
     TakeKey,
 )
-from strandline.core.reign_events import (
+from strandline.core.reigns.events import (
     AlarmRead,
     Appended,
     AppendRefused,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from strandline.core.controller_state import ClusterState
-from strandline.core.reign_events import Head
+from strandline.core.control.state import ClusterState
+from strandline.core.reigns.events import Head
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import (
     Batch,

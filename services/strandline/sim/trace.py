@@ -11,15 +11,15 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import effects as want
-from strandline.core import events
+from strandline.core.log import effects as want
+from strandline.core.log import events
 from strandline.core.state_events import NAME_OF
 from strandline.core.types import TopicPartition
 
 if TYPE_CHECKING:
-    from strandline.core.controller_state import ClusterState
-    from strandline.core.effects import Effect
-    from strandline.core.events import Event
+    from strandline.core.control.state import ClusterState
+    from strandline.core.log.effects import Effect
+    from strandline.core.log.events import Event
     from strandline.sim.disk import LogFile
     from strandline.sim.machine import Machine
     from strandline.sim.process import Process

@@ -9,20 +9,18 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from strandline.core.controller_messages import CreateTopics, NewTopic
+from strandline.core.control.messages import CreateTopics, NewTopic
 from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE, partition_of
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.messages import GroupSettings
 from strandline.core.groups.reporting import GroupReporting
-from strandline.core.groups.settings import GroupSettings
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_ids.records import PREPARED, TxnState
-from strandline.core.transaction_ids.reporting import TransactionReporting
-from strandline.core.transaction_ids.settings import TransactionSettings
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.records import PREPARED, TransactionSettings, TxnState
+from strandline.core.transactions.reporting import TransactionReporting
 from strandline.core.types import TopicPartition
-from strandline.records.batch import Batch
-from strandline.records.committed import committed
+from strandline.records.batch import Batch, committed
 from strandline.sim.committed import Broken
 from strandline.sim.copiers import GROUP, Copier
 from strandline.sim.disk import LogFile

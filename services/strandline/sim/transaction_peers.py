@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.events import CoordinatorAsked, Event, ProduceArrived
+from strandline.core.log.events import CoordinatorAsked, Event, ProduceArrived
 from strandline.core.messages import ProducePartition
-from strandline.core.transaction_messages import AddPartitions, MarkerQuestion
+from strandline.core.transactions.messages import AddPartitions, MarkerQuestion
 from strandline.core.types import (
     OF_TRANSACTIONS,
     Acks,

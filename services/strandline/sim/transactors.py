@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.events import CoordinatorAsked
+from strandline.core.log.events import CoordinatorAsked
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.transaction_messages import EndTxn, InitProducerId, ProducerIdentity, ProducerIdGiven, TxnEnded
+from strandline.core.transactions.messages import EndTxn, InitProducerId, ProducerIdentity, ProducerIdGiven, TxnEnded
 from strandline.core.types import (
     TRANSACTIONAL_BIT,
     Acks,

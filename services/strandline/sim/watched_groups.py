@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.core.coordinator.machine import Context, Decision
-from strandline.core.coordinator.records import Batch, Record
+from strandline.core.coordinator.machine import Batch, Context, Decision, Record
 from strandline.core.groups.happenings import GroupObserver
 from strandline.core.groups.invariants import GroupInvariants
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.messages import GroupSettings
 from strandline.runtime.patterns import Re2Patterns
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol
 
-from strandline.core.controller_messages import CreateTopics, NewTopic
-from strandline.core.controller_state import ClusterState, ControllerTimings
-from strandline.core.effects import Effect, Emit
-from strandline.core.events import Event
+from strandline.core.control.messages import CreateTopics, NewTopic
+from strandline.core.control.state import ClusterState, ControllerTimings
+from strandline.core.control.topic_configs import MIN_ISR
+from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.events import Event
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import OffsetAnswer
-from strandline.core.timings import NodeTimings
-from strandline.core.topic_configs import MIN_ISR
 from strandline.core.types import Acks, LeaderEpoch, NodeId, Rules, TopicPartition
 from strandline.sim import coordinators, transacting
 from strandline.sim.build import PRODUCTION, Build

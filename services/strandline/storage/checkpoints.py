@@ -14,31 +14,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strandline.core.types import EpochEntry, Offset
-from strandline.storage.checkpoint import (
+from strandline.storage.checkpoint_files import (
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     RECONCILED_NAME,
     RECOVERY_POINTS_NAME,
     CheckpointDamaged,
-    OffsetCheckpoint,
-    read_epochs,
-    read_topic_id,
-)
-from strandline.storage.completion import SNAPSHOT_NAME, Completion, LogFiles
-from strandline.storage.journal import LIMIT_BYTES, Journal, read_journal
-from strandline.storage.saves import (
     EpochsSaved,
     Kind,
     LogForgotten,
     LogMade,
     LogName,
     MetadataSaved,
+    OffsetCheckpoint,
     OffsetsSaved,
     Save,
     SavesDamaged,
     decode,
     encode,
+    read_epochs,
+    read_topic_id,
 )
+from strandline.storage.completion import SNAPSHOT_NAME, Completion, LogFiles
+from strandline.storage.journal import LIMIT_BYTES, Journal, read_journal
 
 _NAMES = {
     Kind.HIGH_WATERMARK: HIGH_WATERMARKS_NAME,

@@ -12,9 +12,15 @@ from pathlib import Path
 from threading import Lock, Thread
 
 from strandline.core.types import EpochEntry, Offset
-from strandline.storage.checkpoint import EPOCHS_NAME, METADATA_NAME, epochs_content, topic_id_content, write_offsets
+from strandline.storage.checkpoint_files import (
+    EPOCHS_NAME,
+    METADATA_NAME,
+    LogName,
+    epochs_content,
+    topic_id_content,
+    write_offsets,
+)
 from strandline.storage.disk import StorageFailed, rename_file, replace_file, sync_directory, write_file
-from strandline.storage.saves import LogName
 
 SNAPSHOT_NAME = "metadata.snapshot"
 _TEMPORARY_SUFFIX = ".completing.tmp"

@@ -16,7 +16,7 @@ from pathlib import Path
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
 from strandline.storage import incarnations
-from strandline.storage.checkpoint import METADATA_NAME, CheckpointDamaged, read_topic_id, write_topic_id
+from strandline.storage.checkpoint_files import METADATA_NAME, CheckpointDamaged, LogName, read_topic_id, write_topic_id
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import LowSpaceMark, StorageFailed, remove, replace_file, sync_directory
 from strandline.storage.journal import JOURNAL_NAMES, LIMIT_BYTES
@@ -31,7 +31,6 @@ from strandline.storage.layout import (
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.open_files import OpenFiles
 from strandline.storage.recovery import Recovery
-from strandline.storage.saves import LogName
 
 LOCK_NAME = ".lock"
 META_NAME = "meta.properties"

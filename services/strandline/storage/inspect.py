@@ -7,21 +7,23 @@ bytes may look torn, and what is compared ends at a high watermark for that reas
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from strandline.core.errors import Refused
+from strandline.core.log.producers import ProducerLedger
 from strandline.core.types import CONTROL_BIT, BatchHeader, EpochEntry, Offset
 from strandline.records.batch import crc_matches
-from strandline.records.control import with_marker
-from strandline.storage.checkpoint import CheckpointDamaged
+from strandline.records.codec import with_marker
+from strandline.storage.checkpoint_files import CheckpointDamaged, LogName
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.directory import lost_journal
 from strandline.storage.layout import log_name, segment_base, segment_paths
 from strandline.storage.open_files import OpenFile
-from strandline.storage.saves import LogName
+from strandline.storage.producer_snapshot import newest_snapshot
 from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch
 
 
@@ -276,3 +278,62 @@ def _headers(file: OpenFile, base_offset: Offset) -> BatchScan:
 
 def _crc_ok(file: OpenFile, batch: StoredBatch) -> bool:
     return crc_matches(memoryview(os.pread(file.fd, batch.header.size_bytes, batch.position)), batch.header.crc)
+
+
+# ---- stable_end
+# How far readers of committed records could read a log, and which transaction stops them there, by its files (X12).
+#
+# Invariant: the code that serves folds the transactions, from the newest sound snapshot and the batches behind it.
+
+
+class Holder(NamedTuple):
+    """The transaction that an LSO waits for."""
+
+    first_offset: Offset
+    producer_id: int | None
+    """None: only that it was decided is remembered."""
+    producer_epoch: int | None
+    """That of the transaction."""
+    marker_offset: Offset | None
+    """Where it is decided; None while it is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StableEnd:
+    """The last stable offset at the saved HW; the node that wrote the files may have been further."""
+
+    last_stable_offset: Offset
+    holder: Holder | None
+    """None: every transaction below the HW is decided by a marker below it."""
+
+
+def stable_end(directory: Path, bounds: LogBounds) -> StableEnd:
+    """Fold the transactions of a log up to its end, damage or none, and look from its saved HW."""
+    snapshot = newest_snapshot(directory, bounds.leo)
+    ledger = ProducerLedger(snapshot.batches, snapshot.transactions)
+    markers = {marker.offset: (marker.producer_id, marker.producer_epoch) for marker in snapshot.transactions.markers}
+    for header in headers_from(directory, Offset(max(snapshot.offset, bounds.log_start_offset))):
+        ledger.observe(header, header.base_offset)
+        if header.marker is not None and header.producer is not None:
+            markers[header.base_offset] = header.producer[:2]
+    ledger.transactions.settled(bounds.high_watermark)
+    holder = _holder(ledger, markers)
+    if holder is None or holder.first_offset >= bounds.high_watermark:
+        return StableEnd(last_stable_offset=bounds.high_watermark, holder=None)
+    return StableEnd(last_stable_offset=holder.first_offset, holder=holder)
+
+
+def _holder(ledger: ProducerLedger, markers: Mapping[Offset, tuple[int, int]]) -> Holder | None:
+    """The transaction that began first among those that are open, or may be open again; ``markers`` by offset."""
+    transactions = ledger.transactions
+    found = [
+        Holder(first_offset, producer_id, ledger.newest_epoch(producer_id), None)
+        for producer_id, first_offset in transactions.open.items()
+    ]
+    for first_offset, marker_offset in transactions.ended:
+        # Of markers below the snapshot the last one of each producer is known.
+        producer_id, marker_epoch = markers.get(marker_offset, (None, None))
+        # A marker is in the epoch after its transaction's (X6).
+        epoch = None if marker_epoch is None else marker_epoch - 1
+        found.append(Holder(first_offset, producer_id, epoch, marker_offset))
+    return min(found, default=None, key=lambda holder: holder.first_offset)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strandline.core.types import Offset
+from strandline.storage.checkpoint_files import LogName
 from strandline.storage.disk import StorageFailed, remove, sync_directory
-from strandline.storage.saves import LogName
 
 SEGMENT_SUFFIXES = (".index", ".timeindex", ".log")
 """The files of one segment, the log last: it is what makes the others be found."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.producers import ProducerLedger
+from strandline.core.log.producers import ProducerLedger
 from strandline.core.types import (
     CONTROL_BIT,
     NO_TRANSACTIONS,
@@ -23,9 +23,9 @@ from strandline.core.types import (
     TransactionState,
 )
 from strandline.records.batch import STAMP_BYTES, Batch, check_replicated, stamp_prefix
-from strandline.records.control import with_marker
-from strandline.storage.chain import FlushToken, FoundBatch, SegmentChain
-from strandline.storage.checkpoint import CheckpointDamaged
+from strandline.records.codec import with_marker
+from strandline.storage.chain import FlushToken, FoundBatch, SegmentChain, expired_upto, waits_until_ms
+from strandline.storage.checkpoint_files import CheckpointDamaged, LogName
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import StorageDamaged, sync_directory
 from strandline.storage.layout import (
@@ -41,11 +41,8 @@ from strandline.storage.producer_snapshot import (
     save_snapshot,
 )
 from strandline.storage.recovery import Recovery, SegmentLoader, believed_epochs
-from strandline.storage.retention import expired_upto, waits_until_ms
-from strandline.storage.saves import LogName
-from strandline.storage.scan import ALL_OFFSETS
+from strandline.storage.scan import ALL_OFFSETS, TimeSearch
 from strandline.storage.segment import MAX_SEGMENT_BYTES, Chunk, Segment
-from strandline.storage.time_search import TimeSearch
 
 __all__ = ["Log", "LogSettings", "log_name"]
 

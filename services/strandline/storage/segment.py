@@ -17,8 +17,7 @@ from strandline.storage.disk import Buffer, StorageDamaged, remove, sync_data, t
 from strandline.storage.index import OffsetIndex, TimeIndex
 from strandline.storage.layout import segment_base, segment_path
 from strandline.storage.open_files import FileOf, OpenFiles
-from strandline.storage.scan import ALL_OFFSETS, BatchScan, StoredBatch, header_fault
-from strandline.storage.time_search import Part
+from strandline.storage.scan import ALL_OFFSETS, BatchScan, Part, StoredBatch, header_fault
 
 MAX_SEGMENT_BYTES = (1 << 31) - 1
 """Positions and relative offsets are 32 bits wide in the index files."""

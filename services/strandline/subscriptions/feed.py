@@ -1,22 +1,225 @@
-"""The metadata of one process as its subscribers follow it: images in, changes out, at most one in a window.
+"""The metadata as bytes, encoded once for all subscribers.
 
-Invariant: what is served moves forward only, and in windows: images that arrive within ``merge_ms`` of the last change
-are one change, so that a burst costs each subscriber one message (C67). The first one after a pause is served at once.
-Subscribers are served a few at a time, in turn, so that a thousand of them hold up nothing else.
+Invariant: a topic is encoded once for each state of it, and what changed of a topic once for each change, whatever the
+number of streams; the bytes decode to what `rpc.convert_subscription` reads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
+from typing import Any
 
-from strandline.core.messages import AsOf, MetadataImage
-from strandline.core.metadata_history import MetadataHistory
+import grpc
+
+from strandline.core.control.messages import InitProducerId, ProducerIdGiven
+from strandline.core.control.subscriptions import ChangedTopic, MetadataHistory, Portion, StateChange
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import AsOf, MetadataImage, TopicImage
 from strandline.core.types import NodeId
-from strandline.rpc.convert_subscription import KnownController
+from strandline.rpc.channels import target
+from strandline.rpc.convert.admin import read_init_producer_id, write_producer_id
+from strandline.rpc.convert.fetch_answers import tag, varint
+from strandline.rpc.convert.metadata import write_node, write_partition, write_rules, write_topic
+from strandline.rpc.convert.subscription import KnownController, write_as_of, write_controllers
 from strandline.runtime.clock import Clock
-from strandline.subscriptions.encoded import EncodedMetadata
+from strandline.v1 import controller_service_pb2, metadata_pb2
+from strandline.v1 import metadata_service_pb2 as pb
+
+# ---- elsewhere
+# ControllerService at a data node: producer ids, and otherwise the addresses at which controllers are.
+#
+# Invariant: nothing is decided at a data node. A client of a release without MetadataService that was given a data
+# node's address asks here, and learns in one sentence which address to give instead (C60).
+
+_DESCRIBED = controller_service_pb2.DESCRIPTOR.services_by_name["ControllerService"]
+SERVICE = _DESCRIBED.full_name
+
+GiveProducerId = Callable[[InitProducerId], Awaitable[ProducerIdGiven]]
+
+
+class ControllerElsewhere:
+    """ControllerService of a data node."""
+
+    def __init__(self, controllers: Callable[[], tuple[KnownController, ...]], give: GiveProducerId) -> None:
+        self._controllers = controllers
+        self._give = give
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``."""
+        handlers = {method.name: self._handler(method) for method in _DESCRIBED.methods}
+        handlers["InitProducerId"] = grpc.unary_unary_rpc_method_handler(
+            self._init_producer_id,
+            request_deserializer=controller_service_pb2.InitProducerIdRequest.FromString,
+            response_serializer=controller_service_pb2.InitProducerIdResponse.SerializeToString,
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+    def _handler(self, method: Any) -> Any:
+        make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
+        # The generated messages, because permissions look at their fields.
+        decode = getattr(controller_service_pb2, method.input_type.name).FromString
+        return make(self._refuse, request_deserializer=decode, response_serializer=bytes)
+
+    async def _init_producer_id(
+        self, request: controller_service_pb2.InitProducerIdRequest, _context: object
+    ) -> controller_service_pb2.InitProducerIdResponse:
+        return write_producer_id(await self._give(read_init_producer_id(request)))
+
+    async def _refuse(self, _request: object, _context: object) -> None:
+        raise Refused(ErrorCode.NOT_CONTROLLER, sentence(self._controllers()))
+
+
+def sentence(controllers: tuple[KnownController, ...]) -> str:
+    """Where to go instead of a data node."""
+    found = [one.client or one.internal for one in controllers]
+    listed = ", ".join(target(endpoint) for endpoint in found if endpoint is not None)
+    return f"this is a data node, and a controller is asked for; controllers are at {listed}"
+
+
+_TOPICS = tag(pb.SubscribeResponse, "topics")
+_CHANGED_TOPICS = tag(pb.SubscribeResponse, "changed_topics")
+_TOPICS_OF_CLUSTER = tag(metadata_pb2.ClusterMetadata, "topics")
+_METADATA = tag(pb.MetadataServiceGetMetadataResponse, "metadata")
+
+
+class EncodedMetadata:
+    """What was encoded of one history."""
+
+    def __init__(self, history: MetadataHistory) -> None:
+        self._history = history
+        # With the image that was encoded: another object is another state.
+        self._whole: dict[str, tuple[TopicImage, bytes]] = {}
+        self._parts: dict[tuple[str, int], bytes] = {}
+        self._nodes: dict[int, bytes] = {}
+        self._forgotten = 0
+
+    def forget(self) -> None:
+        """Drop what no subscriber can be sent any more."""
+        first = self._history.first_number
+        if first == self._forgotten:
+            return
+        self._forgotten = first
+        self._parts = {key: part for key, part in self._parts.items() if key[1] >= first}
+        self._nodes = {number: nodes for number, nodes in self._nodes.items() if number >= first}
+
+    def snapshot(self, as_of: AsOf, portion: Portion, controllers: tuple[KnownController, ...]) -> bytes:
+        """The first message to a subscriber that has nothing."""
+        history = self._history
+        image = history.image
+        assert image is not None, "a subscription begins once there is a state"
+        head = pb.SubscribeResponse(
+            as_of=write_as_of(as_of),
+            is_snapshot=True,
+            cluster_id=image.cluster_id,
+            rules=write_rules(image.rules),
+            feature_level=image.feature_level,
+            removed_node_ids=sorted(history.removed_node_ids),
+            controllers=write_controllers(controllers),
+            active=controllers[0].controller_id if controllers else None,
+        )
+        return b"".join([head.SerializeToString(), self._all_nodes(), *self._pieces(portion, 0)])
+
+    def resumed(self, as_of: AsOf, controllers: tuple[KnownController, ...]) -> bytes:
+        """The first message to a subscriber that has a state."""
+        image = self._history.image
+        assert image is not None, "a subscription begins once there is a state"
+        head = pb.SubscribeResponse(as_of=write_as_of(as_of), cluster_id=image.cluster_id)
+        head.controllers.extend(write_controllers(controllers))
+        return head.SerializeToString()
+
+    def change(self, as_of: AsOf, change: StateChange, portion: Portion) -> bytes:
+        """One change, as far as a subscriber wants it."""
+        head = pb.SubscribeResponse(
+            as_of=write_as_of(as_of), rules=None if change.rules is None else write_rules(change.rules)
+        )
+        if change.feature_level is not None:
+            head.feature_level = change.feature_level
+        return b"".join([head.SerializeToString(), self._changed_nodes(change), *self._pieces(portion, change.number)])
+
+    def added(self, as_of: AsOf, portion: Portion) -> bytes:
+        """The answer to a subscriber that wants more topics."""
+        head = pb.SubscribeResponse(as_of=write_as_of(as_of))
+        return b"".join([head.SerializeToString(), *self._pieces(portion, 0)])
+
+    def sign_of_life(self, as_of: AsOf) -> bytes:
+        """How current this process is, and nothing else."""
+        return pb.SubscribeResponse(as_of=write_as_of(as_of)).SerializeToString()
+
+    def whole_state(self, as_of: AsOf, portion: Portion) -> bytes:
+        """The answer to GetMetadata."""
+        history = self._history
+        image = history.image
+        assert image is not None, "a question is answered once there is a state"
+        cluster = metadata_pb2.ClusterMetadata(
+            cluster_id=image.cluster_id,
+            controller_id=0,
+            controller_epoch=image.controller_epoch,
+            metadata_offset=image.metadata_offset,
+            rules=write_rules(image.rules),
+            feature_level=image.feature_level,
+            nodes=[write_node(node) for node in history.nodes.values()],
+            removed_node_ids=sorted(history.removed_node_ids),
+        )
+        pieces = [cluster.SerializeToString()]
+        for topic in portion.topics:
+            encoded = self._topic(topic)
+            pieces += (_TOPICS_OF_CLUSTER, varint(len(encoded)), encoded)
+        head = pb.MetadataServiceGetMetadataResponse(as_of=write_as_of(as_of))
+        for name, topic_id in portion.missing:
+            head.missing_topics.add(name=name, topic_id=topic_id)
+        return b"".join([head.SerializeToString(), _METADATA, varint(sum(map(len, pieces))), *pieces])
+
+    def _pieces(self, portion: Portion, number: int) -> Iterable[bytes]:
+        rest = pb.SubscribeResponse(deleted_topic_ids=portion.deleted_topic_ids)
+        for name, topic_id in portion.missing:
+            rest.missing_topics.add(name=name, topic_id=topic_id)
+        yield rest.SerializeToString()
+        for topic in portion.topics:
+            encoded = self._topic(topic)
+            yield from (_TOPICS, varint(len(encoded)), encoded)
+        for changed in portion.changed:
+            yield self._changed(changed, number)
+
+    def _topic(self, topic: TopicImage) -> bytes:
+        known = self._whole.get(topic.topic_id)
+        if known is None or known[0] is not topic:
+            known = self._whole[topic.topic_id] = (topic, write_topic(topic).SerializeToString())
+        return known[1]
+
+    def _changed(self, changed: ChangedTopic, number: int) -> bytes:
+        part = self._parts.get((changed.topic_id, number))
+        if part is None:
+            message = pb.ChangedTopic(
+                topic_id=changed.topic_id, partitions=[write_partition(partition) for partition in changed.partitions]
+            )
+            encoded = message.SerializeToString()
+            part = self._parts[changed.topic_id, number] = b"".join((_CHANGED_TOPICS, varint(len(encoded)), encoded))
+        return part
+
+    def _all_nodes(self) -> bytes:
+        message = pb.SubscribeResponse(nodes=[write_node(node) for node in self._history.nodes.values()])
+        return message.SerializeToString()
+
+    def _changed_nodes(self, change: StateChange) -> bytes:
+        if not change.nodes and not change.removed_node_ids:
+            return b""
+        nodes = self._nodes.get(change.number)
+        if nodes is None:
+            message = pb.SubscribeResponse(
+                nodes=[write_node(node) for node in change.nodes], removed_node_ids=change.removed_node_ids
+            )
+            nodes = self._nodes[change.number] = message.SerializeToString()
+        return nodes
+
+
+# ---- feed
+# The metadata of one process as its subscribers follow it: images in, changes out, at most one in a window.
+#
+# Invariant: what is served moves forward only, and in windows: images that arrive within ``merge_ms`` of the last
+# change are one change, so that a burst costs each subscriber one message (C67). The first one after a pause is served
+# at once. Subscribers are served a few at a time, in turn, so that a thousand of them hold up nothing else.
 
 MERGE_MS = 20
 """The usual window."""

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import grpc
 
+from strandline.core.control.subscriptions import Subscription
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import AsOf, Wanted
-from strandline.core.subscription import Subscription
-from strandline.rpc.convert_metadata import write_node
-from strandline.rpc.convert_subscription import read_wanted, write_as_of, write_controllers
+from strandline.rpc.convert.metadata import write_node
+from strandline.rpc.convert.subscription import read_wanted, write_as_of, write_controllers
 from strandline.rpc.interceptors import Unread
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.v1 import metadata_service_pb2 as pb

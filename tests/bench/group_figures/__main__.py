@@ -26,7 +26,7 @@ from page_blocks import measured_commit, write_block
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Consumer, DescribedTopic, NewRecord, Producer, encode_batch
-from strandline.client.metadata import Cluster
+from strandline.client.cluster.metadata import Cluster
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "BENCHMARKS.md"

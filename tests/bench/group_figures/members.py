@@ -7,11 +7,10 @@ import time
 from functools import partial
 
 from strandline.client.background import Background
-from strandline.client.coordinator import ATTEMPT_MS, passes_by
-from strandline.client.group_coordinator import GroupCoordinator
-from strandline.client.member import Confirmed, Member, MemberTerms, Subscription
-from strandline.client.membership import heartbeat_request, judge_heartbeat
-from strandline.client.metadata import Cluster
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, passes_by
+from strandline.client.groups.member import Confirmed, Member, MemberTerms, Subscription
+from strandline.client.groups.membership import heartbeat_request, judge_heartbeat
 from strandline.core import types
 from strandline.core.errors import Refused
 

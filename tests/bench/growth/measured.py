@@ -20,7 +20,7 @@ from plan import Pace, Shape
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.cli.processes import Service
 from strandline.client import Admin, Consumer
-from strandline.rpc.convert_metadata import write_image
+from strandline.rpc.convert.metadata import write_image
 
 PACE = Pace(warm_s=1.0, run_s=4.0)
 IDLE_S = 10.0

@@ -4,8 +4,8 @@ limit that it meets.
 Every cost is a straight line over the quantity that causes it. Two measured points that no line was fitted to are kept
 aside and compared with what the lines predict there (`Check`).
 
-Invariant: a prediction is a function of the fitted costs and of the limits in `strandline.rpc.limits`; no figure of it
-is written by hand.
+Invariant: a prediction is a function of the fitted costs and of the limits in `strandline.rpc.channels`; no figure
+of it is written by hand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strandline.rpc.limits import MAX_MESSAGE_BYTES
+from strandline.rpc.channels import MAX_MESSAGE_BYTES
 
 Points = Sequence[tuple[float, float]]
 """What was caused by how much: (quantity, cost)."""

@@ -25,7 +25,7 @@ from growth.model import (
     uses,
 )
 
-from strandline.rpc.limits import MAX_MESSAGE_BYTES
+from strandline.rpc.channels import MAX_MESSAGE_BYTES
 
 GIB = 1 << 30
 CORES, WORKERS = 8, 7

@@ -114,7 +114,7 @@ async def _cluster(directory: Path) -> AsyncIterator[LocalCluster]:
         controller_settings=patient,
         node_settings=lag,
         controller_module=(watched, "strandline.controller"),
-        replica_module=(watched, "strandline.replica"),
+        replica_module=(watched, "strandline.node"),
     )
     running = LocalCluster(plan)
     try:

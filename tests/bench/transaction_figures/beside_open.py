@@ -19,7 +19,7 @@ from transaction_figures.open_transactions import OpenTransactions
 
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Admin, NewRecord, Producer, encode_batch
-from strandline.client.metadata import Cluster
+from strandline.client.cluster.metadata import Cluster
 
 TOPIC = "beside"
 _BATCH = encode_batch([NewRecord(None, bytes(1_024), 1)] * 63)

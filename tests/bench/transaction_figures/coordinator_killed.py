@@ -11,7 +11,7 @@ from transaction_figures.open_transactions import WAIT_S, OpenTransactions
 
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Admin, Producer
-from strandline.client.metadata import Cluster
+from strandline.client.cluster.metadata import Cluster
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE, partition_of
 
 TOPIC = "killed"

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from strandline.client.delivery import ProducerIdentity
-from strandline.client.metadata import Cluster
-from strandline.client.transaction_coordinator import TransactionCoordinator
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.produce.delivery import ProducerIdentity
+from strandline.client.produce.transaction_coordinator import TransactionCoordinator
 from strandline.core.types import TopicPartition
 from strandline.records.batch import with_producer
 from strandline.records.codec import NewRecord, encode_batch

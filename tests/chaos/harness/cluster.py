@@ -234,7 +234,7 @@ class Cluster:
             "insecure": "true",
             **self.node_settings,
         }
-        return [sys.executable, "-m", "strandline.replica", *flags(settings)]
+        return [sys.executable, "-m", "strandline.node", *flags(settings)]
 
     def _store_settings(self, place: Place) -> dict[str, str]:
         if not self.members:

@@ -24,7 +24,7 @@ from harness.run import AVAILABLE_S, Run
 from harness.scenario import Form, Scenario
 from settled_logs import assert_settled
 
-from strandline.client.coordinator import ATTEMPT_MS
+from strandline.client.groups.coordinator import ATTEMPT_MS
 
 _MEMBERS = 6
 _STEPS, _STEPS_SHORT = 100, 4

@@ -11,12 +11,11 @@ from typing import Any
 
 from cluster_of_cores import Cluster
 
-from strandline.core.coordinator.machine import Context, Decision
-from strandline.core.coordinator.records import Batch, Record
+from strandline.core.coordinator.machine import Batch, Context, Decision, Record
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits
-from strandline.core.effects import Effect, SendTxnMarkers
 from strandline.core.errors import Refusal
+from strandline.core.log.effects import Effect, SendTxnMarkers
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline.sim.record_codec import IdentityCodec
 

@@ -8,10 +8,10 @@ from shard_cells import ASKED_OF_OTHERS, Get, batch_of, cells_of, code, coordina
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.shard import ShardState
-from strandline.core.effects import Compute, SendTxnMarkers
 from strandline.core.errors import Outcome, Refusal
-from strandline.core.events import CallGone, Computed, Ticked, TxnMarkersAnswered
-from strandline.core.transaction_messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
+from strandline.core.log.effects import Compute, SendTxnMarkers
+from strandline.core.log.events import CallGone, Computed, Ticked, TxnMarkersAnswered
+from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 from strandline.core.types import LeaderEpoch
 
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)

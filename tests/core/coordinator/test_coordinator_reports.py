@@ -6,8 +6,7 @@ from cluster_of_cores import Cluster
 from core_builders import TP, L, partition_image
 from shard_cells import TOPIC, Cells, Get, coordinators, put
 
-from strandline.core.coordinator.machine import Context, Decision
-from strandline.core.coordinator.reports import Reports
+from strandline.core.coordinator.machine import Context, Decision, Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.state_events import CoordinatorLoad, PartitionFailed
 from strandline.core.types import LeaderEpoch, Offset

@@ -9,7 +9,7 @@ from cluster_of_cores import Cluster
 from controller_builders import Controller
 from core_builders import F, L, partition_image
 
-from strandline.core.controller_messages import (
+from strandline.core.control.messages import (
     AlterTopicConfigs,
     ConfigChange,
     CreatePartitions,
@@ -22,10 +22,10 @@ from strandline.core.controller_messages import (
     PartitionsRef,
     TopicRef,
 )
-from strandline.core.controller_state import ControllerTimings
+from strandline.core.control.state import ControllerTimings
 from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE, java_hash, partition_of
-from strandline.core.effects import ApplyRetention
 from strandline.core.errors import ErrorCode, Outcome
+from strandline.core.log.effects import ApplyRetention
 from strandline.core.messages import TopicImage
 
 REF = TopicRef(GROUP_STATE)

@@ -10,7 +10,7 @@ from cluster_of_cores import Cluster
 from core_builders import TP, L, partition_image
 from shard_cells import Get, cells_of, code, coordinators, put, shard_of
 
-from strandline.core.coordinator.records import DecodedRecord
+from strandline.core.coordinator.machine import DecodedRecord
 from strandline.core.coordinator.shard import ShardState
 from strandline.core.errors import ErrorCode, Refused
 from strandline.sim.record_codec import IdentityCodec

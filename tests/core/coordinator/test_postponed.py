@@ -6,15 +6,15 @@ from cluster_of_cores import Cluster
 from core_builders import TP, L, partition_image
 from shard_cells import code, shard_of
 
-from strandline.core import effects as want
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import ShardLimits
 from strandline.core.errors import Outcome, Refusal
-from strandline.core.events import CallGone, TxnMarkersAnswered
-from strandline.core.producer_id_blocks import ProducerIdBlocks
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_messages import (
+from strandline.core.log import effects as want
+from strandline.core.log.events import CallGone, TxnMarkersAnswered
+from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.messages import (
     AddPartitions,
     EndTxn,
     InitProducerId,

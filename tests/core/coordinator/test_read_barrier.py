@@ -7,10 +7,10 @@ from cluster_of_cores import Cluster
 from core_builders import TP, F, L, partition_image
 from shard_cells import Get, code, coordinators, put
 
-from strandline.core.coordinator.read_barrier import ReadBarrier
+from strandline.core.coordinator.waiting import ReadBarrier
 from strandline.core.errors import Outcome, Refusal
-from strandline.core.events import FetchArrived
-from strandline.core.timings import NodeTimings
+from strandline.core.log.events import FetchArrived
+from strandline.core.log.saving_order import NodeTimings
 
 BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_cells import Cell, Cells, Get, cells_of, coordinators, put, shard_of
 
-from strandline.core.coordinator.records import Record
-from strandline.core.coordinator.sweep import Sweep
-from strandline.core.coordinator.table import Table
+from strandline.core.coordinator.machine import Record
+from strandline.core.coordinator.sweep import Sweep, Table
 from strandline.core.types import Offset
 
 BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)

@@ -7,20 +7,20 @@ from cluster_of_cores import Cluster
 from core_builders import TP, F, L, marker, partition_image
 from shard_cells import code
 
-from strandline.core import effects as want
-from strandline.core import events
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import ShardLimits
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.group_messages import (
+from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.messages import (
     OffsetFetch,
     OffsetsCommitted,
     OffsetsFetched,
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from strandline.core.groups.machine import GroupMachine
+from strandline.core.log import effects as want
+from strandline.core.log import events
 from strandline.core.types import Offset, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
 from strandline.sim.record_codec import IdentityCodec

@@ -9,22 +9,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strandline.core.coordinator.machine import Context, Decision, TopicEntry, VerifyTransaction
-from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.machine import Context, Decision, Record, TopicEntry, VerifyTransaction
 from strandline.core.errors import Refusal
-from strandline.core.group_messages import (
+from strandline.core.groups.group import Group
+from strandline.core.groups.happenings import GroupChange, MemberChange
+from strandline.core.groups.invariants import GroupInvariants
+from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.messages import (
     CommittedPartition,
+    ConsumerGroupHeartbeat,
+    GroupSettings,
+    HeartbeatAnswered,
     OffsetCommit,
     OffsetFetch,
     OffsetToCommit,
     TransactionMarked,
     TxnOffsetCommit,
 )
-from strandline.core.groups.group import Group
-from strandline.core.groups.happenings import GroupChange, MemberChange
-from strandline.core.groups.invariants import GroupInvariants
-from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat, HeartbeatAnswered
 from strandline.core.groups.records import (
     AssignedPartition,
     CurrentKey,
@@ -39,7 +40,6 @@ from strandline.core.groups.records import (
     TargetKey,
     TargetValue,
 )
-from strandline.core.groups.settings import GroupSettings
 from strandline.core.types import LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
 

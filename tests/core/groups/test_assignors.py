@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.coordinator.machine import TopicEntry
-from strandline.core.groups.assignment import chosen_assignor
-from strandline.core.groups.range_assignor import assign_range
-from strandline.core.groups.subscribers import Subscriber, Target
-from strandline.core.groups.uniform_assignor import assign_uniform
+from strandline.core.groups.assignors import Subscriber, Target, assign_range, assign_uniform, chosen_assignor
 from strandline.core.types import TopicPartition
 
 

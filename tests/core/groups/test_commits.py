@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from groups_alone import GROUP, GroupsAlone, Topics, code, codes, seed, tps
 
-from strandline.core.coordinator.machine import Decision
-from strandline.core.coordinator.records import Record
-from strandline.core.group_messages import OffsetCommit, OffsetFetch, OffsetToCommit
-from strandline.core.groups.membership_messages import DeleteGroup, OffsetDelete
+from strandline.core.coordinator.machine import Decision, Record
+from strandline.core.groups.messages import (
+    DeleteGroup,
+    GroupSettings,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    OffsetToCommit,
+)
 from strandline.core.groups.records import AssignedPartition, CurrentKey, CurrentValue, MemberState
-from strandline.core.groups.settings import GroupSettings
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 
 

@@ -6,7 +6,7 @@ import time
 
 from groups_alone import GroupsAlone, Topics
 
-from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.messages import GroupSettings
 
 
 def _joined(members: int, partitions: int) -> GroupsAlone:

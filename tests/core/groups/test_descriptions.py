@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groups_alone import GROUP, GroupsAlone, Topics, parts
 
-from strandline.core.groups.membership_messages import DescribeGroup, ListGroups
+from strandline.core.groups.messages import DescribeGroup, ListGroups
 
 
 def test_a_group_is_listed_by_its_state() -> None:

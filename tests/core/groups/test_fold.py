@@ -8,10 +8,9 @@ from groups_alone import GROUP, GroupsAlone, Topics, state_of, tps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from strandline.core.coordinator.records import Key, Record
+from strandline.core.coordinator.machine import Key, Record
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.membership_messages import DeleteGroup, OffsetDelete
-from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.messages import DeleteGroup, GroupSettings, OffsetDelete
 
 MEMBERS = ("m1", "m2", "s1", "s2")
 steps = st.lists(

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 from groups_alone import GROUP, GroupsAlone, Topics
 
-from strandline.core.coordinator.records import Record
-from strandline.core.coordinator.reports import Reports
-from strandline.core.effects import Effect, Emit
-from strandline.core.group_messages import OffsetCommit, OffsetToCommit
-from strandline.core.groups import commit_samples
-from strandline.core.groups.commit_samples import KEYS_PER_TICK, LOOK_EVERY_MS, OPEN_EVERY_MS
+from strandline.core.coordinator.machine import Record, Reports
+from strandline.core.groups import reporting
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.membership_messages import DeleteGroup
-from strandline.core.groups.reporting import GroupReporting
+from strandline.core.groups.messages import DeleteGroup, OffsetCommit, OffsetToCommit
+from strandline.core.groups.reporting import KEYS_PER_TICK, LOOK_EVERY_MS, OPEN_EVERY_MS, GroupReporting
+from strandline.core.log.effects import Effect, Emit
 from strandline.core.state_events import GroupChange, GroupOffsets, MemberChange
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 
@@ -185,7 +182,7 @@ def test_a_tick_reports_a_bounded_number_of_keys() -> None:
 
 def test_keys_beyond_the_bound_are_reported_by_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their commits are not counted; what is committed is reported all the same."""
-    monkeypatch.setattr(commit_samples, "MOST_OPEN_KEYS", 2)
+    monkeypatch.setattr(reporting, "MOST_OPEN_KEYS", 2)
     reported = Reported(partitions=3)
     reported.tick()
     reported.commit({0: 4, 1: 4, 2: 4})

@@ -8,8 +8,7 @@ import pytest
 from groups_alone import GROUP, GroupsAlone, Topics, code, tps
 
 from strandline.core.errors import ErrorCode
-from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat
-from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.messages import ConsumerGroupHeartbeat, GroupSettings
 
 JOIN: dict[str, Any] = {
     "group_id": GROUP,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from groups_alone import GROUP, GroupsAlone, Topics, aim, answered_with, code, parts, seed
 
-from strandline.core.coordinator.machine import Decision
-from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.machine import Decision, Record
 from strandline.core.groups.group import GroupState
+from strandline.core.groups.messages import GroupSettings
 from strandline.core.groups.records import (
     CurrentKey,
     CurrentValue,
@@ -21,7 +21,6 @@ from strandline.core.groups.records import (
     TargetKey,
     TargetValue,
 )
-from strandline.core.groups.settings import GroupSettings
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from groups_alone import GroupsAlone, Topics, aim, answered_with, codes, parts, seed
 
-from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.machine import Record
 from strandline.core.groups.invariants import GroupInvariants
 from strandline.core.groups.records import MemberState
 

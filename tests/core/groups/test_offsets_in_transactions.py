@@ -7,10 +7,8 @@ from groups_alone import GROUP, GroupsAlone, Topics, code, codes, seed, state_of
 
 from strandline.core.coordinator.machine import VerifyTransaction
 from strandline.core.errors import Refusal
-from strandline.core.group_messages import OffsetFetch, TxnOffsetCommit
-from strandline.core.groups.membership_messages import DeleteGroup, OffsetDelete
+from strandline.core.groups.messages import DeleteGroup, GroupSettings, OffsetDelete, OffsetFetch, TxnOffsetCommit
 from strandline.core.groups.records import GroupKey, ProducerFenceKey
-from strandline.core.groups.settings import GroupSettings
 
 DAY_MS = 86_400_000
 

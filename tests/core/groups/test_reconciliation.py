@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from groups_alone import Parts, held, parts, tps
 
-from strandline.core.groups.reconciliation import next_state
 from strandline.core.groups.records import CurrentValue, MemberState
+from strandline.core.groups.targets import next_state
 from strandline.core.types import TopicPartition
 
 HAS = {"t1": [1, 2, 3], "t2": [4, 5, 6]}

@@ -6,13 +6,12 @@ from typing import Any
 
 from groups_alone import GROUP, GroupsAlone, Topics, seed
 
-from strandline.core.coordinator.reports import Reports
-from strandline.core.effects import Effect, Emit
+from strandline.core.coordinator.machine import Reports
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.happenings import Cause, GroupChange, MemberChange
-from strandline.core.groups.membership_messages import DeleteGroup
-from strandline.core.groups.repetitions import HOUR_MS, PARTS_PER_TICK, Repetitions
-from strandline.core.groups.reporting import GroupReporting
+from strandline.core.groups.messages import DeleteGroup
+from strandline.core.groups.reporting import HOUR_MS, PARTS_PER_TICK, GroupReporting, Repetitions
+from strandline.core.log.effects import Effect, Emit
 from strandline.core.state_events import GroupChange as GroupChangeEvent
 from strandline.core.state_events import MemberChange as MemberChangeEvent
 from strandline.core.types import LeaderEpoch, TopicPartition

@@ -12,8 +12,7 @@ import pytest
 from groups_alone import GROUP, GroupsAlone, Topics, seed
 
 from strandline.core.groups import heartbeats
-from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat
-from strandline.core.groups.settings import GroupSettings
+from strandline.core.groups.messages import ConsumerGroupHeartbeat, GroupSettings
 
 FEW = 26
 """Calls of Python functions that a steady heartbeat may cost from `decide` to the note that it was taken; the long way

@@ -9,17 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline.core.coordinator.machine import Context, Decision, TopicEntry
-from strandline.core.coordinator.records import Record
-from strandline.core.coordinator.reports import Reports
-from strandline.core.effects import Effect, SendTxnMarkers
+from strandline.core.coordinator.machine import Context, Decision, Record, Reports, TopicEntry
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.producer_id_blocks import ProducerIdBlocks
-from strandline.core.transaction_ids.happenings import TransactionChange
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_ids.records import TransactionalId, TransactionalIdKey, TxnState
-from strandline.core.transaction_ids.settings import TransactionSettings
-from strandline.core.transaction_messages import (
+from strandline.core.log.effects import Effect, SendTxnMarkers
+from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.messages import (
     AddPartitions,
     DescribeTransaction,
     EndTxn,
@@ -32,6 +27,8 @@ from strandline.core.transaction_messages import (
     TxnMarker,
     TxnMarkerAnswer,
 )
+from strandline.core.transactions.records import TransactionalId, TransactionalIdKey, TransactionSettings, TxnState
+from strandline.core.transactions.reporting import TransactionChange
 from strandline.core.types import LeaderEpoch, TopicPartition
 
 ID = "payments"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ids_alone import P0, P1, Q0, IdsAlone, code
 
-from strandline.core.transaction_ids.records import TxnState
+from strandline.core.transactions.records import TxnState
 from strandline.core.types import TopicPartition
 
 ADDED = "PartitionsAdded()"

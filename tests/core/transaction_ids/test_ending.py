@@ -6,7 +6,7 @@ import pytest
 from ids_alone import ID, P0, P1, IdsAlone, code
 
 from strandline.core.errors import ErrorCode
-from strandline.core.transaction_ids.records import TxnState
+from strandline.core.transactions.records import TxnState
 
 
 @pytest.mark.parametrize(("commit", "word"), [(True, "Commit"), (False, "Abort")])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from ids_alone import ID, P0, IdsAlone, code
 
-from strandline.core.coordinator.records import Record
-from strandline.core.transaction_ids.records import TransactionalIdKey, TxnState
+from strandline.core.coordinator.machine import Record
+from strandline.core.transactions.records import TransactionalIdKey, TxnState
 
 
 def test_an_unknown_id_gets_a_new_producer_id_at_epoch_0() -> None:

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ids_alone import ID, P0, P1, Q0, IdsAlone
 
-from strandline.core.coordinator.records import Key, Record
+from strandline.core.coordinator.machine import Key, Record
 from strandline.core.errors import ErrorCode
-from strandline.core.transaction_ids.records import PREPARED, TxnState
-from strandline.core.transaction_messages import ProducerIdentity
+from strandline.core.transactions.messages import ProducerIdentity
+from strandline.core.transactions.records import PREPARED, TxnState
 
 NAMES = (ID, "other")
 steps = st.lists(

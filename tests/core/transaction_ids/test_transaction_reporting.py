@@ -7,11 +7,11 @@ from typing import Any
 
 from ids_alone import ID, P0, P1, PLACE, IdsAlone
 
-from strandline.core.coordinator.reports import Reports
-from strandline.core.effects import Effect, Emit
+from strandline.core.coordinator.machine import Reports
 from strandline.core.errors import ErrorCode
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_ids.reporting import TransactionReporting
+from strandline.core.log.effects import Effect, Emit
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.reporting import TransactionReporting
 from strandline.core.types import LeaderEpoch
 
 

@@ -14,7 +14,7 @@ import yaml
 from kubectl import in_namespace
 
 from strandline.cli.authority import Authority, issue, new_authority
-from strandline.rpc.identity import CallerRole, Identity
+from strandline.rpc.permissions import CallerRole, Identity
 
 MANIFEST = Path(__file__).parents[3] / "deploy/kubernetes/components/etcd-cert-manager/certificates.yaml"
 _CLUSTER = "strandline-etcd"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import election
-from strandline.core.election import Elected, IsActive
+from strandline.core.control import election
+from strandline.core.control.election import Elected, IsActive
 from strandline.core.messages import PartitionImage
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import log_comparison
+from strandline.core.control import election
 from strandline.core.messages import ReplicaLogInfo
 
 
@@ -21,6 +21,6 @@ MUTANTS = (
         broken="Of two reported logs the one whose last record is of the newer epoch leads, then the longer one.",
         source="M65; TR45",
         scenario="tr45_fork_and_reconciled_epoch",
-        swaps=(Swap(log_comparison, "most_complete", _last_epoch_then_length),),
+        swaps=(Swap(election, "most_complete", _last_epoch_then_length),),
     ),
 )

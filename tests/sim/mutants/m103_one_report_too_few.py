@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import election
+from strandline.core.control import election
 from strandline.core.messages import PartitionImage
 
 

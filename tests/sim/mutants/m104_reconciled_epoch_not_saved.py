@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.effects import Effect
-from strandline.core.node_state import NodeState
+from strandline.core.log.effects import Effect
+from strandline.core.log.state import NodeState
 
 
 def _forgets(real: Real, self: NodeState, out: list[Effect]) -> None:

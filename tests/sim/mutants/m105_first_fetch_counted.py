@@ -6,8 +6,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.follower import FollowerReplica
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.follower import FollowerReplica
+from strandline.core.log.leader import LeaderReplica
 
 
 def _counts_at_once(real: Real, self: LeaderReplica, replica: Any) -> bool:

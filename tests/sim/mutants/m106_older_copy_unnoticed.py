@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import registration
-from strandline.core.controller_state import NodeRecord
+from strandline.core.control import nodes
+from strandline.core.control.state import NodeRecord
 from strandline.core.messages import RegisterNode
 
 
@@ -20,6 +20,6 @@ MUTANTS = (
         broken="A directory that does not remember the process that ran from it last registers as clean.",
         source="M67; TR44",
         scenario="tr44_copy_of_an_earlier_process",
-        swaps=(Swap(registration, "_is_older_copy", _never),),
+        swaps=(Swap(nodes, "_is_older_copy", _never),),
     ),
 )

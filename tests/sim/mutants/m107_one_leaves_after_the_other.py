@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import leadership
-from strandline.core.draft import Draft
+from strandline.core.control import leadership
+from strandline.core.control.draft import Draft
 from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId
 

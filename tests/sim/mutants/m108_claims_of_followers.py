@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.core.errors import Refusal
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import FetchPartition, PartitionImage
 from strandline.core.types import NodeId
 

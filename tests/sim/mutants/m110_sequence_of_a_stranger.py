@@ -7,10 +7,10 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import alter_partition
-from strandline.core.effects import Effect
-from strandline.core.events import AlterPartitionAnswered
-from strandline.core.isr_channel import IsrChannel
+from strandline.core.control import alter_partition
+from strandline.core.log.effects import Effect
+from strandline.core.log.events import AlterPartitionAnswered
+from strandline.core.log.proposals import IsrChannel
 from strandline.core.messages import AlterPartitionAnswer
 from strandline.core.types import TopicPartition
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import position_proof
+from strandline.core import positions
 from strandline.core.messages import PositionProof
 from strandline.core.types import NodeId
 
@@ -20,6 +20,6 @@ MUTANTS = (
         broken="One forged heartbeat stops the controller for everybody.",
         source="M72",
         tests=("tests/core/test_store_age.py",),
-        swaps=(Swap(position_proof, "is_proof", _always),),
+        swaps=(Swap(positions, "is_proof", _always),),
     ),
 )

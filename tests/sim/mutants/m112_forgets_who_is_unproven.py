@@ -7,10 +7,9 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_effects import ControllerEffect
-from strandline.core.controller_events import ControllerStarted
-from strandline.core.draft import Draft
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.draft import Draft
+from strandline.core.control.events import ControllerEffect, ControllerStarted
 from strandline.core.messages import PartitionImage
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import report_intake
-from strandline.core.log_reporter import LogReporter
+from strandline.core.control import leadership
+from strandline.core.log.proposals import LogReporter
 from strandline.core.types import TopicPartition
 
 
@@ -27,7 +27,7 @@ MUTANTS = (
         broken="A leader that lacks committed records goes on, although a member that holds them reported it.",
         source="M69; TR46",
         tests=("tests/core/test_reported_elections.py",),
-        swaps=(Swap(report_intake, "_refuses_to_cut", _nothing_follows, pure=False),),
+        swaps=(Swap(leadership, "_refuses_to_cut", _nothing_follows, pure=False),),
     ),
     Mutant(
         number="113b",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.effects import Effect
-from strandline.core.node import NodeCore
+from strandline.core.log.effects import Effect
+from strandline.core.log.node import NodeCore
 
 
 def _later(real: Real, self: NodeCore, out: list[Effect]) -> None:

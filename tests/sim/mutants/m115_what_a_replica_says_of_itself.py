@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import follower
-from strandline.core.replica_log import ReplicaLog
+from strandline.core.log import follower
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.types import Offset
 
 _TESTS = ("tests/core/test_follower_truncation.py", "tests/core/test_follower_errors.py")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.delete_serving import DeleteServing
-from strandline.core.effects import AdvanceLogStart, Effect
 from strandline.core.errors import Refusal
+from strandline.core.log.effects import AdvanceLogStart, Effect
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.messages import DeletePartition
-from strandline.core.replica_log import ReplicaLog
+from strandline.core.serving.deletion import DeleteServing
 from strandline.core.types import Offset
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.isr_channel import IsrChannel
+from strandline.core.log.proposals import IsrChannel
 from strandline.core.types import TopicPartition
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.fetch_serving import FetchServing
 from strandline.core.messages import FetchResult
+from strandline.core.serving.fetch import FetchServing
 
 
 def _to_the_log_end(real: Real, self: FetchServing, fetch: Any, parts: Any) -> list[FetchResult]:

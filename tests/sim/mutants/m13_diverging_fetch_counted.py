@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.fetch_serving import Counted, FetchServing
 from strandline.core.messages import FetchPartition, FetchRequest, FetchResult
+from strandline.core.serving.fetch import Counted, FetchServing
 
 
 def _counts_it(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.produce_serving import ProduceServing
+from strandline.core.serving.produce import ProduceServing
 from strandline.core.types import Acks, Offset
 
 

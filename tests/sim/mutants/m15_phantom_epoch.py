@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.epochs import EpochCache
-from strandline.core.fetcher import Fetcher
-from strandline.core.follower import FollowerReplica
+from strandline.core.log.fetcher import Fetcher
+from strandline.core.log.follower import FollowerReplica
+from strandline.core.log.truncation import EpochCache
 from strandline.core.messages import FetchPartition
 from strandline.core.types import Offset
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.fetcher import Fetcher
-from strandline.core.follower import FetchState, FollowerReplica
+from strandline.core.log.fetcher import Fetcher
+from strandline.core.log.follower import FetchState, FollowerReplica
 from strandline.core.types import LeaderEpoch, TopicPartition
 
 Asked = dict[tuple[TopicPartition, int], LeaderEpoch]

@@ -7,8 +7,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
+from strandline.core.log.metadata import MetadataChange, MetadataFollower
 from strandline.core.messages import MetadataImage
-from strandline.core.metadata_follower import MetadataChange, MetadataFollower
 
 
 def _for_any_incarnation(

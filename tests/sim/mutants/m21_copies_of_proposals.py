@@ -6,9 +6,9 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.alter_partition import Attempts
-from strandline.core.effects import Effect
-from strandline.core.isr_channel import IsrChannel
+from strandline.core.control.alter_partition import Attempts
+from strandline.core.log.effects import Effect
+from strandline.core.log.proposals import IsrChannel
 from strandline.core.messages import IsrMember, ProposedIsr
 
 

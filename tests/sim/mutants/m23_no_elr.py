@@ -8,8 +8,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import elr, leadership
-from strandline.core.draft import Draft
+from strandline.core.control import election, leadership
+from strandline.core.control.draft import Draft
 from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId
 
@@ -42,7 +42,7 @@ MUTANTS = (
         source="KIP-966; TR11",
         scenario="tr11_last_replica_standing",
         swaps=(
-            Swap(elr, "elr_after", _nobody),
+            Swap(election, "elr_after", _nobody),
             Swap(leadership, "_leave", _last_one_stays, pure=False),
         ),
         profiles=("page-cache",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import elr
+from strandline.core.control import election
 from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId
 
@@ -20,6 +20,6 @@ MUTANTS = (
         broken="Min ISR is lowered to the size of the ISR, and the ELR stays as it was while the high watermark moves.",
         source="KIP-966; TR19",
         scenario="tr19_min_isr_lowered",
-        swaps=(Swap(elr, "elr_with_min_isr", _as_it_was),),
+        swaps=(Swap(election, "elr_with_min_isr", _as_it_was),),
     ),
 )

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import leadership
-from strandline.core.draft import Draft
-from strandline.core.elr import in_assignment_order
+from strandline.core.control import leadership
+from strandline.core.control.draft import Draft
+from strandline.core.control.election import in_assignment_order
 from strandline.core.types import NodeId
 
 

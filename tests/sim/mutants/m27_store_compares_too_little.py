@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.reign_events import Head, Holder
+from strandline.core.reigns.events import Head, Holder
 from strandline.sim import fenced_log
 
 _PROFILES = ("controllers", "store-trouble")

@@ -6,8 +6,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.reign import ReignCore
-from strandline.core.reign_effects import Append, AppendSettled, Settled
+from strandline.core.reigns.effects import Append, AppendSettled, Settled
+from strandline.core.reigns.reign import ReignCore
 
 
 def _guess(settled: Settled) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.reign import ReignCore
+from strandline.core.reigns.reign import ReignCore
 
 
 def _believing(real: Real, self: ReignCore, token: int, revision: int) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_events import ControllerStarted
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.events import ControllerStarted
 
 
 def _staying(real: Real, self: ControllerCore, event: ControllerStarted) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.controller.driver import ControllerDriver
-from strandline.core.controller_effects import Commit, ControllerEffect
+from strandline.core.control.events import Commit, ControllerEffect
 from strandline.runtime.driver import Driver
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_events import ControllerStarted
-from strandline.core.sessions import Sessions
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.events import ControllerStarted
+from strandline.core.control.nodes import Sessions
 
 
 def _due_at_once(real: Real, self: ControllerCore, event: ControllerStarted) -> Any:

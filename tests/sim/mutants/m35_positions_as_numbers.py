@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import reign_history
+from strandline.core.control import state
+from strandline.core.control.state import Reigns, Standing
+from strandline.core.log.metadata import MetadataFollower
 from strandline.core.messages import MetadataImage, Position
-from strandline.core.metadata_follower import MetadataFollower
-from strandline.core.reign_history import Reigns, Standing
 
 
 def _by_number(real: Real, reigns: Reigns, head: int, position: Position) -> Standing:
@@ -27,7 +27,7 @@ MUTANTS = (
         tests=("tests/core/test_reign_history.py::test_a_position_is_known_in_its_own_reign_only",),
         scenario="tr27_position_of_a_lost_offset",
         profiles=("rollback",),
-        swaps=(Swap(reign_history, "standing", _by_number),),
+        swaps=(Swap(state, "standing", _by_number),),
     ),
     Mutant(
         number="35b",

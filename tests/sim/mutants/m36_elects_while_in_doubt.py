@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.doubt import Doubt
+from strandline.core.control.doubt import Doubt
 from strandline.core.messages import PartitionImage
 from strandline.core.types import NodeId
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import epoch_skips
+from strandline.core.control import state
 
 
 def _by_one(real: Real, is_known_of_this_reign: bool) -> int:
@@ -20,6 +20,6 @@ MUTANTS = (
         tests=("tests/core/test_reign_begins.py",),
         scenario="tr28_epochs_skip",
         profiles=("rollback",),
-        swaps=(Swap(epoch_skips, "_step", _by_one),),
+        swaps=(Swap(state, "_step", _by_one),),
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.controller_messages import ControllerRequest
-from strandline.core.doubt import Doubt
+from strandline.core.control.doubt import Doubt
+from strandline.core.control.messages import ControllerRequest
 from strandline.core.errors import Refusal
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import producer_ids
-from strandline.core.controller import PRODUCER_IDS_SKIPPED, ControllerCore
-from strandline.core.controller_events import ControllerStarted
-from strandline.core.draft import Draft
+from strandline.core.control import producer_ids
+from strandline.core.control.controller import PRODUCER_IDS_SKIPPED, ControllerCore
+from strandline.core.control.draft import Draft
+from strandline.core.control.events import ControllerStarted
 
 
 def _not_reserved(real: Real, draft: Draft) -> int:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import store_recovery
-from strandline.core.elr import in_assignment_order
+from strandline.core.control import recovery
+from strandline.core.control.election import in_assignment_order
 from strandline.core.messages import PartitionImage
 
 
@@ -25,6 +25,6 @@ MUTANTS = (
         source="C38",
         tests=("tests/core/test_branches.py::test_an_isr_that_branches_disagree_upon_is_what_they_share",),
         profiles=("rollback",),
-        swaps=(Swap(store_recovery, "_agreed", _either),),
+        swaps=(Swap(recovery, "_agreed", _either),),
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.leader import LeaderReplica
-from strandline.core.progress import FollowerProgress
+from strandline.core.log.isr import FollowerProgress
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.types import Offset
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.key_taking import KeyTaking
-from strandline.core.reign_events import Holder
+from strandline.core.reigns.events import Holder
+from strandline.core.reigns.lease import KeyTaking
 
 
 def _whenever(real: Real, self: KeyTaking, holder: Holder | None, now_ms: int) -> bool:

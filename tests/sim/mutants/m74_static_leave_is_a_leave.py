@@ -5,8 +5,8 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.core.groups import leaving
-from strandline.core.groups.changes import Changes
+from strandline.core.groups import heartbeats
+from strandline.core.groups.group import Changes
 
 
 def _raises(real: Real, changes: Changes, member_id: str) -> None:
@@ -23,6 +23,6 @@ MUTANTS = (
         source="G21; KIP-345",
         tests=("tests/core/groups/test_static_members.py",),
         layers=(Layer.TESTS,),
-        swaps=(Swap(leaving, "step_aside", _raises, pure=False),),
+        swaps=(Swap(heartbeats, "step_aside", _raises, pure=False),),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.client.member import Member
+from strandline.client.groups.member import Member
 
 
 def _for_ever(real: Real, self: Member, now_ms: float) -> bool:

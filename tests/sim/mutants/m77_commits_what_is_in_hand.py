@@ -5,8 +5,8 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.client.committing import Positions
-from strandline.client.group_commits import GroupCommits
+from strandline.client.groups.committing import Positions
+from strandline.client.groups.group_commits import GroupCommits
 
 
 def _all_that_was_given(real: Real, self: GroupCommits) -> Positions:

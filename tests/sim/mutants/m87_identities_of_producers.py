@@ -9,14 +9,13 @@ from mutants.verdict import Layer
 
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.producer_id_blocks import ProducerIdSupply
+from strandline.core.log.producers import SequenceCheck, SequenceVerdict, decisions, ending
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.produce_serving import ProduceServing
-from strandline.core.producer_id_blocks import ProducerIdSupply
-from strandline.core.producers import SequenceCheck, SequenceVerdict
-from strandline.core.transaction_ids import ending, identities, steps
-from strandline.core.transaction_ids.records import TransactionalId, TxnState
-from strandline.core.transaction_messages import EndTxn, InitProducerId, ProducerIdentity
+from strandline.core.serving.produce import ProduceServing
+from strandline.core.transactions.messages import EndTxn, InitProducerId, ProducerIdentity
+from strandline.core.transactions.records import TransactionalId, TxnState
 from strandline.core.types import Acks, Offset
 
 _FENCED = Refusal(ErrorCode.PRODUCER_FENCED, "another process has the transactional id", Outcome.NOT_APPENDED)
@@ -71,7 +70,7 @@ MUTANTS = (
         source="X4; KAFKA-19367",
         scenario="x04_aborted_once",
         layers=(Layer.SCENARIOS,),
-        swaps=(Swap(identities, "_fenced", _raised_for_the_abort_too),),
+        swaps=(Swap(decisions, "_fenced", _raised_for_the_abort_too),),
     ),
     Mutant(
         number="88",
@@ -80,7 +79,7 @@ MUTANTS = (
         source="X5; KAFKA-18660",
         scenario="x05_last_epoch",
         layers=(Layer.SCENARIOS,),
-        swaps=(Swap(steps, "prepared", _past_the_end),),
+        swaps=(Swap(decisions, "prepared", _past_the_end),),
     ),
     Mutant(
         number="89",

@@ -6,11 +6,11 @@ from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
 from strandline.core.errors import Refusal
-from strandline.core.group_messages import OffsetCommit, TxnOffsetCommit
-from strandline.core.groups import commits, staging
+from strandline.core.groups import commits
+from strandline.core.groups.commits import StagingProducers
 from strandline.core.groups.group import Group
+from strandline.core.groups.messages import OffsetCommit, TxnOffsetCommit
 from strandline.core.groups.records import StagedOffsetKey, StagedOffsetValue
-from strandline.core.groups.staging_producers import StagingProducers
 from strandline.core.types import TopicPartition
 
 
@@ -58,7 +58,7 @@ MUTANTS = (
         source="X10, X16; KAFKA-14402",
         scenario="x16_late_offsets",
         layers=(Layer.SCENARIOS,),
-        swaps=(Swap(staging, "_refusal_of_producer", _no_second_look),),
+        swaps=(Swap(commits, "_refusal_of_producer", _no_second_look),),
     ),
     Mutant(
         number="93",

@@ -6,7 +6,7 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.truncation import AskedTruncation, FetchTruncation, FirstMove
+from strandline.core.log.truncation import AskedTruncation, FetchTruncation, FirstMove
 
 
 def _cut_to_hw(real: Real, *_: Any) -> FirstMove:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.epochs import EpochCache
+from strandline.core.log.truncation import EpochCache
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import high_watermark
-from strandline.core.leader import LeaderReplica
+from strandline.core.log import high_watermark
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.types import Offset
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.draft import Draft
+from strandline.core.control.draft import Draft
 from strandline.core.messages import PartitionImage
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.leader import LeaderReplica
-from strandline.core.node import NodeCore
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.node import NodeCore
 from strandline.core.types import TopicPartition
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import isr
-from strandline.core.isr import Joins
-from strandline.core.progress import FollowerProgress
+from strandline.core.log import isr
+from strandline.core.log.isr import FollowerProgress, Joins
 from strandline.core.types import Offset
 
 

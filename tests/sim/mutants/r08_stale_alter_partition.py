@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import alter_partition
+from strandline.core.control import alter_partition
 from strandline.core.errors import Refusal
 from strandline.core.messages import PartitionImage, ProposedIsr
 from strandline.core.types import NodeId

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.isr import IsrState
+from strandline.core.log.isr import IsrState
 from strandline.core.types import NodeId
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core import alter_partition
-from strandline.core.draft import Draft
+from strandline.core.control import alter_partition
+from strandline.core.control.draft import Draft
 from strandline.core.errors import Refusal
 from strandline.core.messages import IsrMember, PartitionImage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.core.errors import Refusal
-from strandline.core.fetch_serving import FetchServing
 from strandline.core.messages import FetchPartition, ReplicaState
+from strandline.core.serving.fetch import FetchServing
 
 
 def _any_epoch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.core.replica_log import ReplicaLog
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.types import Offset
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.core.groups.owners import Owners
+from strandline.core.groups.group import Owners
 
 
 def _gives_at_once(real: Real, *given: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.core.groups.owners import Owners
+from strandline.core.groups.group import Owners
 from strandline.core.groups.records import CurrentValue
 
 

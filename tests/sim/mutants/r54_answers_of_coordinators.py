@@ -7,7 +7,7 @@ from mutants.verdict import Layer
 
 from strandline.core.coordinator.shard import Shard
 from strandline.core.coordinator.waiting import Scope, Waiting
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import FetchPartition
 from strandline.core.types import Offset
 

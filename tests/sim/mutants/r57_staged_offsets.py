@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.core.groups import promotion, retention
+from strandline.core.groups import admin, commits
 from strandline.core.groups.group import Group
 from strandline.core.types import TopicPartition
 
@@ -37,7 +37,7 @@ MUTANTS = (
         source="G29, X16",
         tests=("tests/core/groups/test_offsets_in_transactions.py",),
         layers=(Layer.TESTS,),
-        swaps=(Swap(retention, "_expired", _staged_or_not, pure=False),),
+        swaps=(Swap(admin, "_expired", _staged_or_not, pure=False),),
     ),
     Mutant(
         number="R58",
@@ -47,6 +47,6 @@ MUTANTS = (
         scenario="x16_later_commit_counts",
         tests=("tests/core/groups/test_offsets_in_transactions.py",),
         layers=(Layer.TESTS, Layer.SCENARIOS),
-        swaps=(Swap(promotion, "counts", _whatever_is_decided_last),),
+        swaps=(Swap(commits, "counts", _whatever_is_decided_last),),
     ),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.producers import MarkerVerdict, TransactionLedger
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.produce_serving import ProduceServing
-from strandline.core.transaction_ids.markers import Markers
-from strandline.core.transactions import MarkerVerdict, TransactionLedger
+from strandline.core.serving.produce import ProduceServing
+from strandline.core.transactions.ending import Markers
 from strandline.core.types import Acks, LastMarker, Marker, Offset, TopicPartition
 
 _FILE = "tests/sim/test_transactions_search.py"

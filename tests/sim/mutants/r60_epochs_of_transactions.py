@@ -10,10 +10,10 @@ from mutants.r59_markers_of_transactions import SEARCH
 from mutants.verdict import Layer
 
 from strandline.core.coordinator.machine import Context, Decision
-from strandline.core.producer_id_blocks import ProducerIdSupply
-from strandline.core.transaction_ids import ending, steps
-from strandline.core.transaction_ids.records import TransactionalId, TxnState
-from strandline.core.transaction_messages import EndTxn
+from strandline.core.log.producer_id_blocks import ProducerIdSupply
+from strandline.core.log.producers import decisions, ending
+from strandline.core.transactions.messages import EndTxn
+from strandline.core.transactions.records import TransactionalId, TxnState
 
 
 def _same_epoch(real: Real, value: TransactionalId, *given: Any) -> TransactionalId | None:
@@ -48,7 +48,7 @@ MUTANTS = (
         tests=(SEARCH,),
         layers=(Layer.TESTS, Layer.SCENARIOS, Layer.SEEDS),
         profiles=("transactions",),
-        swaps=(Swap(steps, "prepared", _same_epoch),),
+        swaps=(Swap(decisions, "prepared", _same_epoch),),
     ),
     Mutant(
         number="79",

@@ -6,9 +6,9 @@ from mutants.mutant import Mutant, Real, Swap
 from mutants.r59_markers_of_transactions import SEARCH
 from mutants.verdict import Layer
 
-from strandline.core.effects import Effect
+from strandline.core.log.effects import Effect
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.produce_serving import ParkedProduce, ProduceServing
+from strandline.core.serving.produce import ParkedProduce, ProduceServing
 from strandline.core.types import Offset, TopicPartition
 
 

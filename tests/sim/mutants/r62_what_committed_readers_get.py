@@ -6,8 +6,8 @@ from mutants.mutant import Mutant, Real, Swap
 from mutants.r59_markers_of_transactions import SEARCH
 from mutants.verdict import Layer
 
-from strandline.core.replica_log import ReplicaLog
-from strandline.core.transactions import TransactionLedger
+from strandline.core.log.producers import TransactionLedger
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.types import AbortedTransaction, Offset
 
 

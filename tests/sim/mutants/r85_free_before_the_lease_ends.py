@@ -5,13 +5,13 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
-from strandline.core.groups import leaving
-from strandline.core.groups.changes import Changes
+from strandline.core.groups import heartbeats
+from strandline.core.groups.group import Changes
 
 
 def _frees_at_once(real: Real, changes: Changes, member_id: str) -> None:
     real.differs()
-    leaving.remove(changes, member_id)
+    heartbeats.remove(changes, member_id)
 
 
 MUTANTS = (
@@ -23,6 +23,6 @@ MUTANTS = (
         tests=("tests/sim/test_rebalances_search.py", "tests/core/groups/test_heartbeats.py"),
         layers=(Layer.TESTS, Layer.SEEDS),
         profiles=("members",),
-        swaps=(Swap(leaving, "fence", _frees_at_once, pure=False),),
+        swaps=(Swap(heartbeats, "fence", _frees_at_once, pure=False),),
     ),
 )

@@ -61,7 +61,7 @@ class Story:
         Raises:
             CommandFailed: when a step does not come about in its time; the message says which.
         """
-        from strandline.client.metadata import Cluster
+        from strandline.client.cluster.metadata import Cluster
 
         ticking = asyncio.create_task(self._tick())
         try:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strandline.core.epoch_skips import changes_between
+from strandline.core.control.state import changes_between
 
 if TYPE_CHECKING:
-    from strandline.client.metadata import Cluster
+    from strandline.client.cluster.metadata import Cluster
     from strandline.core.messages import PartitionImage
 
 

@@ -7,15 +7,90 @@ what leaves the node waits until they are committed (G5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from strandline.core.coordinator.records import Batch, Record
-from strandline.core.coordinator.reports import Reports
-from strandline.core.effects import Effect
 from strandline.core.errors import Refusal
-from strandline.core.types import LeaderEpoch
-from strandline.core.values import value
+from strandline.core.log.effects import Effect, Emit
+from strandline.core.state_events import StateEvent
+from strandline.core.types import BatchHeader, LeaderEpoch, TopicPartition, value
+
+# ---- records
+# What a coordinator's log holds: keys with a value, or with none, which deletes the key (G4).
+#
+# Invariant: keys and values are frozen, so that a record that was applied, and is held by the table, never changes.
+# Each machine has key and value classes of its own (`core/groups/records.py`); `coordinator_record.proto` encodes them.
+
+
+class Key(Hashable, Protocol):
+    """What a record is of: a frozen dataclass that names the group or transactional id it belongs to."""
+
+
+class Record(NamedTuple):
+    """A key and its new value; ``value`` None deletes the key. Deleting what is not there is no error (G4)."""
+
+    key: Key
+    value: object | None = None
+
+
+Batch = tuple[Record, ...]
+"""Records that are appended as one record batch: all of them are in the log, or none."""
+
+
+class EncodedBatch(NamedTuple):
+    """A batch as a log takes it, and how many bytes each of its records has, in their order."""
+
+    header: BatchHeader
+    payload: object
+    sizes: tuple[int, ...]
+
+
+class DecodedRecord(NamedTuple):
+    """A record from a log, and its size in bytes."""
+
+    record: Record
+    size_bytes: int
+
+
+class RecordCodec(Protocol):
+    """Turns records into the bytes of a batch, and back. Pure; in the simulator it is the identity."""
+
+    def encode(self, records: Batch, unix_ms: int) -> EncodedBatch:
+        """One batch of ``records``, in order, each with the timestamp ``unix_ms``."""
+        ...
+
+    def decode(self, payload: object) -> tuple[DecodedRecord, ...]:
+        """The records of the whole batches in ``payload``, in order.
+
+        Raises:
+            Refused: CORRUPT_MESSAGE for bytes that no version of this software writes.
+        """
+        ...
+
+
+# ---- reports
+# What the machine of a coordinator reports as state events, kept until the step that produced it is left.
+#
+# Invariant: a machine reports and never reads what it reported, so nothing that it decides depends on it.
+
+
+class Reports:
+    """Of one shard; ``tp`` is the coordinator's own partition and ``leader_epoch`` its coordinator epoch."""
+
+    def __init__(self, tp: TopicPartition, leader_epoch: LeaderEpoch) -> None:
+        self.leader_epoch = leader_epoch
+        self.tp = tp
+        self._waiting: list[Effect] = []
+
+    def add(self, event: StateEvent, place: TopicPartition | None = None) -> None:
+        """Report ``event``; ``place`` is the partition it is about, None for the coordinator's own."""
+        self._waiting.append(Emit(place or self.tp, event))
+
+    def leave(self, out: list[Effect]) -> None:
+        """Let everything out that was reported."""
+        if self._waiting:
+            out += self._waiting
+            self._waiting.clear()
 
 
 class TopicEntry(NamedTuple):

@@ -12,18 +12,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from strandline.core.coordinator.machine import Context, Decision, MakeMachine, TopicDirectory, VerifyTransaction
-from strandline.core.coordinator.postponed import Postponed, PostponedRequests
-from strandline.core.coordinator.read_barrier import ReadBarrier
-from strandline.core.coordinator.records import Batch, EncodedBatch, RecordCodec
-from strandline.core.coordinator.reports import Reports
-from strandline.core.coordinator.sweep import Sweep
-from strandline.core.coordinator.table import Table
-from strandline.core.coordinator.waiting import Held, Waiting
-from strandline.core.effects import AnswerCoordinator, Compute, Effect, Emit, ReadCoordinatorLog
+from strandline.core.coordinator.machine import (
+    Batch,
+    Context,
+    Decision,
+    EncodedBatch,
+    MakeMachine,
+    RecordCodec,
+    Reports,
+    TopicDirectory,
+    VerifyTransaction,
+)
+from strandline.core.coordinator.sweep import Sweep, Table
+from strandline.core.coordinator.waiting import Held, Postponed, PostponedRequests, ReadBarrier, Waiting
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.events import CoordinatorAsked, CoordinatorLogRead
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.effects import AnswerCoordinator, Compute, Effect, Emit, ReadCoordinatorLog
+from strandline.core.log.events import CoordinatorAsked, CoordinatorLogRead
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.state_events import CoordinatorLoad, PartitionFailed
 from strandline.core.types import Offset
 

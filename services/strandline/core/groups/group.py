@@ -7,10 +7,10 @@ key's own: a sweep writes rows again in another order (G9).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 
-from strandline.core.coordinator.records import Key, Record
-from strandline.core.groups.owners import Owners
+from strandline.core.coordinator.machine import Batch, Key, Record
 from strandline.core.groups.records import (
     CurrentKey,
     CurrentValue,
@@ -29,6 +29,44 @@ from strandline.core.groups.records import (
     TargetValue,
 )
 from strandline.core.types import TopicPartition
+
+# ---- owners
+# Who holds which partition of a group (G18).
+#
+# Invariant I28: a partition is in the assigned or revoking partitions of at most one member. The map is rebuilt from
+# a member's old and new rows and never patched: an entry that was patched got lost in KAFKA-16147.
+
+
+class Owners:
+    """Partition to the member that holds it, and the member epoch in which that was given it."""
+
+    def __init__(self) -> None:
+        self._owners: dict[TopicPartition, tuple[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def of(self, tp: TopicPartition) -> tuple[str, int] | None:
+        """(member, epoch), or None if nobody holds ``tp``."""
+        return self._owners.get(tp)
+
+    def is_free_for(self, tp: TopicPartition, member_id: str) -> bool:
+        """Whether ``tp`` can be given to this member: nobody else holds it."""
+        owner = self._owners.get(tp)
+        return owner is None or owner[0] == member_id
+
+    def replace(self, member_id: str, before: CurrentValue | None, after: CurrentValue | None) -> None:
+        """A member's row ``before`` was replaced by ``after``; None: there was, or is, none."""
+        for tp, _ in before.held if before else ():
+            gone = self._owners.pop(tp, None)
+            assert gone is not None and gone[0] == member_id, f"I28: {tp} of {member_id} was owned by {gone}"
+        for tp, epoch in after.held if after else ():
+            assert tp not in self._owners, f"I28: {tp} goes to {member_id} and is owned by {self._owners[tp]}"
+            self._owners[tp] = (member_id, epoch)
+
+    def as_dict(self) -> dict[TopicPartition, tuple[str, int]]:
+        """A copy, for comparisons."""
+        return dict(self._owners)
 
 
 class GroupState(StrEnum):
@@ -223,3 +261,73 @@ class Group:
             self._unsettled.add(member_id)
         else:
             self._unsettled.discard(member_id)
+
+
+# ---- changes
+# The rows that one decision writes for one group.
+#
+# Invariant: the group's own row is written at most once in a decision, so causes that come together raise the group
+# epoch by one (G15).
+
+
+class Changes:
+    """Collects rows; `batch` gives them."""
+
+    def __init__(self, group: Group, unix_ms: int) -> None:
+        self.group = group
+        self.value = group.value or GroupValue()
+        self._unix_ms = unix_ms
+        self._records: dict[Key, object | None] = {}
+        self._is_deleted = False
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether the group epoch rises."""
+        return self.value.group_epoch > self.group.epoch
+
+    def put(self, key: Key, value: object | None) -> None:
+        """Write a row; None deletes it."""
+        self._records.pop(key, None)
+        self._records[key] = value
+
+    def put_target(self, member_id: str, value: TargetValue) -> None:
+        """Write a member's target row, if it is complete."""
+        if value.epoch <= self.group.target_epoch:
+            self.put(TargetKey(self.group.group_id, member_id), value)
+
+    def raise_epoch(self) -> None:
+        """The group needs a new target."""
+        self.value = replace(self.value, group_epoch=self.group.epoch + 1)
+
+    def delete_offset(self, tp: TopicPartition) -> None:
+        """Delete an offset, and remember that its order was given (G26)."""
+        self.put(OffsetKey(self.group.group_id, *tp), None)
+        self.value = replace(self.value, order=self.group.top_order)
+
+    def delete_staged(self, key: StagedOffsetKey) -> None:
+        """Drop what a transaction was to commit, and remember that its order was given (G26)."""
+        self.put(key, None)
+        self.value = replace(self.value, order=self.group.top_order)
+
+    def delete_group(self) -> None:
+        """Delete the group's own rows."""
+        self._is_deleted = True
+
+    def batch(self) -> Batch:
+        """The rows, the group's own last; empty if nothing changes."""
+        group_id = self.group.group_id
+        if self._is_deleted:
+            own = [Record(TargetEpochKey(group_id)), Record(GroupKey(group_id))]
+        else:
+            value = replace(self.value, empty_since_ms=self._empty_since_ms())
+            own = [Record(GroupKey(group_id), value)] if value != (self.group.value or GroupValue()) else []
+        return (*(Record(key, value) for key, value in self._records.items()), *own)
+
+    def _empty_since_ms(self) -> int | None:
+        touched = [(key.member_id, value) for key, value in self._records.items() if isinstance(key, MemberKey)]
+        members = self.group.members
+        joined = sum(value is not None and member_id not in members for member_id, value in touched)
+        gone = sum(value is None and member_id in members for member_id, value in touched)
+        if len(members) + joined - gone:
+            return None
+        return self._unix_ms if gone else self.value.empty_since_ms

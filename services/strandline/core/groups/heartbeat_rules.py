@@ -6,15 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.groups.assignment import ASSIGNORS
+from strandline.core.groups.assignors import ASSIGNORS
 from strandline.core.groups.group import Group
-from strandline.core.groups.membership_messages import (
-    JOIN_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    ConsumerGroupHeartbeat,
-)
+from strandline.core.groups.messages import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerGroupHeartbeat, GroupSettings
 from strandline.core.groups.records import CurrentValue, MemberState
-from strandline.core.groups.settings import GroupSettings
 from strandline.core.types import TopicPartition
 
 

@@ -5,21 +5,120 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from strandline.core.coordinator.machine import Context, Decision
-from strandline.core.errors import Refusal
-from strandline.core.groups.arrival import late_copy, refusal_of_epoch
-from strandline.core.groups.assignment import computed
-from strandline.core.groups.changes import Changes
-from strandline.core.groups.group import Group
-from strandline.core.groups.heartbeat_rules import Place, place_of, refusal_of_fields
-from strandline.core.groups.leaving import leave, remove
-from strandline.core.groups.membership_messages import JOIN_EPOCH, ConsumerGroupHeartbeat, HeartbeatAnswered
-from strandline.core.groups.reconciliation import next_state
-from strandline.core.groups.records import CurrentKey, CurrentValue, MemberKey, MemberState, MemberValue
-from strandline.core.groups.settings import GroupSettings
-from strandline.core.groups.subscriptions import Subscriptions
-from strandline.core.groups.targets import TargetTaken, input_for, write
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.groups.assignors import computed
+from strandline.core.groups.group import Changes, Group
+from strandline.core.groups.heartbeat_rules import Place, place_of, refusal_of_fields, refusal_of_sender
+from strandline.core.groups.messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroupHeartbeat,
+    GroupSettings,
+    HeartbeatAnswered,
+)
+from strandline.core.groups.records import CurrentKey, CurrentValue, MemberKey, MemberState, MemberValue, TargetKey
+from strandline.core.groups.targets import Subscriptions, TargetTaken, input_for, next_state, write
 from strandline.core.groups.timers import HeartbeatTaken, RevocationAsked, Timers
 from strandline.core.types import TopicPartition
+
+# ---- arrival
+# Whether a member's request is of this coordinator epoch, and no late copy of one that was taken (G19, TR41).
+
+
+def refusal_of_epoch(given: int | None, coordinator_epoch: int) -> Refusal | None:
+    """Why a request for another coordinator epoch is not looked at; None if it names this one or none."""
+    if given is None or given == coordinator_epoch:
+        return None
+    message = f"coordinator_epoch is {given} and this coordinator's is {coordinator_epoch}; refresh metadata"
+    return Refusal(ErrorCode.NOT_COORDINATOR, message, Outcome.NOT_APPENDED, field="coordinator_epoch")
+
+
+def late_copy(sequence: int | None) -> Refusal:
+    """The answer to a request of which a later one was taken: nobody waits for it any more."""
+    message = f"sequence {sequence} is not above that of a request of this member that was taken before"
+    return Refusal(ErrorCode.REQUEST_TIMED_OUT, message, field="sequence")
+
+
+# ---- leaving
+# How members go: by leaving, by silence, or by holding on to what they must give up (G21).
+
+
+def remove(changes: Changes, member_id: str, *, is_replaced: bool = False) -> None:
+    """Delete a member's rows, which frees its partitions at once; the group needs a new target, unless another takes
+    the member's place."""
+    group_id = changes.group.group_id
+    changes.put(MemberKey(group_id, member_id), None)
+    changes.put(TargetKey(group_id, member_id), None)
+    changes.put(CurrentKey(group_id, member_id), None)
+    if not is_replaced:
+        changes.raise_epoch()
+
+
+def fence(changes: Changes, member_id: str) -> None:
+    """Remove a member whose rebalance time-out is over. Its partitions stay with it, for the lease by which it may go
+    on reading is over only with its session (G22)."""
+    group = changes.group
+    row, said = group.current[member_id], group.members[member_id]
+    remove(changes, member_id)
+    kept = CurrentValue(
+        row.member_epoch,
+        row.previous_epoch,
+        MemberState.FENCED,
+        revoking=tuple(sorted(row.held)),
+        lease_ms=said.session_timeout_ms,
+    )
+    changes.put(CurrentKey(group.group_id, member_id), kept)
+
+
+def release(changes: Changes, member_id: str) -> None:
+    """The lease of a fenced member is over: others can have its partitions."""
+    changes.put(CurrentKey(changes.group.group_id, member_id), None)
+
+
+def leave(group: Group, request: ConsumerGroupHeartbeat, context: Context) -> Decision:
+    """Decide a heartbeat with epoch -1 or -2."""
+    changes = Changes(group, context.unix_ms)
+    member_id = request.member_id
+    session_timeout_ms: int | None = None
+    if request.member_epoch == LEAVE_EPOCH and group.is_fenced(member_id):
+        release(changes, member_id)
+    else:
+        refusal = _refusal(group, request)
+        if refusal is not None:
+            return Decision(answer=refusal, scope=request.group_id)
+        if request.member_epoch == STATIC_LEAVE_EPOCH:
+            session_timeout_ms = group.members[member_id].session_timeout_ms
+            step_aside(changes, member_id)
+        else:
+            remove(changes, member_id)
+    batch = changes.batch()
+    return Decision(
+        batches=(batch,) if batch else (),
+        answer=HeartbeatAnswered(
+            member_id=member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=0,
+            session_timeout_ms=session_timeout_ms or 0,
+            group_epoch=changes.value.group_epoch,
+        ),
+        scope=request.group_id,
+        taken=(HeartbeatTaken(group.group_id, member_id, session_timeout_ms, request.sequence),),
+    )
+
+
+def step_aside(changes: Changes, member_id: str) -> None:
+    """A static member restarts: it keeps its assignment, without a new epoch, and gives up what it was asked for."""
+    row = changes.group.current[member_id]
+    changes.put(CurrentKey(changes.group.group_id, member_id), replace(row, state=MemberState.AWAY, revoking=()))
+
+
+def _refusal(group: Group, request: ConsumerGroupHeartbeat) -> Refusal | None:
+    if request.instance_id is not None and request.instance_id not in group.instances:
+        message = f"no member of group {group.group_id!r} has instance_id {request.instance_id!r}; nothing to leave"
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, message, field="instance_id")
+    return refusal_of_sender(group, request.member_id, request.instance_id)
+
 
 _NOTHING = CurrentValue(0, 0, MemberState.STABLE)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from strandline.core.coordinator.records import Batch, Record
-from strandline.core.group_messages import OffsetCommit, TransactionMarked, TxnOffsetCommit
+from strandline.core.coordinator.machine import Batch, Record
+from strandline.core.groups.messages import OffsetCommit, TransactionMarked, TxnOffsetCommit
 from strandline.core.groups.records import (
     CurrentKey,
     CurrentValue,

@@ -9,35 +9,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from strandline.core.coordinator.machine import Context, Decision
-from strandline.core.coordinator.records import Record
-from strandline.core.effects import Effect
+from strandline.core.coordinator.machine import Context, Decision, Record
 from strandline.core.errors import Refusal
-from strandline.core.group_messages import (
+from strandline.core.groups import admin
+from strandline.core.groups.admin import delete_group, delete_offsets, drop_topics, expire, stale_fences
+from strandline.core.groups.assignors import ComputedTarget, computed
+from strandline.core.groups.commits import StagingProducers, commit, end_transaction, fetch_offsets, stage
+from strandline.core.groups.group import Changes, Group
+from strandline.core.groups.happenings import GroupObserver, Happenings
+from strandline.core.groups.heartbeats import HeartbeatParts, fence, heartbeat, release, remove
+from strandline.core.groups.messages import (
+    ConsumerGroupHeartbeat,
+    DeleteGroup,
+    DescribeGroup,
+    GroupSettings,
+    ListGroups,
     OffsetCommit,
+    OffsetDelete,
     OffsetFetch,
     OffsetsCommitted,
     TransactionMarked,
     TxnOffsetCommit,
 )
-from strandline.core.groups import descriptions
-from strandline.core.groups.assignment import ComputedTarget, computed
-from strandline.core.groups.changes import Changes
-from strandline.core.groups.commits import commit
-from strandline.core.groups.deletion import delete_group, delete_offsets
-from strandline.core.groups.group import Group
-from strandline.core.groups.happenings import GroupObserver, Happenings
-from strandline.core.groups.heartbeats import HeartbeatParts, heartbeat
-from strandline.core.groups.leaving import fence, release, remove
-from strandline.core.groups.membership_messages import (
-    ConsumerGroupHeartbeat,
-    DeleteGroup,
-    DescribeGroup,
-    ListGroups,
-    OffsetDelete,
-)
-from strandline.core.groups.offset_fetches import fetch_offsets
-from strandline.core.groups.promotion import end_transaction
 from strandline.core.groups.records import (
     CurrentKey,
     GroupKey,
@@ -49,13 +42,9 @@ from strandline.core.groups.records import (
     TargetEpochKey,
     TargetKey,
 )
-from strandline.core.groups.retention import drop_topics, expire, stale_fences
-from strandline.core.groups.settings import GroupSettings
-from strandline.core.groups.staging import stage
-from strandline.core.groups.staging_producers import StagingProducers
-from strandline.core.groups.subscriptions import PatternEngine, Subscriptions
-from strandline.core.groups.targets import TargetTaken, input_for, needs_target, write
+from strandline.core.groups.targets import PatternEngine, Subscriptions, TargetTaken, input_for, needs_target, write
 from strandline.core.groups.timers import CommitTaken, HeartbeatTaken, RevocationAsked, Timers
+from strandline.core.log.effects import Effect
 
 _KEYS = (GroupKey, MemberKey, TargetEpochKey, TargetKey, CurrentKey, OffsetKey, StagedOffsetKey)
 _Commit = OffsetCommit | TxnOffsetCommit
@@ -178,9 +167,9 @@ class GroupMachine:
             case DeleteGroup():
                 return delete_group(self.group(request.group_id), request, context)
             case ListGroups():
-                return descriptions.list_groups(self.groups.values(), request)
+                return admin.list_groups(self.groups.values(), request)
             case DescribeGroup():
-                return descriptions.describe(self.group(request.group_id), request, self.timers, context.now_ms)
+                return admin.describe(self.group(request.group_id), request, self.timers, context.now_ms)
             case _:
                 raise AssertionError(f"a request that no group takes: {request!r}")
 

@@ -1,17 +1,184 @@
-"""When a group gets a new target, and the rows that it is (G4, G16)."""
+"""Which topics a member's subscription means now: by name, and by RE2 patterns over all names (G23).
+
+A pattern is matched once for each version of the topics. Internal topics are never matched by a pattern.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
 
-from strandline.core.coordinator.machine import TopicDirectory
-from strandline.core.groups.assignment import AssignmentInput, ComputedTarget, chosen_assignor
-from strandline.core.groups.changes import Changes
-from strandline.core.groups.group import Group
-from strandline.core.groups.records import MemberValue, TargetEpochKey, TargetEpochValue, TargetKey, TargetValue
-from strandline.core.groups.subscribers import Subscriber
-from strandline.core.groups.subscriptions import Subscriptions, entries_of
+from strandline.core.coordinator.machine import TopicDirectory, TopicEntry
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.groups.assignors import AssignmentInput, ComputedTarget, Subscriber, chosen_assignor
+from strandline.core.groups.group import Changes, Group
+from strandline.core.groups.records import (
+    AssignedPartition,
+    CurrentValue,
+    MemberState,
+    MemberValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+)
+from strandline.core.types import TopicPartition
+
+# ---- reconciliation
+# How a member comes from what it has to what it is to have (G17), as Kafka's CurrentAssignmentBuilder does it.
+#
+# Invariant I28: a partition is given only once nobody else holds it, and a member passes to the target's epoch only
+# once it has given up what it must.
+
+
+def next_state(
+    current: CurrentValue,
+    target_epoch: int,
+    target: Collection[TopicPartition],
+    owned: Collection[TopicPartition] | None,
+    is_free: Callable[[TopicPartition], bool],
+) -> CurrentValue:
+    """The member's next row; ``current`` itself if nothing changes.
+
+    Args:
+        current: its row: stable, unrevoked or unreleased.
+        target_epoch: the epoch of the group's newest complete target.
+        target: the member's partitions in it.
+        owned: the partitions that the member reports to hold; None: it reported nothing, which gives nothing up.
+        is_free: whether a partition can be given to this member, because no other holds it.
+    """
+    if current.state is MemberState.UNREVOKED:
+        if _holds_any(owned, current.revoking):
+            return current
+    elif current.state is MemberState.STABLE and current.member_epoch == target_epoch:
+        return current
+    reached = _towards(current, target_epoch, target, owned, is_free)
+    return current if reached == current else reached
+
+
+def _holds_any(owned: Collection[TopicPartition] | None, partitions: Iterable[AssignedPartition]) -> bool:
+    return owned is None or any(each.tp in owned for each in partitions)
+
+
+def _towards(
+    current: CurrentValue,
+    target_epoch: int,
+    target: Collection[TopicPartition],
+    owned: Collection[TopicPartition] | None,
+    is_free: Callable[[TopicPartition], bool],
+) -> CurrentValue:
+    wanted = frozenset(target)
+    kept = [each for each in current.assigned if each.tp in wanted]
+    revoking = tuple(each for each in current.assigned if each.tp not in wanted)
+    if revoking and _holds_any(owned, revoking):
+        return CurrentValue(current.member_epoch, current.previous_epoch, MemberState.UNREVOKED, tuple(kept), revoking)
+    missing = wanted.difference(each.tp for each in kept)
+    given = [AssignedPartition(tp, target_epoch) for tp in missing if is_free(tp)]
+    state = MemberState.STABLE if len(given) == len(missing) else MemberState.UNRELEASED
+    previous = current.previous_epoch if current.member_epoch == target_epoch else current.member_epoch
+    return CurrentValue(target_epoch, previous, state, tuple(sorted(kept + given)))
+
+
+_MOST_COMPILED = 1_000
+
+
+class PatternEngine(Protocol):
+    """Compiles patterns of RE2's syntax, whose matching time is linear in the text: none can stop the loop."""
+
+    def compile(self, pattern: str) -> Callable[[str], bool]:
+        """A function that says whether a whole name matches.
+
+        Raises:
+            ValueError: the pattern is malformed or too large, in the engine's words.
+        """
+        ...
+
+
+class Subscriptions:
+    """Resolves subscriptions; it caches, and holds nothing that a failover would miss."""
+
+    def __init__(self, engine: PatternEngine, max_pattern_bytes: int) -> None:
+        self._engine = engine
+        self._max_bytes = max_pattern_bytes
+        self._compiled: dict[str, Callable[[str], bool]] = {}
+        self._matched: dict[str, frozenset[str]] = {}
+        self._version: int | None = None
+
+    def refusal_of(self, pattern: str) -> Refusal | None:
+        """Why this pattern cannot be used; None if it can."""
+        size = len(pattern.encode())
+        if size > self._max_bytes:
+            problem = f"has {size} bytes, and {self._max_bytes} are allowed"
+        else:
+            try:
+                self._compile(pattern)
+            except ValueError as error:
+                problem = f"is refused by RE2: {error}"
+            else:
+                return None
+        message = f"subscribed_topic_regex {problem}; correct the pattern"
+        return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message, field="subscribed_topic_regex")
+
+    def topics_of(self, member: MemberValue, topics: TopicDirectory) -> frozenset[str]:
+        """The ids of the topics there are that ``member`` subscribes to."""
+        names = set(member.topic_names)
+        if member.topic_regex:
+            names |= self._names_of(member.topic_regex, topics)
+        return frozenset(entry.topic_id for name in names if (entry := topics.by_name(name)) is not None)
+
+    def digest(self, members: Iterable[MemberValue], topics: TopicDirectory) -> int:
+        """A number that changes when a topic that is subscribed to appears, goes or gains partitions, and when a
+        pattern matches others (G15)."""
+        names: set[str] = set()
+        patterns: set[str] = set()
+        for listed, pattern in {(member.topic_names, member.topic_regex) for member in members}:
+            names.update(listed)
+            if pattern:
+                patterns.add(pattern)
+        found = blake2b(digest_size=7)
+        for pattern in sorted(patterns):
+            matched = self._names_of(pattern, topics)
+            found.update(repr((pattern, sorted(matched))).encode())
+            names |= matched
+        for name in sorted(names):
+            entry = topics.by_name(name)
+            found.update(repr((name, entry and entry.topic_id, entry and entry.partition_count)).encode())
+        return int.from_bytes(found.digest(), "big")
+
+    def _compile(self, pattern: str) -> Callable[[str], bool]:
+        if pattern not in self._compiled:
+            if len(self._compiled) >= _MOST_COMPILED:
+                self._compiled.clear()
+            self._compiled[pattern] = self._engine.compile(pattern)
+        return self._compiled[pattern]
+
+    def _names_of(self, pattern: str, topics: TopicDirectory) -> frozenset[str]:
+        if topics.version != self._version:
+            self._version = topics.version
+            self._matched.clear()
+        if pattern not in self._matched:
+            try:
+                matches = self._compile(pattern)
+            except ValueError:
+                # Taken by another version of the engine; a member that asks again hears of it.
+                return frozenset()
+            self._matched[pattern] = frozenset(
+                name
+                for name in topics.names()
+                if matches(name) and (entry := topics.by_name(name)) is not None and not entry.internal
+            )
+        return self._matched[pattern]
+
+
+def entries_of(topic_ids: Iterable[str], topics: TopicDirectory) -> Mapping[str, TopicEntry]:
+    """Topic id to what is known of the topic, for those that exist."""
+    return {topic_id: entry for topic_id in topic_ids if (entry := topics.by_id(topic_id)) is not None}
+
+
+# ---- targets
+# When a group gets a new target, and the rows that it is (G4, G16).
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from strandline.core.groups.records import CurrentValue
-from strandline.core.values import value
+from strandline.core.types import value
 
 Member = tuple[str, str]
 """Group id and member id."""

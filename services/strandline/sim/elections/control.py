@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import cache
 from itertools import permutations
 
-from strandline.core.alter_partition import Attempts, alter_partitions
-from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord
-from strandline.core.draft import Draft
-from strandline.core.epoch_skips import EpochSkips
-from strandline.core.feature_levels import HIGHEST
-from strandline.core.isr import may_join
-from strandline.core.leadership import fence, held_back, unfence
+from strandline.core.control.alter_partition import Attempts, alter_partitions
+from strandline.core.control.draft import Draft
+from strandline.core.control.leadership import fence, held_back, take_reports, unfence
+from strandline.core.control.nodes import Sessions, register
+from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkips, NodeRecord
+from strandline.core.control.step_parts import ReplicaReports
+from strandline.core.log.isr import FollowerProgress, may_join
 from strandline.core.messages import (
     AlterPartitionRequest,
     Endpoint,
@@ -30,12 +30,8 @@ from strandline.core.messages import (
     ReportReplicaLogs,
     TopicImage,
 )
-from strandline.core.progress import FollowerProgress
-from strandline.core.registration import register
-from strandline.core.replica_reports import ReplicaReports
-from strandline.core.report_intake import take_reports
-from strandline.core.sessions import Sessions
 from strandline.core.types import (
+    HIGHEST,
     EpochEntry,
     LeaderEpoch,
     NodeEpoch,

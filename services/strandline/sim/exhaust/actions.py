@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from strandline.core.effects import AnswerEpochEnds, AnswerFetch, AnswerOffsets, Effect, SendEpochEnds, SendFetch
-from strandline.core.events import (
+from strandline.core.log.effects import AnswerEpochEnds, AnswerFetch, AnswerOffsets, Effect, SendEpochEnds, SendFetch
+from strandline.core.log.events import (
     AlterPartitionAnswered,
     EpochEndsAnswered,
     EpochEndsAsked,
@@ -22,7 +22,7 @@ from strandline.core.events import (
     ProduceArrived,
     Ticked,
 )
-from strandline.core.follower import FetchState
+from strandline.core.log.follower import FetchState
 from strandline.core.messages import AlterPartitionAnswer, FetchedPartition, FetchResult, ProducePartition, ReplicaState
 from strandline.core.types import Acks, BatchHeader, LeaderEpoch, NodeId, Offset
 from strandline.sim.exhaust.bench import NOW_MS, TP, Bench, Question, node_epoch

@@ -9,24 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from strandline.core.effects import (
-    Effect,
-    Flush,
-    SendAlterPartition,
-    SendEpochEnds,
-    SendFetch,
-    SendListOffsets,
-)
-from strandline.core.events import (
-    Event,
-    LogFlushed,
-    LogOpened,
-    MetadataArrived,
-    Registered,
-)
-from strandline.core.follower import FollowerReplica
-from strandline.core.isr import IsrState, PendingIsr
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.effects import Effect, Flush, SendAlterPartition, SendEpochEnds, SendFetch, SendListOffsets
+from strandline.core.log.events import Event, LogFlushed, LogOpened, MetadataArrived, Registered
+from strandline.core.log.follower import FollowerReplica
+from strandline.core.log.isr import IsrState, PendingIsr
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.node import NodeCore
+from strandline.core.log.replica_log import ReplicaLog
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import (
     AlterPartitionRequest,
     IsrMember,
@@ -36,9 +26,6 @@ from strandline.core.messages import (
     ProposedIsr,
     TopicImage,
 )
-from strandline.core.node import NodeCore
-from strandline.core.replica_log import ReplicaLog
-from strandline.core.timings import NodeTimings
 from strandline.core.types import EpochEntry, LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
 from strandline.runtime.log_performers import LogPerformers, Perform
 from strandline.runtime.ports import Logs

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from strandline.core.alter_partition import Attempts, alter_partitions
-from strandline.core.controller_state import ClusterHeader, ClusterState, NodeRecord
-from strandline.core.draft import Draft
-from strandline.core.election import Elected, ElectionType
-from strandline.core.epoch_skips import EpochSkips
-from strandline.core.leadership import fence, install, unfence
+from strandline.core.control.alter_partition import Attempts, alter_partitions
+from strandline.core.control.draft import Draft
+from strandline.core.control.election import Elected, ElectionType
+from strandline.core.control.leadership import fence, install, unfence
+from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkips, NodeRecord
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, PartitionImage, TopicImage
 from strandline.core.types import NodeId
 from strandline.sim.exhaust.bench import CLUSTER, TOPIC, TP, Bench

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strandline.core.follower import FetchState
+from strandline.core.log.follower import FetchState
 
 
 class Rec(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from strandline.core.follower import FetchState
+from strandline.core.log.follower import FetchState
 from strandline.sim.exhaust.local import Following, Image, Leading, Local, Rec
 
 

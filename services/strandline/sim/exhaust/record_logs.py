@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strandline.core.effects import Append, AppendReplicated
+from strandline.core.log.effects import Append, AppendReplicated
 from strandline.core.types import NodeId, Offset, ProducerBatch, TopicPartition, TransactionState
 from strandline.runtime.ports import Cut, Opened
 from strandline.sim.exhaust.local import Rec

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from strandline.core.epochs import EpochCache
-from strandline.core.truncation import FirstMove, rule_for
+from strandline.core.log.truncation import EpochCache, FirstMove, rule_for
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.sim.exhaust.actions import Actions
 from strandline.sim.exhaust.bench import Bench

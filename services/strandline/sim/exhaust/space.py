@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strandline.core.follower import FetchState
+from strandline.core.log.follower import FetchState
 from strandline.sim.exhaust.actions import Actions, AssertionBroken, Trip, can_ask
 from strandline.sim.exhaust.interned import Interned
 from strandline.sim.exhaust.local import Data, Following, Image, Leading, Local, newborn

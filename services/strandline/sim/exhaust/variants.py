@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.fetch_serving import Counted, FetchServing
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.node import NodeCore
+from strandline.core.log.truncation import rule_for
 from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, ReplicaState
-from strandline.core.node import NodeCore
-from strandline.core.offset_serving import OffsetServing
-from strandline.core.truncation import rule_for
+from strandline.core.serving.fetch import Counted, FetchServing
+from strandline.core.serving.offsets import OffsetServing
 from strandline.core.types import IsrJoin, LeaderEpoch, Offset, Rules, TopicPartition, Truncation
 
 OTHER_EPOCH = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH})

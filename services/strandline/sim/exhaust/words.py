@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from strandline.core.follower import FetchState
+from strandline.core.log.follower import FetchState
 from strandline.sim.exhaust.actions import LOST
 from strandline.sim.exhaust.local import Following, Leading, Local, Rec
 from strandline.sim.exhaust.search import Found

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.machine import Record
 from strandline.core.errors import Refusal
-from strandline.core.groups.leaving import fence, release
-from strandline.core.groups.membership_messages import HeartbeatAnswered
+from strandline.core.groups.heartbeats import fence, release
+from strandline.core.groups.messages import HeartbeatAnswered
 from strandline.core.groups.records import (
     GroupKey,
     GroupValue,

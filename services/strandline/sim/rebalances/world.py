@@ -8,13 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from strandline.core.coordinator.machine import Context, TopicEntry
-from strandline.core.coordinator.records import Batch, Key, Record
+from strandline.core.coordinator.machine import Batch, Context, Key, Record, TopicEntry
 from strandline.core.errors import Refusal
-from strandline.core.groups.changes import Changes
-from strandline.core.groups.group import Group
+from strandline.core.groups.group import Changes, Group
 from strandline.core.groups.heartbeats import HeartbeatParts, heartbeat
-from strandline.core.groups.membership_messages import ConsumerGroupHeartbeat, HeartbeatAnswered
+from strandline.core.groups.messages import ConsumerGroupHeartbeat, GroupSettings, HeartbeatAnswered
 from strandline.core.groups.records import (
     AssignedPartition,
     CurrentKey,
@@ -29,8 +27,7 @@ from strandline.core.groups.records import (
     TargetKey,
     TargetValue,
 )
-from strandline.core.groups.settings import GroupSettings
-from strandline.core.groups.subscriptions import Subscriptions
+from strandline.core.groups.targets import Subscriptions
 from strandline.core.groups.timers import Timers
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline.runtime.patterns import Re2Patterns

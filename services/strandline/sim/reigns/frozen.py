@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.core.reign import ReignCore, _Batch, _Question, _Reign
-from strandline.core.reign_events import HandOverAsked, Head
+from strandline.core.reigns.events import HandOverAsked, Head
+from strandline.core.reigns.reign import ReignCore, _Batch, _Question, _Reign
 
 LONG_AGO_MS = -2_500
 """When a question was sent whose answer proves nothing about now."""

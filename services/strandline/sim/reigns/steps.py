@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from strandline.core.controller_messages import GetMetadata
-from strandline.core.doubt import Doubt
+from strandline.core.control.doubt import Doubt
+from strandline.core.control.messages import GetMetadata
 from strandline.core.messages import Heartbeat
-from strandline.core.reign import REIGNING, ReignCore, State
-from strandline.core.reign_effects import (
+from strandline.core.reigns.effects import (
     Append,
     Campaign,
     GrantLease,
@@ -26,7 +25,7 @@ from strandline.core.reign_effects import (
     Resign,
     TakeKey,
 )
-from strandline.core.reign_events import (
+from strandline.core.reigns.events import (
     AlarmRead,
     AppendAsked,
     Appended,
@@ -53,6 +52,7 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
+from strandline.core.reigns.reign import REIGNING, ReignCore, State
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.sim.reigns.frozen import LONG_AGO_MS, asked_at, end_certainty, thaw
 from strandline.sim.reigns.world import (

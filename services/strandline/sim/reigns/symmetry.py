@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from strandline.core.reign_effects import Campaign, RenewLease, Resign
-from strandline.core.reign_events import Head, Holder
+from strandline.core.reigns.effects import Campaign, RenewLease, Resign
+from strandline.core.reigns.events import Head, Holder
 from strandline.sim.reigns.frozen import LEASE
 from strandline.sim.reigns.world import Controller, Store, World, tidied
 

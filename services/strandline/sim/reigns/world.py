@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from strandline.core.reign import ReignCore, State
-from strandline.core.reign_effects import (
+from strandline.core.reigns.effects import (
     Append,
     AppendSettled,
     Campaign,
@@ -22,7 +21,8 @@ from strandline.core.reign_effects import (
     StartCore,
     TakeKey,
 )
-from strandline.core.reign_events import Head, Holder, LeaseGranted, ReignEvent, StoreRead, Ticked, TransactionsCame
+from strandline.core.reigns.events import Head, Holder, LeaseGranted, ReignEvent, StoreRead, Ticked, TransactionsCame
+from strandline.core.reigns.reign import ReignCore, State
 from strandline.sim import fenced_log
 from strandline.sim.reigns.frozen import KEY_REVISION, OWN, Value, freeze, thaw
 

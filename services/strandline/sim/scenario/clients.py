@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strandline.core import events
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
 from strandline.core.messages import (
     DeletedPartition,
     DeletePartition,

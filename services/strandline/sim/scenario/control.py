@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from strandline.core import controller_effects as want
-from strandline.core import events
-from strandline.core.branches import position_sent
-from strandline.core.controller_events import (
+from strandline.core.control import events as want
+from strandline.core.control.events import (
     ControllerEvent,
     ControllerStarted,
     ControllerTicked,
@@ -20,7 +18,7 @@ from strandline.core.controller_events import (
     StepContinued,
     WatchArrived,
 )
-from strandline.core.controller_messages import (
+from strandline.core.control.messages import (
     AllocateProducerIds,
     AlterTopicConfigs,
     ConfigChange,
@@ -30,8 +28,10 @@ from strandline.core.controller_messages import (
     TopicsChanged,
     WatchMetadata,
 )
-from strandline.core.controller_state import ClusterState
+from strandline.core.control.recovery import GivenNode, position_sent, recover
+from strandline.core.control.state import ClusterState, latest
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -47,8 +47,6 @@ from strandline.core.messages import (
     ReplicaLogsReported,
     ReportReplicaLogs,
 )
-from strandline.core.reign_history import latest
-from strandline.core.store_recovery import GivenNode, recover
 from strandline.core.types import NodeEpoch
 from strandline.sim.scenario import telling
 from strandline.sim.scenario.controlling import StagedController

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strandline.core.alter_partition import Attempts, alter_partitions
-from strandline.core.controller import ControllerCore
-from strandline.core.controller_effects import ControllerEffect
-from strandline.core.election import Elected, ElectionType
-from strandline.core.leadership import fence, install
+from strandline.core.control.alter_partition import Attempts, alter_partitions
+from strandline.core.control.controller import ControllerCore
+from strandline.core.control.election import Elected, ElectionType
+from strandline.core.control.events import ControllerEffect
+from strandline.core.control.leadership import fence, install
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, PartitionImage
 from strandline.core.types import NodeId, TopicPartition
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strandline.core.coordinator.machine import VerifyTransaction
-from strandline.core.coordinator.records import Record
+from strandline.core.coordinator.machine import Record, VerifyTransaction
 from strandline.core.errors import Refusal
-from strandline.core.group_messages import (
+from strandline.core.groups.machine import GroupMachine
+from strandline.core.groups.messages import (
+    JOIN_EPOCH,
+    ConsumerGroupHeartbeat,
+    HeartbeatAnswered,
     OffsetCommit,
     OffsetsCommitted,
     OffsetToCommit,
     TransactionMarked,
     TxnOffsetCommit,
 )
-from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.membership_messages import JOIN_EPOCH, ConsumerGroupHeartbeat, HeartbeatAnswered
 from strandline.core.groups.records import OffsetKey, StagedOffsetKey, StagedOffsetValue
-from strandline.core.transaction_messages import ProducerIdentity
+from strandline.core.transactions.messages import ProducerIdentity
 from strandline.core.types import LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
 from strandline.sim.scenario.machine_at_once import GROUPS_TP, SOURCE, SOURCE_ID, MachineAtOnce

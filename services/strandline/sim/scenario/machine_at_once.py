@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from strandline.core.coordinator.machine import Context, Decision, Machine, TopicEntry
-from strandline.core.coordinator.records import Record
-from strandline.core.effects import Effect
+from strandline.core.coordinator.machine import Context, Decision, Machine, Record, TopicEntry
+from strandline.core.log.effects import Effect
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline.sim.scenario.nodes import TP
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 
-from strandline.core.node import NodeCore
-from strandline.core.timings import NodeTimings
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import NodeId, Role, TopicPartition
 from strandline.runtime.clock import Clock
 from strandline.runtime.log_performers import LogPerformers

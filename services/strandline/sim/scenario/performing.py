@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import effects as want
-from strandline.core import events
+from strandline.core.log import effects as want
+from strandline.core.log import events
 from strandline.core.messages import (
     DeletedPartition,
     EpochEndQuestion,

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from strandline.core import controller_effects as want
-from strandline.core.controller_events import DoorsOpened
-from strandline.core.controller_state import ClusterState
-from strandline.core.reign import FOLLOWING, ReignCore, State
-from strandline.core.reign_effects import (
+from strandline.core.control import events as want
+from strandline.core.control.events import DoorsOpened
+from strandline.core.control.state import ClusterState, Standing, standing
+from strandline.core.reigns.effects import (
     Append,
     AppendSettled,
     Campaign,
@@ -39,7 +38,7 @@ from strandline.core.reign_effects import (
     Stop,
     TakeKey,
 )
-from strandline.core.reign_events import (
+from strandline.core.reigns.events import (
     AlarmRead,
     AppendAsked,
     Appended,
@@ -67,7 +66,7 @@ from strandline.core.reign_events import (
     TransactionsCame,
     Unanswered,
 )
-from strandline.core.reign_history import Standing, standing
+from strandline.core.reigns.reign import FOLLOWING, ReignCore, State
 from strandline.sim import fenced_log
 from strandline.sim.scenario.controlling import StagedController
 

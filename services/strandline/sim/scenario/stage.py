@@ -13,14 +13,14 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
-from strandline.core import events
-from strandline.core.controller_state import ControllerTimings
-from strandline.core.effects import Effect, Emit
+from strandline.core.control.state import ControllerTimings
 from strandline.core.errors import Refusal
-from strandline.core.node import NodeCore
+from strandline.core.log import events
+from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.state_events import StateEvent
-from strandline.core.timings import NodeTimings
-from strandline.core.transaction_messages import ProducerIdentity
+from strandline.core.transactions.messages import ProducerIdentity
 from strandline.core.types import Durability, Rules, TopicPartition
 from strandline.observe.reporting import Reporting
 from strandline.sim.scenario.clients import Clients

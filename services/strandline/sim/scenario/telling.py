@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strandline.core.effects import Emit
 from strandline.core.errors import Outcome, Refusal
+from strandline.core.log.effects import Emit
+from strandline.core.log.node import NodeCore
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -24,7 +25,6 @@ from strandline.core.messages import (
     ProduceResult,
     ReplicaLogInfo,
 )
-from strandline.core.node import NodeCore
 from strandline.core.state_events import PartitionFailed, Truncation
 from strandline.sim.scenario.nodes import TP, Names
 from strandline.sim.scenario.records import records_in, shown_records

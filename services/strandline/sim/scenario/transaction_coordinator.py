@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from strandline.core.coordinator.records import Record
-from strandline.core.coordinator.reports import Reports
-from strandline.core.effects import Effect, SendTxnMarkers
+from strandline.core.coordinator.machine import Record, Reports
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_ids.records import TransactionalId, TransactionalIdKey
-from strandline.core.transaction_messages import (
+from strandline.core.log.effects import Effect, SendTxnMarkers
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.messages import (
     AddPartitions,
     EndTxn,
     InitProducerId,
@@ -26,6 +24,7 @@ from strandline.core.transaction_messages import (
     TxnMarker,
     TxnMarkerAnswer,
 )
+from strandline.core.transactions.records import TransactionalId, TransactionalIdKey
 from strandline.core.types import Acks, LeaderEpoch, Marker, ProducerStamp, TopicPartition
 from strandline.sim.scenario.machine_at_once import GROUPS_TP, MachineAtOnce
 from strandline.sim.scenario.nodes import TP

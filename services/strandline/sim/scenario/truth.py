@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import PartitionImage
 from strandline.sim.scenario.nodes import TP, Actor, Names
 from strandline.sim.scenario.records import records_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.core.controller_messages import NodeUnregistered, UnregisterNode
+from strandline.core.control.messages import NodeUnregistered, UnregisterNode
 from strandline.core.messages import AlterPartitionRequest, IsrMember, PartitionImage, ProposedIsr
 from strandline.core.types import LeaderEpoch, PartitionEpoch
 from strandline.sim.scenario.call import Call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.core.reign_events import HandOverAsked, PeerLost
+from strandline.core.reigns.events import HandOverAsked, PeerLost
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.language import Misuse, Word
 from strandline.sim.scenario.several import Member, Several

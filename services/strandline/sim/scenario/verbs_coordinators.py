@@ -3,8 +3,8 @@ expect-txn, expect-offsets."""
 
 from __future__ import annotations
 
-from strandline.core.producer_ids import MAX_PRODUCER_EPOCH
-from strandline.core.transaction_messages import InitProducerId, ProducerIdentity
+from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
+from strandline.core.transactions.messages import InitProducerId, ProducerIdentity
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.group_coordinator import Commit
 from strandline.sim.scenario.language import Misuse, Word

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strandline.core.branches import position_sent
+from strandline.core.control.recovery import position_sent
 from strandline.core.errors import ErrorCode
+from strandline.core.log.node import NodeCore
 from strandline.core.messages import Position
-from strandline.core.node import NodeCore
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.clients import NO_ANSWER, WAITING, consumer_of
 from strandline.sim.scenario.clients import Call as Asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.core import events
+from strandline.core.log import events
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.language import Word
 from strandline.sim.scenario.nodes import Actor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.core import events
+from strandline.core.log import events
 from strandline.core.types import Offset
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.nodes import TP, Actor
@@ -41,7 +41,7 @@ def _leading(call: Call) -> Actor:
 
 
 def _expired_upto(actor: Actor, keep_bytes: int) -> Offset | None:
-    """As `storage/retention.py` decides by size: oldest first, never the newest batch, never at or above the HW."""
+    """As `storage/chain.py` decides by size: oldest first, never the newest batch, never at or above the HW."""
     assert actor.core is not None
     log, hw = actor.log, actor.core.state.logs[TP].hw
     kept = [header for header in log.headers if header.next_offset > log.log_start]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from strandline.core.controller_messages import CreateTopics, NewTopic, TopicsCreated
-from strandline.core.controller_state import ControllerTimings
-from strandline.core.effects import Append
-from strandline.core.timings import NodeTimings
+from strandline.core.control.messages import CreateTopics, NewTopic, TopicsCreated
+from strandline.core.control.state import ControllerTimings
+from strandline.core.log.effects import Append
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import Durability, FetchHw, IsrJoin, LeaderEpoch, Offset, Truncation
 from strandline.sim.scenario.call import Call
 from strandline.sim.scenario.control import CLUSTER_ID

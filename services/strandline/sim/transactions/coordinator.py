@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NamedTuple
 
-from strandline.core.coordinator.machine import Context, Decision, TopicEntry
-from strandline.core.coordinator.records import Record
-from strandline.core.coordinator.reports import Reports
+from strandline.core.coordinator.machine import Context, Decision, Record, Reports, TopicEntry
 from strandline.core.errors import Refusal
-from strandline.core.transaction_ids.machine import TransactionMachine
-from strandline.core.transaction_ids.records import PREPARED, TransactionalId, TransactionalIdKey, TxnState
-from strandline.core.transaction_ids.settings import TransactionSettings
-from strandline.core.transaction_messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
+from strandline.core.transactions.records import (
+    PREPARED,
+    TransactionalId,
+    TransactionalIdKey,
+    TransactionSettings,
+    TxnState,
+)
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline.sim.transactions.partition import ID, PRODUCER, TOPIC_ID, TPS, Entry
 

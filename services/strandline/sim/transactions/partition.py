@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from strandline.core.effects import AnswerFetch, AnswerProduce, Append, Effect, SendAddPartitions
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.events import (
+from strandline.core.log.effects import AnswerFetch, AnswerProduce, Append, Effect, SendAddPartitions
+from strandline.core.log.events import (
     AddPartitionsAnswered,
     Event,
     FetchArrived,
@@ -22,13 +22,14 @@ from strandline.core.events import (
     Registered,
     Ticked,
 )
-from strandline.core.leader import LeaderReplica
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.node import NodeCore
+from strandline.core.log.producers import ProducerLedger
+from strandline.core.log.replica_log import DurablePoint, ReplicaLog
+from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import FetchPartition, FetchRequest, NodeImage, PartitionImage, ProducePartition
-from strandline.core.node import NodeCore
-from strandline.core.produce_serving import ParkedProduce
-from strandline.core.producers import ProducerLedger
-from strandline.core.replica_log import DurablePoint, ReplicaLog
-from strandline.core.timings import NodeTimings
+from strandline.core.serving.produce import ParkedProduce
+from strandline.core.serving.produce_checks import UnverifiedBatch
 from strandline.core.types import (
     OF_TRANSACTIONS,
     TRANSACTIONAL_BIT,
@@ -46,9 +47,8 @@ from strandline.core.types import (
     Rules,
     TopicPartition,
 )
-from strandline.core.verification import UnverifiedBatch
 from strandline.records.batch import Batch
-from strandline.records.committed import committed as committed_batches
+from strandline.records.batch import committed as committed_batches
 
 ID = "t"
 """The transactional id."""

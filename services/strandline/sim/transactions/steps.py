@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.transaction_ids.records import TxnState
-from strandline.core.transaction_messages import AddPartitions, EndTxn, ProducerIdentity, TxnEnded
+from strandline.core.transactions.messages import AddPartitions, EndTxn, ProducerIdentity, TxnEnded
+from strandline.core.transactions.records import TxnState
 from strandline.sim.transactions import coordinator as coordinating
 from strandline.sim.transactions import partition as leading
 from strandline.sim.transactions.coordinator import Coordinator

@@ -1,0 +1,1 @@
+"""The calls of `Admin`, and what they return."""

@@ -1,0 +1,624 @@
+"""What a user changes and inspects a cluster with; decides whom each question goes to.
+
+Invariant: a change is done once, however often it had to be asked for while one controller takes over from another
+(`client.repeating`); a look at many nodes gives what those that live answer, within one deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
+
+from strandline.client.administer.admin_answers import (
+    CreatedTopic,
+    Election,
+    ListedNode,
+    check,
+    held_before,
+    only,
+    read_elections,
+    read_listed,
+    write_assignments,
+)
+from strandline.client.administer.described import (
+    DescribedCluster,
+    DescribedController,
+    DescribedLeader,
+    DescribedReplica,
+    DescribedTopic,
+    TopicConfig,
+    cluster_of,
+    config_of,
+    controller_of,
+    read_leaders,
+    read_replicas,
+    topic_of,
+)
+from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
+from strandline.client.administer.described_transactions import (
+    DescribedTransaction,
+    ListedTransaction,
+    PartitionProducer,
+)
+from strandline.client.administer.group_admin import GroupAdmin
+from strandline.client.administer.transaction_admin import HangingTransaction, TransactionAdmin
+from strandline.client.cluster.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS, Cluster
+from strandline.client.cluster.repeating import ask_again, ask_until_answered, new_request_id
+from strandline.client.consume.fetch_link import RecordTimes
+from strandline.client.errors import ClusterUnreachable, ControllersAway
+from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offsets, read_offsets
+from strandline.client.offsets import LATEST, DeletedRecords, FoundOffset, OffsetFinder, RecordDeleter
+from strandline.client.records import TopicPartition
+from strandline.client.settings import DEFAULT_CLIENT_ID
+from strandline.core import types
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import Endpoint
+from strandline.rpc.convert.configs import read_described
+from strandline.rpc.convert.describe import read_controllers
+from strandline.rpc.convert.metadata import read_topic
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import error_pb2, follower_service_pb2, leader_service_pb2, partition_pb2
+from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+if TYPE_CHECKING:
+    # The stubs' async faces exist for the type checker only.
+    from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
+    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+
+_T = TypeVar("_T")
+
+
+class Admin:
+    """Changes and inspects a cluster. Use it as an async context manager, or call `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        metadata_stale_ms: int = METADATA_STALE_MS,
+        client_id: str = DEFAULT_CLIENT_ID,
+        tls_cert: str | Path | bytes = "",
+        tls_key: str | Path | bytes = "",
+        tls_ca: str | Path | bytes = "",
+    ) -> None:
+        """``timeout_ms`` is the deadline of every question. Metadata older than ``metadata_stale_ms`` is looked for at
+        another process. ``client_id`` is the first word of the user agent of every call. TLS is given as paths or as
+        PEM in bytes, all three or none.
+
+        Raises:
+            ValueError: the bootstrap names no address, ``client_id`` is no such name, or what is given for TLS cannot
+                be used.
+        """
+        self._cluster = Cluster(
+            bootstrap,
+            timeout_ms=timeout_ms,
+            stale_ms=metadata_stale_ms,
+            client_id=client_id,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_ca=tls_ca,
+        )
+        self._timeout_ms = timeout_ms
+        self._finder = OffsetFinder(self._cluster)
+        self._committed_finder = OffsetFinder(self._cluster, read_committed=True)
+        self._deleter = RecordDeleter(self._cluster)
+        self._groups = GroupAdmin(self._cluster, timeout_ms)
+        self._transactions = TransactionAdmin(self._cluster, timeout_ms)
+        self._record_times = RecordTimes(self._cluster, partition_pb2.ISOLATION_LEVEL_READ_COMMITTED)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            ClusterUnreachable: nobody answered.
+        """
+        await self._cluster.start()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._cluster.close()
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
+        """Create one topic; what is None is the controller's default. ``assignments``: node ids by partition.
+
+        Raises:
+            Refused: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+                INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
+            ClusterUnreachable: no answer; the topic may have been created.
+        """
+        topic = pb.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=write_assignments(assignments or {}),
+            configs=configs,
+        )
+        request = pb.CreateTopicsRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=[topic],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+            request_id=new_request_id(),
+        )
+        answer = await ask_again(self._cluster, lambda to: to.CreateTopics, request, deadline_ms=self._timeout_ms)
+        row = only(answer.topics)
+        return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete the topic that has this name now, and its records; never a later one of the same name.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        (topic,) = await self.describe_topics([name])
+        request = pb.DeleteTopicsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(topic_id=topic.topic_id)]
+        )
+        answer = await ask_again(self._cluster, lambda to: to.DeleteTopics, request)
+        try:
+            only(answer.responses)
+        except Refused as refused:
+            # It was there a moment ago: a request whose answer was lost deleted it, or somebody else.
+            if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_ID:
+                raise
+
+    async def describe_topics(self, names: Iterable[str] = ()) -> list[DescribedTopic]:
+        """Topics as the controller has them; all without names.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION for the first name that is unknown.
+        """
+        request = pb.DescribeTopicsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name) for name in names]
+        )
+        answer = await ask_again(self._cluster, lambda to: to.DescribeTopics, request)
+        for row in answer.topics:
+            check(row)
+        return [topic_of(read_topic(row.topic)) for row in answer.topics]
+
+    async def alter_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, delete: Iterable[str] = (), validate_only: bool = False
+    ) -> None:
+        """Give a topic's settings new values, and those in ``delete`` their defaults; all or nothing.
+
+        Raises:
+            Refused: INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        change = pb.TopicConfigChange(name=name, set_configs=configs, delete_configs=list(delete))
+        request = pb.AlterTopicConfigsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[change], validate_only=validate_only
+        )
+        only((await ask_again(self._cluster, lambda to: to.AlterTopicConfigs, request)).responses)
+
+    async def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[TopicConfig]:
+        """Settings of a topic as they are in force, by name; ``settings`` empty: all.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG for a name that is no setting.
+        """
+        resource = pb.DescribeConfigsResource(
+            resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC, resource_name=name, configuration_keys=list(settings)
+        )
+        request = pb.DescribeConfigsRequest(cluster_id=self._cluster.cluster_id, resources=[resource])
+        row = only((await ask_again(self._cluster, lambda to: to.DescribeConfigs, request)).results)
+        return [config_of(config) for config in read_described(row)]
+
+    async def create_partitions(
+        self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
+    ) -> None:
+        """Let a topic have ``count`` partitions; records with keys go elsewhere from then on.
+
+        Raises:
+            Refused: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        growing = pb.GrowingTopic(name=name, count=count, assignments=write_assignments(assignments or {}))
+        request = pb.CreatePartitionsRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=[growing],
+            timeout_ms=self._timeout_ms,
+            request_id=new_request_id(),
+        )
+        only((await ask_again(self._cluster, lambda to: to.CreatePartitions, request)).results)
+
+    async def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
+    ) -> list[Election]:
+        """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
+
+        An unclean election is held in the leader epoch that the partition has now, or not at all.
+        """
+        by_name: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_name.setdefault(topic, []).append(partition)
+        request = pb.ElectLeadersRequest(
+            cluster_id=self._cluster.cluster_id,
+            election_type=pb.ELECTION_TYPE_UNCLEAN if unclean else pb.ELECTION_TYPE_UNSPECIFIED,
+            topic_partitions=[
+                partition_pb2.TopicPartitions(topic=name, partitions=indexes) for name, indexes in by_name.items()
+            ],
+            timeout_ms=self._timeout_ms,
+            epochs_seen=await self._epochs_seen(by_name) if unclean else (),
+        )
+        answered = await ask_until_answered(self._cluster, lambda to: to.ElectLeaders, request)
+        elections = read_elections(answered.answer)
+        return [held_before(each) for each in elections] if answered.may_repeat else elections
+
+    async def _epochs_seen(self, names: Iterable[str]) -> list[pb.PartitionEpochsSeen]:
+        """The epochs of the partitions without a leader, of these topics or of all; an unknown topic has none."""
+        request = pb.DescribeTopicsRequest(
+            cluster_id=self._cluster.cluster_id, topics=[partition_pb2.TopicReference(name=name) for name in names]
+        )
+        answer = await ask_again(self._cluster, lambda to: to.DescribeTopics, request)
+        return [
+            pb.PartitionEpochsSeen(
+                topic_id=row.topic.topic_id,
+                partition=partition.partition_index,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+            )
+            for row in answer.topics
+            for partition in row.topic.partitions
+            if not partition.HasField("leader_id")
+        ]
+
+    async def list_nodes(self) -> list[ListedNode]:
+        """Every registered node."""
+        request = pb.ListNodesRequest(cluster_id=self._cluster.cluster_id)
+        answer = await ask_again(self._cluster, lambda to: to.ListNodes, request)
+        return [read_listed(row) for row in answer.nodes]
+
+    async def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
+        """Begin a node's controlled shutdown; the partitions it still leads.
+
+        ``node_epoch`` None means the process that is registered now, and none that the node starts later.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+        if node_epoch is None:
+            registered = {each.node.node_id: each.node.node_epoch for each in await self.list_nodes()}
+            node_epoch = registered.get(types.NodeId(node_id))
+        request = pb.ShutdownNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id, node_epoch=node_epoch)
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.ShutdownNode, request)
+        if may_repeat and answer.error_code == error_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
+            # It was asked to stop, stopped, and came back as another process.
+            return []
+        check(answer)
+        if not answer.remaining_partitions:
+            return []
+        names = {topic.topic_id: topic.name for topic in (await self._cluster.fetch_image()).topics}
+        return [
+            TopicPartition(names.get(topic.topic_id, topic.topic_id), index)
+            for topic in answer.remaining_partitions
+            for index in topic.partitions
+        ]
+
+    async def unregister_node(self, node_id: int) -> None:
+        """Remove a node that is gone for good. Its id may register again, as a new node.
+
+        Raises:
+            Refused: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST while its session lives or replicas name it.
+        """
+        request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
+        answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.UnregisterNode, request)
+        if not (may_repeat and answer.error_code == error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED):
+            check(answer)
+
+    async def describe_controllers(self) -> tuple[DescribedController, ...]:
+        """Every controller that is there, and which one decides; none from a release that cannot say.
+
+        Raises:
+            Refused: the store that knows does not answer.
+        """
+        try:
+            answer = await self._cluster.ask_controller(
+                lambda to: to.DescribeControllers, pb.DescribeControllersRequest()
+            )
+        except ControllersAway:
+            return ()
+        except Refused as refused:
+            if refused.refusal.code is ErrorCode.UNSUPPORTED_VERSION:
+                return ()
+            raise
+        return tuple(map(controller_of, read_controllers(answer)))
+
+    async def metadata(self, *, linearizable: bool = False) -> DescribedCluster:
+        """The whole state of the cluster as the controller returns it now; without one, as a node has it.
+
+        ``linearizable``: with every change that was answered before, by any client; a controller confirms
+        that by its store, and nobody else is asked (C14). A controller of an earlier release answers without.
+
+        Raises:
+            Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.
+            ControllersAway: with ``linearizable`` only.
+        """
+        return cluster_of(await self._cluster.fetch_image(linearizable=linearizable))
+
+    async def describe_partitions(self, topics: Iterable[str] = ()) -> list[DescribedLeader]:
+        """What leaders measure of the partitions they lead, asked of every living node at once.
+
+        A partition whose leader does not answer in time is left out.
+        """
+        request = leader_service_pb2.DescribePartitionsRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
+        )
+        answers = await self._everybody(lambda endpoint: self._describe_led(endpoint, request))
+        return [view for views in answers for view in views]
+
+    async def describe_replicas(self, topics: Iterable[str] = ()) -> list[DescribedReplica]:
+        """What every living node says of its own replicas; a node that does not answer is left out."""
+        request = follower_service_pb2.DescribeReplicasRequest(
+            cluster_id=self._cluster.cluster_id,
+            topics=[partition_pb2.TopicPartitions(topic=topic) for topic in topics],
+        )
+        answers = await self._everybody(lambda endpoint: self._describe_held(endpoint, request))
+        return [replica for replicas in answers for replica in replicas]
+
+    async def list_offsets(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        timestamp_ms: int = LATEST,
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_uncommitted",
+    ) -> dict[int, FoundOffset]:
+        """Offsets by partition: LATEST (the HW), EARLIEST, MAX_TIMESTAMP, or by time in ms since 1970.
+
+        With "read_committed" LATEST is the last stable offset: the end for readers of committed records.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, or a leader's last refusal at the deadline.
+        """
+        wanted = dict.fromkeys(await self._partitions(topic, partitions), timestamp_ms)
+        finder = self._committed_finder if isolation == "read_committed" else self._finder
+        found = await finder.find(wanted, deadline_ms=self._timeout_ms)
+        return {tp.partition: answer for tp, answer in found.items()}
+
+    async def record_times(
+        self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
+
+        A partition without such a record, or whose leader does not answer, is left out.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        places: dict[types.TopicPartition, types.Offset] = {}
+        names: dict[types.TopicPartition, TopicPartition] = {}
+        for (topic, index), offset in offsets.items():
+            (tp,) = await self._partitions(topic, [index])
+            places[tp], names[tp] = types.Offset(offset), TopicPartition(topic, index)
+        found = await self._record_times.find(places, deadline_ms=self._timeout_ms)
+        return {names[tp]: time_ms for tp, time_ms in found.items()}
+
+    async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
+        """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.
+
+        ``offsets``: by partition the first offset to keep, at most the HW; LATEST (-1) means the HW. Leaders are
+        asked, again while a partition has none, for as long as this admin's ``timeout_ms``. Answers by partition, each
+        with the refusal that kept it from being complete, if any: OFFSET_OUT_OF_RANGE (nothing was deleted),
+        REQUEST_TIMED_OUT (the leader has deleted, an in-sync replica has not; ask again), NETWORK_EXCEPTION.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, CLUSTER_AUTHORIZATION_FAILED.
+            ValueError: ``offsets`` is empty.
+        """
+        if not offsets:
+            raise ValueError("offsets names no partition; give at least one")
+        wanted = {tp: offsets[tp.partition] for tp in await self._partitions(topic, offsets)}
+        deleted = await self._deleter.delete(wanted, deadline_ms=self._timeout_ms)
+        return {tp.partition: deleted[tp] for tp in wanted}
+
+    async def list_groups(self, *, states: Iterable[str] = ()) -> list[ListedGroup]:
+        """The groups of the cluster, by id; ``states``: only those in one of these, Empty for example.
+
+        Raises:
+            GroupsIncomplete: a living node did not answer, or does not know its groups yet; it has those of the others.
+        """
+        return await self._groups.list_all(states)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[DescribedGroup]:
+        """Groups with their members, in this order.
+
+        Raises:
+            Refused: GROUP_ID_NOT_FOUND for the first that does not exist.
+        """
+        return await self._groups.describe(group_ids)
+
+    async def list_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = True,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What a group has committed, of all partitions without any; None where nothing is.
+
+        ``require_stable`` waits until no newer coordinator can have taken a commit, and until no open transaction is to
+        commit another offset; without it the answer comes at once, also while the coordinator cannot commit, and may
+        be from before such a commit.
+
+        Raises:
+            Refused: the coordinator refused, or did not answer in time.
+        """
+        named = None if partitions is None else [TopicPartition(*one) for one in partitions]
+        return await self._groups.offsets(group_id, named, require_stable=require_stable)
+
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets, *, metadata: str = "") -> None:
+        """Commit positions for a group without members, all in one request; ``metadata`` goes with bare offsets.
+
+        Raises:
+            CommitFailed: some were not committed. UNKNOWN_MEMBER_ID: the group has members.
+            ValueError: ``offsets`` is empty.
+        """
+        if not offsets:
+            raise ValueError("offsets names no partition; give at least one")
+        await self._groups.alter(group_id, read_offsets(offsets, metadata))
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> dict[TopicPartition, Refusal | None]:
+        """Delete what a group has committed; by partition why it was not, None if it is gone.
+
+        Raises:
+            Refused: the coordinator refused all of it.
+        """
+        return await self._groups.delete_offsets(group_id, [TopicPartition(*one) for one in partitions])
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
+        """Delete groups that have no members, with their offsets; by id why it was not, None if it is gone."""
+        return await self._groups.delete(list(group_ids))
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int | None = None,
+    ) -> list[ListedTransaction]:
+        """The transactional ids of the cluster, by id: those in one of ``states``, Ongoing for example, of one of
+        ``producer_ids``, and with a transaction that has been open for longer than ``longer_than_ms``.
+
+        Raises:
+            TransactionsIncomplete: a living node did not answer, or does not know its ids yet; it has those of the
+                others.
+        """
+        return await self._transactions.list_all(states, producer_ids, longer_than_ms)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[DescribedTransaction]:
+        """Transactional ids with their transactions, in this order.
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_NOT_FOUND for the first that does not exist.
+        """
+        return await self._transactions.describe(transactional_ids)
+
+    async def describe_producers(self, topic: str, partitions: Iterable[int] | None = None) -> list[PartitionProducer]:
+        """What the logs of partitions, all without any, remember of producers, by partition and producer id.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, or what a leader refused with.
+        """
+        return await self._transactions.producers(topic, await self._partitions(topic, partitions))
+
+    async def find_hanging_transactions(
+        self, topic: str, partitions: Iterable[int] | None = None, *, older_than_ms: int = 900_000
+    ) -> list[HangingTransaction]:
+        """Open transactions of a topic's partitions that nobody will end: longer than ``older_than_ms`` without a word
+        of their producer, and their coordinator does not know them, or knows them ended. The default is the longest
+        time-out that a producer may ask for (`transaction.max.timeout.ms`).
+
+        Raises:
+            Refused: as `describe_producers`.
+            TransactionsIncomplete: a node does not say what it coordinates, so nothing can be called hanging.
+        """
+        suspects = await self.describe_producers(topic, partitions)
+        return await self._transactions.find_hanging(suspects, older_than_ms=older_than_ms)
+
+    async def abort_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+        """Abort the transaction that began at ``start_offset`` of one partition, whatever its coordinator says; the
+        producer as it was. Only for one that hangs: of one that lives, the other partitions may still be committed.
+
+        Raises:
+            Refused: as `open_transaction`; INVALID_PRODUCER_EPOCH: it has ended meanwhile.
+        """
+        producer = await self.open_transaction(topic, partition, start_offset=start_offset)
+        (tp,) = await self._partitions(topic, [partition])
+        await self._transactions.abort(tp, producer)
+        return producer
+
+    async def open_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+        """Whose transaction is open in one partition since ``start_offset``.
+
+        Raises:
+            Refused: as `describe_producers`; INVALID_TXN_STATE: no transaction that is open began there.
+        """
+        for producer in await self.describe_producers(topic, [partition]):
+            if producer.open_since_offset == start_offset:
+                return producer
+        message = (
+            f"no open transaction of {topic}-{partition} began at offset {start_offset}; "
+            f"`strandline txn find-hanging` lists those that hang"
+        )
+        raise Refused(ErrorCode.INVALID_TXN_STATE, message, Outcome.NOT_APPENDED)
+
+    async def fence_transactional_id(self, transactional_id: str) -> tuple[int, int]:
+        """Abort the open transaction of a transactional id, and fence its producer, whose next request fails; the
+        producer id and epoch that it has then.
+
+        Raises:
+            Refused: TRANSACTIONAL_ID_NOT_FOUND, or the coordinator did not answer in time.
+        """
+        return await self._transactions.fence(transactional_id)
+
+    @property
+    def metadata_age_ms(self) -> int | None:
+        """How old the metadata that this admin follows may be, in ms (C62); None before it has started."""
+        return self._cluster.metadata_age_ms
+
+    async def _partitions(self, topic: str, indexes: Iterable[int] | None) -> list[types.TopicPartition]:
+        """Partitions of a topic, all without indexes.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        image = await self._cluster.topic(topic, deadline_ms=self._timeout_ms)
+        count = len(image.partitions)
+        asked = list(range(count) if indexes is None else indexes)
+        for index in asked:
+            if not 0 <= index < count:
+                message = f"partition {index} of topic '{topic}' must be 0 to {count - 1}"
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        return [types.TopicPartition(image.topic_id, index) for index in asked]
+
+    async def _everybody(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> list[_T]:
+        living = [node.client_endpoint for node in self._cluster.image.nodes if not node.fenced]
+        answers = await asyncio.gather(*(_answer_or_none(ask(endpoint)) for endpoint in living if endpoint is not None))
+        return [answer for answer in answers if answer is not None]
+
+    async def _describe_led(
+        self, endpoint: Endpoint, request: leader_service_pb2.DescribePartitionsRequest
+    ) -> list[DescribedLeader]:
+        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(endpoint))
+        answer = await self._cluster.ask(stub.DescribePartitions, request)
+        return read_leaders(answer)
+
+    async def _describe_held(
+        self, endpoint: Endpoint, request: follower_service_pb2.DescribeReplicasRequest
+    ) -> list[DescribedReplica]:
+        stub: FollowerServiceAsyncStub = FollowerServiceStub(self._cluster.channels.to(endpoint))
+        answer = await self._cluster.ask(stub.DescribeReplicas, request)
+        return list(read_replicas(answer))
+
+
+async def _answer_or_none(answer: Awaitable[_T]) -> _T | None:
+    try:
+        return await answer
+    except ClusterUnreachable:
+        # A look at many nodes goes on without the one that is down.
+        return None

@@ -1,0 +1,347 @@
+"""What an admin returns of a cluster: values of the client's own, so that the inside of a node can change.
+
+Invariant: a value says what its sender knew when it answered; it does not change, and nothing in it leads back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from strandline.core import messages
+from strandline.core.errors import Refusal
+from strandline.rpc.convert.describe import ControllerDescribed
+from strandline.rpc.convert.errors import read_error
+from strandline.v1 import follower_service_pb2, leader_service_pb2
+
+
+class Endpoint(NamedTuple):
+    """An advertised address."""
+
+    host: str
+    port: int
+
+
+class ConfigSource(Enum):
+    """Where the value of a setting comes from."""
+
+    TOPIC = "topic"
+    NODE = "node"
+    """Each node has the one that it was started with."""
+    DEFAULT = "default"
+
+
+class TopicConfig(NamedTuple):
+    """A setting as it is in force; ``value`` is None if each node has its own."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    default: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedNode:
+    """A registered node."""
+
+    node_id: int
+    node_epoch: int
+    """Another number for each process of the node."""
+    client_endpoint: Endpoint | None = None
+    internal_endpoint: Endpoint | None = None
+    rack: str | None = None
+    roles: frozenset[str] = frozenset({"leader", "follower"})
+    is_observer: bool = False
+    """It replicates everything and is never elected (M60)."""
+    fenced: bool = True
+    """Its session is over; nothing is expected of it."""
+    shutting_down: bool = False
+    disk_nearly_full: bool = False
+    """It refuses writes for lack of disk space."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedPartition:
+    """A partition as the controller decided it. Node ids; ``replicas`` has the preferred leader first."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    """Eligible leader replicas (KIP-966): out of sync, and still with every committed record."""
+    leader: int | None
+    leader_epoch: int
+    partition_epoch: int
+    min_isr: int
+    """In force: min(min.insync.replicas, replication factor)."""
+    recovering: bool = False
+    """Its leader was elected uncleanly and is not past its first epoch yet."""
+    last_unclean_leader_epoch: int | None = None
+    observers: tuple[int, ...] = ()
+    unproven: tuple[int, ...] = ()
+    """Members of ISR and ELR whose present process no leader has counted yet: their disk may lack records (M64)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedTopic:
+    """A topic, its own settings, and its partitions in the order of their index."""
+
+    name: str
+    topic_id: str
+    configs: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[DescribedPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedCluster:
+    """The whole state of a cluster at one position of its metadata."""
+
+    cluster_id: str
+    controller_epoch: int
+    metadata_offset: int
+    feature_level: int = 1
+    durability: str = "fsync"
+    """What an acknowledgement means: "fsync" on every in-sync replica, or in their "page-cache"."""
+    loss_warning: str | None = None
+    """What the cluster's settings may lose, in a sentence; None: nothing that was acknowledged."""
+    nodes: tuple[DescribedNode, ...] = ()
+    topics: tuple[DescribedTopic, ...] = ()
+    removed_node_ids: tuple[int, ...] = ()
+    """Nodes that were removed and have not registered again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedFollower:
+    """A replica as the partition's leader knows it."""
+
+    node_id: int
+    node_epoch: int | None
+    remote_leo: int | None
+    """Its log end; None: it has not fetched in this leader epoch."""
+    last_fetch_age_ms: int | None
+    last_caught_up_age_ms: int | None
+    in_isr: bool
+    is_observer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedLeader:
+    """What a partition's leader measures."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    epoch_start_offset: int
+    leo: int
+    durable_leo: int
+    high_watermark: int
+    log_start_offset: int
+    isr: tuple[int, ...]
+    maximal_isr: tuple[int, ...]
+    """The ISR and every replica that a pending change would add: all must have a record before it is committed."""
+    elr: tuple[int, ...]
+    min_isr: int
+    replicas: tuple[DescribedFollower, ...] = ()
+    last_stable_offset: int | None = None
+    """Below it every transaction is decided; None from a release without transactions."""
+    oldest_open_producer_id: int | None = None
+    """Whose transaction has been open here for longest; None where none is."""
+    retention_waits_until_ms: int | None = None
+    """The future time of a record for which retention by time waits, in ms since 1970; None where it does not wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaState:
+    """A replica as it sees itself."""
+
+    leo: int
+    durable_leo: int
+    high_watermark: int
+    log_start_offset: int
+    fetch_state: str
+    """`leading`, `truncating`, `fetching`, `waiting` (no leader) or `failed`."""
+    reason: str
+    """Why the state is `failed`, else empty."""
+    leader: int | None
+    leader_epoch: int
+    epochs: tuple[tuple[int, int], ...]
+    """(leader epoch, its first offset) of everything in its log."""
+
+
+class DescribedReplica(NamedTuple):
+    """One replica as its own node sees it; ``view`` is None with a ``refusal``."""
+
+    node_id: int
+    topic: str
+    partition: int
+    size_bytes: int
+    view: ReplicaState | None
+    refusal: Refusal | None
+
+
+class DescribedController(NamedTuple):
+    """One controller, as any of them describes it."""
+
+    controller_id: str
+    client: Endpoint
+    internal: Endpoint
+    is_active: bool
+    """Whether it is the one that decides."""
+    offset: int
+    """The position of its metadata."""
+    lag: int
+    """How far that is behind the one that decides."""
+
+
+def cluster_of(image: messages.MetadataImage) -> DescribedCluster:
+    """The state that came over the wire."""
+    return DescribedCluster(
+        cluster_id=image.cluster_id,
+        controller_epoch=image.controller_epoch,
+        metadata_offset=image.metadata_offset,
+        feature_level=image.feature_level,
+        durability=image.rules.durability.value,
+        loss_warning=image.rules.loss_warning,
+        nodes=tuple(map(node_of, image.nodes)),
+        topics=tuple(map(topic_of, image.topics)),
+        removed_node_ids=tuple(image.removed_node_ids),
+    )
+
+
+def node_of(node: messages.NodeImage) -> DescribedNode:
+    """A node that came over the wire."""
+    return DescribedNode(
+        node_id=node.node_id,
+        node_epoch=node.node_epoch,
+        client_endpoint=Endpoint(*node.client_endpoint) if node.client_endpoint is not None else None,
+        internal_endpoint=Endpoint(*node.internal_endpoint) if node.internal_endpoint is not None else None,
+        rack=node.rack,
+        roles=frozenset(role.value for role in node.roles),
+        is_observer=node.is_observer,
+        fenced=node.fenced,
+        shutting_down=node.shutting_down,
+        disk_nearly_full=node.disk_nearly_full,
+    )
+
+
+def topic_of(topic: messages.TopicImage) -> DescribedTopic:
+    """A topic that came over the wire."""
+    return DescribedTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        configs=dict(topic.configs),
+        partitions=tuple(_partition_of(topic.name, partition) for partition in topic.partitions),
+    )
+
+
+def _partition_of(topic: str, partition: messages.PartitionImage) -> DescribedPartition:
+    return DescribedPartition(
+        topic=topic,
+        partition=partition.tp.partition,
+        replicas=tuple(partition.replicas),
+        isr=tuple(partition.isr),
+        elr=tuple(partition.elr),
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        min_isr=partition.min_isr,
+        recovering=partition.recovering,
+        last_unclean_leader_epoch=partition.last_unclean_leader_epoch,
+        observers=tuple(partition.observers),
+        unproven=tuple(partition.unproven),
+    )
+
+
+def config_of(config: messages.TopicConfig) -> TopicConfig:
+    """A setting that came over the wire."""
+    return TopicConfig(config.name, config.value, ConfigSource(config.source.value), config.default)
+
+
+def controller_of(found: ControllerDescribed) -> DescribedController:
+    """A controller that came over the wire."""
+    client, internal = Endpoint(*found.client), Endpoint(*found.internal)
+    return DescribedController(found.controller_id, client, internal, found.is_active, found.offset, found.lag)
+
+
+# ---- describing
+# A leader's and a replica's own view of a partition, read from the wire.
+#
+# Invariant: a row with an error becomes a refusal, never a view with zeros in it.
+
+_STATES: dict[int, str] = {
+    follower_service_pb2.FETCH_STATE_TRUNCATING: "truncating",
+    follower_service_pb2.FETCH_STATE_FETCHING: "fetching",
+    follower_service_pb2.FETCH_STATE_FAILED: "failed",
+    follower_service_pb2.FETCH_STATE_LEADING: "leading",
+    follower_service_pb2.FETCH_STATE_WAITING: "waiting",
+}
+
+
+def read_leaders(response: leader_service_pb2.DescribePartitionsResponse) -> list[DescribedLeader]:
+    """The partitions the node leads; rows with an error are left out."""
+    return [
+        _read_leader(topic.topic, row) for topic in response.topics for row in topic.partitions if not row.error_code
+    ]
+
+
+def _read_leader(topic: str, row: leader_service_pb2.DescribedPartition) -> DescribedLeader:
+    return DescribedLeader(
+        topic=topic,
+        partition=row.partition_index,
+        leader_epoch=row.leader_epoch,
+        partition_epoch=row.partition_epoch,
+        epoch_start_offset=row.epoch_start_offset,
+        leo=row.log_end_offset,
+        durable_leo=row.durable_log_end_offset,
+        high_watermark=row.high_watermark,
+        log_start_offset=row.log_start_offset,
+        isr=tuple(row.isr),
+        maximal_isr=tuple(row.maximal_isr),
+        elr=tuple(row.elr),
+        min_isr=row.min_insync_replicas,
+        replicas=tuple(_read_follower(replica) for replica in row.replicas),
+        last_stable_offset=row.last_stable_offset if row.HasField("last_stable_offset") else None,
+        oldest_open_producer_id=row.oldest_open_producer_id if row.HasField("oldest_open_producer_id") else None,
+        retention_waits_until_ms=row.retention_waits_until_ms if row.HasField("retention_waits_until_ms") else None,
+    )
+
+
+def _read_follower(row: leader_service_pb2.DescribedRemoteReplica) -> DescribedFollower:
+    return DescribedFollower(
+        node_id=row.replica_id,
+        node_epoch=row.node_epoch if row.HasField("node_epoch") else None,
+        remote_leo=row.log_end_offset if row.HasField("log_end_offset") else None,
+        last_fetch_age_ms=row.last_fetch_age_ms if row.HasField("last_fetch_age_ms") else None,
+        last_caught_up_age_ms=row.last_caught_up_age_ms if row.HasField("last_caught_up_age_ms") else None,
+        in_isr=row.in_isr,
+        is_observer=row.observer,
+    )
+
+
+def read_replicas(response: follower_service_pb2.DescribeReplicasResponse) -> Iterator[DescribedReplica]:
+    """Every replica the node was asked for, with its view or why there is none."""
+    for topic in response.topics:
+        for row in topic.partitions:
+            refusal = read_error(row)
+            view = None if refusal is not None else _read_self(row)
+            yield DescribedReplica(
+                response.node_id, topic.topic, row.partition_index, row.log_size_bytes, view, refusal
+            )
+
+
+def _read_self(row: follower_service_pb2.DescribedReplica) -> ReplicaState:
+    return ReplicaState(
+        leo=row.log_end_offset,
+        durable_leo=row.durable_log_end_offset,
+        high_watermark=row.high_watermark,
+        log_start_offset=row.log_start_offset,
+        fetch_state=_STATES.get(row.fetch_state, "unknown"),
+        reason=row.failed_reason,
+        leader=row.leader_id if row.HasField("leader_id") else None,
+        leader_epoch=row.leader_epoch if row.HasField("leader_epoch") else -1,
+        epochs=tuple((entry.epoch, entry.start_offset) for entry in row.epoch_entries),
+    )

@@ -1,0 +1,1 @@
+"""What a client knows of its cluster, and how it keeps asking."""

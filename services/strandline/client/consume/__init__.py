@@ -1,0 +1,1 @@
+"""How records get from a leader to the reader."""

@@ -1,0 +1,339 @@
+"""How fetches reach one node: over one FetchStream from a leader, by long polls from a follower.
+
+Invariant: a partition that was named is answered once or the link breaks and says so; naming it again replaces
+the fetch under way, and answers to a replaced one are recognized by their number.
+
+A leader sends nothing while there is nothing to send, nor does a leader that a partition cut off: a mere reader
+cannot tell them apart. A silent link therefore sends a keepalive, and a connection that does not acknowledge it
+breaks (`limits.unacknowledged`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import grpc
+
+from strandline.client.background import countdown, is_connected
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.consume.cursor import FetchAnswer, Wanted
+from strandline.client.errors import ClusterUnreachable
+from strandline.core.errors import Refusal, Refused
+from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
+from strandline.records.batch import split_batches
+from strandline.records.codec import iterate_batch
+from strandline.rpc.convert.errors import by_topic, read_error
+from strandline.rpc.status import refusal_of
+from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
+from strandline.v1.follower_service_pb2_grpc import FollowerServiceStub
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+if TYPE_CHECKING:
+    from strandline.v1.follower_service_pb2_grpc import FollowerServiceAsyncStub
+    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+
+
+_FetchStream = grpc.aio.StreamStreamCall[leader_service_pb2.FetchStreamRequest, leader_service_pb2.FetchStreamResponse]
+
+CONNECT_TIMEOUT_MS = 2_000
+SIGN_OF_LIFE_MS = 5_000
+"""How long a leader's link sends nothing at most."""
+_POLL_SLACK_MS = 5_000
+
+
+class FetchTerms(NamedTuple):
+    """What every fetch of a consumer asks for."""
+
+    cluster_id: str | None
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: partition_pb2.IsolationLevel.ValueType
+
+
+OnAnswer = Callable[["FetchLink", int, TopicPartition, FetchAnswer, partition_pb2.CurrentLeader | None], None]
+"""Gets each partition's answer: link, number of the fetch, partition, answer, and the leader a refusal named."""
+
+OnEnd = Callable[["FetchLink", str], None]
+"""Called once when the link is over, with the reason."""
+
+OnRefused = Callable[["FetchLink", int, Refusal], None]
+"""Called when a message was refused as a whole."""
+
+
+class LeaderLink:
+    """Fetches over one long-lived stream; partitions without news stay parked at the leader."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, terms: FetchTerms, on_answer: OnAnswer, on_refused: OnRefused, on_end: OnEnd
+    ) -> None:
+        self._channel = channel
+        self._terms = terms
+        self._on_answer = on_answer
+        self._on_refused = on_refused
+        self._on_end = on_end
+        # Bounded by the consumer: each partition is named at most once before it is answered.
+        self._messages: asyncio.Queue[leader_service_pb2.FetchStreamRequest] = asyncio.Queue()
+        self.is_broken = False
+
+    def name(self, number: int, wanted: Sequence[Wanted]) -> None:
+        """Fetch these partitions, under this number."""
+        message = self._message(number)
+        message.topics.extend(fetch_topics(wanted, self._terms.max_bytes))
+        self._messages.put_nowait(message)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the parked fetches of these."""
+        message = self._message(0)
+        for topic_id, tps in by_topic(partitions, lambda tp: tp):
+            message.forgotten_topics_data.add(topic_id=topic_id, partitions=[tp.partition for tp in tps])
+        self._messages.put_nowait(message)
+
+    def _message(self, number: int) -> leader_service_pb2.FetchStreamRequest:
+        terms = self._terms
+        return leader_service_pb2.FetchStreamRequest(
+            correlation_id=number,
+            cluster_id=terms.cluster_id,
+            max_wait_ms=terms.max_wait_ms,
+            min_bytes=terms.min_bytes,
+            max_bytes=terms.max_bytes,
+            isolation_level=terms.isolation_level,
+        )
+
+    async def run(self) -> None:
+        """Serve the link until its stream ends, for whatever reason."""
+        why = "the node is not reachable"
+        try:
+            if await is_connected(self._channel, CONNECT_TIMEOUT_MS):
+                why = await self._exchange()
+        finally:
+            self.is_broken = True
+            self._on_end(self, why)
+
+    async def _exchange(self) -> str:
+        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._channel)
+        stream = stub.FetchStream()
+        writer = asyncio.create_task(self._write(stream), name="fetch stream writer")
+        try:
+            while isinstance(answer := await stream.read(), leader_service_pb2.FetchStreamResponse):
+                self._answered(answer)
+        except grpc.aio.AioRpcError as error:
+            return str(refusal_of(error))
+        finally:
+            stream.cancel()
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+        return "the node ended the stream"
+
+    async def _write(self, stream: _FetchStream) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(SIGN_OF_LIFE_MS / 1000):
+                    message = await self._messages.get()
+            except TimeoutError:
+                # It names nothing, so the leader does nothing about it.
+                message = self._message(0)
+            try:
+                await stream.write(message)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                # The reader learns why, and ends the link.
+                return
+
+    def _answered(self, answer: leader_service_pb2.FetchStreamResponse) -> None:
+        refusal = read_error(answer)
+        if refusal is not None:
+            self._on_refused(self, answer.correlation_id, refusal)
+        number = answer.correlation_id
+        _hand_on(self, lambda _: number, answer.responses, self._on_answer)
+
+
+class FollowerLink:
+    """Fetches by long polls; the call itself is the consent to read from a follower (M1)."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, terms: FetchTerms, on_answer: OnAnswer, on_refused: OnRefused, on_end: OnEnd
+    ) -> None:
+        self._channel = channel
+        self._terms = terms
+        self._on_answer = on_answer
+        self._on_refused = on_refused
+        self._on_end = on_end
+        self._wanted: dict[TopicPartition, tuple[int, Wanted]] = {}
+        self._wake = asyncio.Event()
+        self.is_broken = False
+
+    def name(self, number: int, wanted: Sequence[Wanted]) -> None:
+        """Fetch these partitions with the next poll, under this number."""
+        self._wanted.update({one.tp: (number, one) for one in wanted})
+        self._wake.set()
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Leave these out of the next poll."""
+        for tp in partitions:
+            self._wanted.pop(tp, None)
+
+    async def run(self) -> None:
+        """Poll whenever something is wanted, until a poll fails."""
+        why = "the node is not reachable"
+        try:
+            if await is_connected(self._channel, CONNECT_TIMEOUT_MS):
+                why = await self._poll()
+        finally:
+            self.is_broken = True
+            self._on_end(self, why)
+
+    async def _poll(self) -> str:
+        stub: FollowerServiceAsyncStub = FollowerServiceStub(self._channel)
+        timeout_s = (self._terms.max_wait_ms + _POLL_SLACK_MS) / 1000
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            asked, self._wanted = self._wanted, {}
+            if not asked:
+                continue
+            request = self._request([one for _, one in asked.values()])
+            try:
+                response = await stub.Fetch(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                return str(refusal_of(error))
+            self._answered(response, {tp: number for tp, (number, _) in asked.items()})
+
+    def _request(self, wanted: Sequence[Wanted]) -> follower_service_pb2.FollowerServiceFetchRequest:
+        terms = self._terms
+        return follower_service_pb2.FollowerServiceFetchRequest(
+            cluster_id=terms.cluster_id,
+            max_wait_ms=terms.max_wait_ms,
+            min_bytes=terms.min_bytes,
+            max_bytes=terms.max_bytes,
+            isolation_level=terms.isolation_level,
+            topics=fetch_topics(wanted, terms.max_bytes),
+        )
+
+    def _answered(
+        self, response: follower_service_pb2.FollowerServiceFetchResponse, numbers: dict[TopicPartition, int]
+    ) -> None:
+        refusal = read_error(response)
+        if refusal is not None:
+            for number in set(numbers.values()):
+                self._on_refused(self, number, refusal)
+        _hand_on(self, lambda tp: numbers.get(tp, 0), response.responses, self._on_answer)
+
+
+FetchLink = LeaderLink | FollowerLink
+"""A way to fetch from one node."""
+
+
+def fetch_topics(wanted: Iterable[Wanted], max_bytes: int) -> list[partition_pb2.FetchTopic]:
+    """What a fetch asks for, by topic."""
+    topics = []
+    for topic_id, parts in by_topic(wanted, lambda one: one.tp):
+        topic = partition_pb2.FetchTopic(topic_id=topic_id)
+        for one in parts:
+            topic.partitions.add(
+                partition=one.tp.partition,
+                fetch_offset=one.offset,
+                partition_max_bytes=max_bytes,
+                current_leader_epoch=one.current_leader_epoch,
+                last_fetched_epoch=one.last_fetched_epoch,
+            )
+        topics.append(topic)
+    return topics
+
+
+def _hand_on(
+    link: FetchLink,
+    number_of: Callable[[TopicPartition], int],
+    responses: Iterable[partition_pb2.FetchTopicResponse],
+    on_answer: OnAnswer,
+) -> None:
+    for topic in responses:
+        for row in topic.partitions:
+            tp = TopicPartition(topic.topic_id, row.partition_index)
+            hint = row.current_leader if row.HasField("current_leader") else None
+            on_answer(link, number_of(tp), tp, _read(row), hint)
+
+
+def _read(row: partition_pb2.FetchPartitionResponse) -> FetchAnswer:
+    diverging = None
+    if row.HasField("diverging_epoch"):
+        end = row.diverging_epoch
+        diverging = EpochEnd(
+            LeaderEpoch(end.epoch if end.HasField("epoch") else -1),
+            Offset(end.end_offset if end.HasField("end_offset") else -1),
+        )
+    return FetchAnswer(
+        read_error(row),
+        Offset(row.high_watermark) if row.HasField("high_watermark") else None,
+        Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
+        diverging,
+        row.records,
+        _aborted(row) if row.aborted_transactions else (),
+    )
+
+
+def _aborted(row: partition_pb2.FetchPartitionResponse) -> tuple[tuple[int, Offset], ...]:
+    return tuple((one.producer_id, Offset(one.first_offset)) for one in row.aborted_transactions)
+
+
+# ---- record_times
+# When the record at an offset was written: asked of its leader by a small fetch of its own.
+#
+# Invariant: a partition is left out rather than guessed: when its leader does not answer, when there is no record at or
+# after the offset, or when that cannot be read.
+
+_ATTEMPT_MS = 5_000
+_ANY_SIZE = 1 << 31
+_AT_ONCE = 16
+"""Fetches under way: each brings a whole batch, up to 1 MiB."""
+
+
+class RecordTimes:
+    """Asks leaders."""
+
+    def __init__(self, cluster: Cluster, isolation_level: partition_pb2.IsolationLevel.ValueType) -> None:
+        self._cluster = cluster
+        self._isolation_level = isolation_level
+
+    async def find(self, places: Mapping[TopicPartition, Offset], *, deadline_ms: int) -> dict[TopicPartition, int]:
+        """The timestamp of the first record at or after each offset, in ms since 1970."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+        left = countdown(deadline_ms)
+
+        async def ask(tp: TopicPartition, offset: Offset) -> int | None:
+            async with gate:
+                return await self._ask(tp, offset, min(_ATTEMPT_MS, left()))
+
+        times = await asyncio.gather(*(ask(tp, offset) for tp, offset in places.items()))
+        return {tp: time_ms for tp, time_ms in zip(places, times, strict=True) if time_ms is not None}
+
+    async def _ask(self, tp: TopicPartition, offset: Offset, deadline_ms: int) -> int | None:
+        leader = self._cluster.view.leader_of(tp)
+        if leader is None:
+            return None
+        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
+        request = leader_service_pb2.FetchRequest(
+            cluster_id=self._cluster.cluster_id,
+            # Of one partition the first batch comes whole, however large it is; of several only that of the first.
+            max_bytes=1,
+            isolation_level=self._isolation_level,
+            topics=fetch_topics([Wanted(tp, offset, None, leader.epoch)], 1),
+        )
+        try:
+            answer = await self._cluster.ask(stub.Fetch, request, deadline_ms=deadline_ms)
+        except (ClusterUnreachable, Refused):
+            return None
+        rows = [row for topic in answer.responses for row in topic.partitions]
+        return next((time_at(row.records, offset) for row in rows if read_error(row) is None), None)
+
+
+def time_at(payload: bytes, offset: Offset) -> int | None:
+    """The timestamp of the first record at or after an offset; None if there is none that can be read."""
+    try:
+        for header, view in split_batches(payload, _ANY_SIZE) if payload else ():
+            if header.next_offset > offset:
+                return next((one.timestamp_ms for one in iterate_batch(view) if one.offset >= offset), None)
+    except Refused:
+        return None
+    return None

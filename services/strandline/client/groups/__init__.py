@@ -1,0 +1,1 @@
+"""Membership of a consumer group, and its committed offsets."""

@@ -1,0 +1,66 @@
+"""When something that is tried again is worth a line in the log: after a second, once, and when it is over.
+
+Invariant: what works within a second is never logged, however often it happens.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+
+# ---- logger
+# Where the client logs: the standard library's logger "strandline.client", silent until a program asks for it.
+#
+# Invariant: no line has a key, a value or a header in it, and none is written per record. WARNING: something has been
+# tried again for longer than a second. INFO: assignments, leaders that move, and the end of what was warned of.
+
+log = logging.getLogger("strandline.client")
+log.addHandler(logging.NullHandler())
+
+_NAMED = 10
+
+
+def some_of(partitions: Iterable[tuple[str, int] | str]) -> str:
+    """The first partitions by name and how many more there are: a line stays a line with a thousand of them."""
+    names = [one if isinstance(one, str) else f"{one[0]}-{one[1]}" for one in partitions]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (", ".join(names[:_NAMED]) or "nothing") + more
+
+
+WARN_AFTER_MS = 1_000
+
+
+class RetryLog:
+    """One thing that may have to be tried again: batches of a partition, a fetch, the subscription to metadata."""
+
+    __slots__ = ("_doing", "_forgets_after_ms", "_last_ms", "_since_ms", "_warned")
+
+    def __init__(self, doing: str, *, forgets_after_ms: float = math.inf) -> None:
+        """``doing``: what is tried, as a line begins with it.
+
+        ``forgets_after_ms``: a failure so long after the one before is the first of another trouble. For what may work
+        without a sign of it, as a fetch that waits at the leader for the next record.
+        """
+        self._doing = doing
+        self._forgets_after_ms = forgets_after_ms
+        self._since_ms: float | None = None
+        self._last_ms = 0.0
+        self._warned = False
+
+    def failed(self, now_ms: float, why: str) -> None:
+        """It did not work this time; called again and again while it does not."""
+        if self._since_ms is None or now_ms - self._last_ms > self._forgets_after_ms:
+            self._since_ms, self._warned = now_ms, False
+        elif not self._warned and now_ms - self._since_ms > WARN_AFTER_MS:
+            self._warned = True
+            log.warning("%s: tried again for %.1f s now: %s", self._doing, (now_ms - self._since_ms) / 1000, why)
+        self._last_ms = now_ms
+
+    def worked(self) -> None:
+        """It works, for the first time or again."""
+        if self._since_ms is None:
+            return
+        if self._warned:
+            log.info("%s: works again; it had failed for %.1f s", self._doing, (self._last_ms - self._since_ms) / 1000)
+        self._since_ms, self._warned = None, False

@@ -1,0 +1,1 @@
+"""How records get from `send` to the leader of their partition."""

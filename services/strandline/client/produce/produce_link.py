@@ -1,0 +1,170 @@
+"""How batches reach one node: one long-lived ProduceStream, opened for the first and kept.
+
+Invariant: every batch handed in is answered exactly once, by the node or with "lost"; one that was never written
+to the stream is reported as such, because that is a definite outcome (P2). A link that broke is never reused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import grpc
+
+from strandline.client.background import is_connected
+from strandline.client.produce.delivery import OutgoingBatch
+from strandline.core.types import Acks
+from strandline.records.batch import with_producer
+from strandline.rpc.status import refusal_of
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
+
+if TYPE_CHECKING:
+    # The stubs' async faces exist for the type checker only.
+    from strandline.v1.leader_service_pb2_grpc import LeaderServiceAsyncStub
+
+_ProduceStream = grpc.aio.StreamStreamCall[pb.ProduceStreamRequest, pb.ProduceStreamResponse]
+
+
+class ProduceTerms(NamedTuple):
+    """What every message of a producer asks for."""
+
+    acks: Acks
+    timeout_ms: int
+    cluster_id: str | None
+    transactional_id: str | None = None
+    """Whose transactions the batches are part of; None: of nobody's."""
+
+
+class Sent(NamedTuple):
+    """One batch on this link."""
+
+    attempt: int
+    batch: OutgoingBatch
+    since_ms: float
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the lane still awaits this very attempt."""
+        return self.batch.attempt == self.attempt
+
+
+class ProduceLink:
+    """The produce stream to one node."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        terms: ProduceTerms,
+        *,
+        on_answer: Callable[[Sent, pb.ProduceStreamResponse], None],
+        on_lost: Callable[[ProduceLink, list[Sent], list[Sent], str], None],
+    ) -> None:
+        """``on_lost`` gets what was sent and is unanswered, and what was never sent."""
+        self._channel = channel
+        self._terms = terms
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._waiting: deque[Sent] = deque()
+        self._unanswered: dict[int, Sent] = {}
+        self._wake = asyncio.Event()
+        self._stream: _ProduceStream | None = None
+        self.is_broken = False
+
+    def submit(self, sent: Sent) -> None:
+        """Send a batch as soon as the stream takes it."""
+        self._waiting.append(sent)
+        self._wake.set()
+
+    def oldest_since_ms(self) -> float | None:
+        """When the attempt was handed in that waits longest."""
+        candidates = [next(iter(self._unanswered.values()), None), self._waiting[0] if self._waiting else None]
+        return min((sent.since_ms for sent in candidates if sent is not None), default=None)
+
+    def break_off(self) -> None:
+        """Give the stream up: a call that waits for an answer on it has waited too long."""
+        if self._stream is not None:
+            self._stream.cancel()
+
+    async def run(self, connect_timeout_ms: int) -> None:
+        """Serve the link until its stream ends, for whatever reason."""
+        why = "the node is not reachable"
+        try:
+            if await is_connected(self._channel, connect_timeout_ms):
+                why = await self._exchange()
+        finally:
+            self.is_broken = True
+            sent, never_sent = list(self._unanswered.values()), list(self._waiting)
+            self._unanswered.clear()
+            self._waiting.clear()
+            self._on_lost(self, sent, never_sent, why)
+
+    async def _exchange(self) -> str:
+        stub: LeaderServiceAsyncStub = LeaderServiceStub(self._channel)
+        self._stream = stream = stub.ProduceStream()
+        writer = asyncio.create_task(self._write(stream), name="produce stream writer")
+        try:
+            return await self._read(stream)
+        finally:
+            stream.cancel()
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _read(self, stream: _ProduceStream) -> str:
+        try:
+            while isinstance(answer := await stream.read(), pb.ProduceStreamResponse):
+                sent = self._unanswered.pop(answer.correlation_id, None)
+                if sent is not None:
+                    self._on_answer(sent, answer)
+        except grpc.aio.AioRpcError as error:
+            return str(refusal_of(error))
+        except asyncio.CancelledError:
+            if stream.cancelled() and not _is_being_cancelled():
+                return "no answer within request_timeout_ms"
+            raise
+        return "the node ended the stream"
+
+    async def _write(self, stream: _ProduceStream) -> None:
+        while True:
+            while self._waiting:
+                sent = self._waiting.popleft()
+                if not sent.is_current:
+                    continue
+                # Before the write: a write that fails half way may still have arrived.
+                self._unanswered[sent.attempt] = sent
+                try:
+                    await stream.write(self._message(sent))
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    # The reader learns why, and reports everything as lost.
+                    return
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _message(self, sent: Sent) -> pb.ProduceStreamRequest:
+        batch = sent.batch
+        payload = batch.payload
+        if batch.identity is not None and batch.sequence is not None:
+            producer_id, producer_epoch = batch.identity
+            payload = with_producer(
+                payload,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=batch.sequence,
+                transactional=self._terms.transactional_id is not None,
+            )
+        row = pb.ProducePartition(index=batch.tp.partition, records=payload)
+        return pb.ProduceStreamRequest(
+            correlation_id=sent.attempt,
+            cluster_id=self._terms.cluster_id,
+            acks=int(self._terms.acks),
+            timeout_ms=self._terms.timeout_ms,
+            transactional_id=self._terms.transactional_id,
+            topic_data=[pb.ProduceTopic(topic_id=batch.tp.topic_id, partition_data=[row])],
+        )
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,169 @@
+"""Which partition's buffer a record goes to.
+
+Invariant: a partition has one buffer for as long as its topic lives, so that its records stay in order however
+often metadata changes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from strandline.client.cluster.view import ClusterView
+from strandline.client.produce.batches import BufferMemory, PartitionBuffer
+from strandline.client.produce.delivery import OutgoingBatch
+from strandline.client.settings import ProducerSettings
+from strandline.core.errors import ErrorCode, Outcome, Refused
+from strandline.core.messages import TopicImage
+from strandline.core.types import TopicPartition
+
+# ---- partitioner
+# Which partition a record goes to: by its key as Kafka's default does, or sticky without one.
+#
+# Invariant: equal keys go to equal partitions as long as the number of partitions stays, and to the very
+# partition that Kafka's Java client would choose.
+
+Partitioner = Callable[[str, bytes | None, int], int]
+"""A user's own: topic, serialized key and number of partitions; returns the partition."""
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_R = 24
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(key: bytes) -> int:
+    """MurmurHash2, 32 bits, with Kafka's seed, as an unsigned number (Kafka: Utils.murmur2, there signed)."""
+    length = len(key)
+    h = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = (int.from_bytes(key[at : at + 4], "little") * _M) & _MASK
+        k ^= k >> _R
+        h = ((h * _M) & _MASK) ^ ((k * _M) & _MASK)
+    if length > whole:
+        h = ((h ^ int.from_bytes(key[whole:], "little")) * _M) & _MASK
+    h ^= h >> 13
+    h = (h * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+@lru_cache(maxsize=8192)
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """The partition of a key: the hash made positive, modulo the count (Kafka: BuiltInPartitioner)."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+class StickyPartition:
+    """The partition that records without a key go to until its batch is full (KIP-480)."""
+
+    __slots__ = ("_draw", "current")
+
+    def __init__(self, draw: random.Random | None = None) -> None:
+        self._draw = draw or random.Random()
+        self.current: int | None = None
+
+    def choose(self, partition_count: int, available: Sequence[int]) -> int:
+        """Move on to another partition, one with a leader if there is one."""
+        among = [index for index in (available or range(partition_count)) if index != self.current]
+        if among:
+            self.current = self._draw.choice(among)
+        elif self.current is None or self.current >= partition_count:
+            self.current = 0
+        return self.current
+
+
+DELETED_AFTER_MS = 5_000
+"""How long `send` waits for a topic that is deleted, because it may be created again, before it says so."""
+
+
+class Route:
+    """One topic as `send` uses it: its partitions' buffers, and where keyless records go now."""
+
+    __slots__ = ("buffers", "partitioner", "sticky", "topic")
+
+    def __init__(self, topic: TopicImage, buffers: list[PartitionBuffer], partitioner: Partitioner | None) -> None:
+        self.topic = topic
+        self.buffers = buffers
+        self.partitioner = partitioner
+        self.sticky = StickyPartition()
+
+    def partition_for(self, key: bytes | None, partition: int | None) -> int:
+        """The partition asked for, else the partitioner's; without one the key's, else where keyless records go now.
+
+        Raises:
+            Refused: UNKNOWN_TOPIC_OR_PARTITION, there is no such partition.
+        """
+        count = len(self.buffers)
+        if partition is None and self.partitioner is not None:
+            partition = self.partitioner(self.topic.name, key, count)
+        if partition is not None:
+            if not 0 <= partition < count:
+                message = f"partition {partition} of topic '{self.topic.name}' must be 0 to {count - 1}"
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message, Outcome.NOT_APPENDED)
+            return partition
+        if key is not None:
+            return partition_for_key(key, count)
+        current = self.sticky.current
+        if current is None or self.buffers[current].open_batch is None:
+            available = [part.tp.partition for part in self.topic.partitions if part.leader is not None]
+            return self.sticky.choose(count, available)
+        return current
+
+
+class TopicRoutes:
+    """The topics that are sent to, and every buffer there is."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        memory: BufferMemory,
+        make: Callable[[str, TopicPartition], OutgoingBatch],
+        on_closed: Callable[[OutgoingBatch], None],
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        self.by_name: dict[str, Route] = {}
+        self.buffers: dict[TopicPartition, PartitionBuffer] = {}
+        self._settings = settings
+        self._memory = memory
+        self._make = make
+        self._on_closed = on_closed
+        self._partitioner = partitioner
+        # Every topic that was ever sent to, and since when it is gone.
+        self._used: set[str] = set()
+        self._gone_since_ms: dict[str, float] = {}
+
+    def add(self, topic: TopicImage) -> Route:
+        """Send to this topic as metadata has it now."""
+        route = Route(topic, [self._buffer(topic.name, part.tp) for part in topic.partitions], self._partitioner)
+        self.by_name[topic.name] = route
+        self._used.add(topic.name)
+        return route
+
+    def metadata_changed(self, view: ClusterView, now_ms: float) -> None:
+        """Look topics up again. Buffers stay, with what is in them."""
+        self.by_name.clear()
+        for name in self._used:
+            if view.topic(name) is not None:
+                self._gone_since_ms.pop(name, None)
+            else:
+                self._gone_since_ms.setdefault(name, now_ms)
+
+    def hope_ms(self, topic: str, now_ms: float) -> int | None:
+        """How long a topic that was sent to and is deleted may still come back; None if it is not deleted."""
+        since_ms = self._gone_since_ms.get(topic)
+        return None if since_ms is None else max(0, int(since_ms + DELETED_AFTER_MS - now_ms))
+
+    def _buffer(self, topic: str, tp: TopicPartition) -> PartitionBuffer:
+        buffer = self.buffers.get(tp)
+        if buffer is None:
+            buffer = self.buffers[tp] = PartitionBuffer(
+                tp,
+                self._memory,
+                batch_bytes=self._settings.batch_bytes,
+                compression=self._settings.compression,
+                make=lambda: self._make(topic, tp),
+                on_closed=self._on_closed,
+            )
+        return buffer

@@ -1,0 +1,216 @@
+"""What a user writes a block around: the records and offsets in it are committed together, or none of them (X3, X16).
+
+Invariant: offsets go to the coordinator of their group once, at the end of the transaction; a consumer that is part of
+one that was aborted, or could not begin, is back where its group has committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from strandline.client.background import countdown
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.consumer import Consumer
+from strandline.client.errors import OutcomeUnknown, ProducerFenced, TransactionAborted
+from strandline.client.groups.committed_offsets import AsMember, CommittedOffsets, Offsets, read_offsets
+from strandline.client.groups.committing import Positions, Superseded, refusals
+from strandline.client.groups.membership import GroupMetadata
+from strandline.client.log import log
+from strandline.client.produce.transactional_id import TransactionalId, TransactionPhase
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.rpc.channels import Backoff
+
+if TYPE_CHECKING:
+    from strandline.client.producer import Producer
+
+T = TypeVar("T")
+
+
+class _Staged(NamedTuple):
+    member: AsMember | None
+    offsets: Positions
+
+
+class Transaction:
+    """One transaction of a producer; `Producer.transaction` makes it, and ``async with`` begins and ends it."""
+
+    def __init__(
+        self, cluster: Cluster, of: TransactionalId, *, timeout_ms: int, consumer: Consumer[Any, Any] | None
+    ) -> None:
+        self._cluster = cluster
+        self._of = of
+        self._timeout_ms = timeout_ms
+        self._consumer = consumer
+        self._staged: dict[str, _Staged] = {}
+        # Why what is staged must not be committed.
+        self._refusal: Refusal | None = None
+        # What the consumer gave, as it is being committed.
+        self._given: Positions = {}
+        self._is_begun = self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        if self._is_begun:
+            raise ValueError("a transaction is used once; producer.transaction() makes the next")
+        try:
+            await self._of.begin()
+        except BaseException:
+            # What was polled for this transaction would otherwise be part of the next one, without its outputs. While
+            # another one is open, it is that one's.
+            if self._consumer is not None and self._of.phase is TransactionPhase.NONE:
+                self._consumer._rewind()
+            raise
+        self._is_begun = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_over or self._of.phase is TransactionPhase.UNKNOWN:
+            return
+        if error is None:
+            await self.commit()
+            return
+        try:
+            await self.abort()
+        except ProducerFenced as fenced:
+            # What went wrong in the block is what the caller hears; the next transaction says this.
+            log.warning("%s", fenced)
+
+    async def send_offsets(self, offsets: Offsets, group: GroupMetadata | str) -> None:
+        """Commit these positions for a group when the transaction is committed; a bare name is a group without members.
+
+        They are sent at its end, together with those of other calls; a later one for a partition replaces an earlier.
+
+        Raises:
+            Refused: INVALID_TXN_STATE, the transaction is not open.
+        """
+        self._check_open()
+        if isinstance(group, str):
+            self._stage(group, None, read_offsets(offsets), ())
+        else:
+            member = AsMember(group.member_id, group.member_epoch, group.instance_id)
+            self._stage(group.group_id, member, read_offsets(offsets), group.superseded)
+
+    def _stage(self, group_id: str, member: AsMember | None, offsets: Positions, superseded: Superseded) -> None:
+        before = self._staged.get(group_id)
+        # All of them are sent in the newest epoch, so what was lost since an earlier call counts for all.
+        staged = _Staged(member, (before.offsets if before else {}) | offsets)
+        self._staged[group_id] = staged
+        self._refusal = self._refusal or next(iter(refusals(staged.offsets, superseded).values()), None)
+
+    async def commit(self) -> None:
+        """Commit now; the end of the block does it too. After `OutcomeUnknown` it asks again.
+
+        Raises:
+            TransactionAborted: it could not be committed, and nothing of it counts; run the block again.
+            ProducerFenced: another producer has the transactional id; end the process.
+            OutcomeUnknown: the coordinator did not answer within ``delivery_timeout_ms``.
+            Refused: INVALID_TXN_STATE, the transaction has ended.
+        """
+        if self._is_over or self._of.phase is not TransactionPhase.UNKNOWN:
+            self._check_open()
+        try:
+            await self._of.commit(self._send_staged)
+        except (TransactionAborted, ProducerFenced, asyncio.CancelledError):
+            if self._of.phase is TransactionPhase.NONE:
+                self._aborted()
+            raise
+        self._is_over = True
+        if self._consumer is not None:
+            self._consumer._grouped().committed_in_transaction(self._given)
+
+    async def abort(self) -> None:
+        """Abort now; an exception that leaves the block does it too. After the end it does nothing.
+
+        Raises:
+            ProducerFenced: another producer has the transactional id; it is aborted all the same.
+        """
+        if self._is_over or self._of.phase is TransactionPhase.UNKNOWN:
+            return
+        try:
+            await self._of.abort()
+        finally:
+            self._aborted()
+
+    def _aborted(self) -> None:
+        self._is_over = True
+        if self._consumer is not None:
+            self._consumer._rewind()
+
+    def _check_open(self) -> None:
+        if self._is_over or not self._is_begun or self._of.phase is not TransactionPhase.OPEN:
+            message = "the transaction is not open; use it inside of its `async with` block"
+            raise Refused(ErrorCode.INVALID_TXN_STATE, message, Outcome.NOT_APPENDED)
+
+    async def _send_staged(self) -> bool:
+        """Send what is to be committed for groups; whether there is any.
+
+        Raises:
+            Refused: STALE_MEMBER_EPOCH, some of it is not this member's; or a coordinator refused.
+        """
+        if self._consumer is not None:
+            self._stage_given(self._consumer)
+        if self._refusal is not None:
+            raise Refused.of(self._refusal)
+        for group_id, staged in self._staged.items():
+            await CommittedOffsets(self._cluster, group_id).stage(
+                staged.offsets,
+                member=staged.member,
+                transactional_id=self._of.name,
+                identity=self._of.identity,
+                deadline_ms=self._timeout_ms,
+            )
+        return bool(self._staged)
+
+    def _stage_given(self, consumer: Consumer[Any, Any]) -> None:
+        """Take in what the consumer gave and nobody has committed.
+
+        Raises:
+            Refused: STALE_MEMBER_EPOCH, some of that is not its own any more: another member works on it, too.
+        """
+        group = consumer._grouped()
+        given = group.given_uncommitted()
+        if given.lost:
+            first = given.lost[0]
+            message = f"{first.topic}-{first.partition} was taken from this consumer while it was worked on"
+            raise Refused.of(Refusal(ErrorCode.STALE_MEMBER_EPOCH, message, Outcome.NOT_APPENDED))
+        self._given = given.positions
+        if self._given:
+            self._stage(group.group_id, consumer._member(), self._given, group.superseded())
+
+
+async def run_in_transaction(
+    producer: Producer[Any, Any],
+    work: Callable[[], Awaitable[T]],
+    *,
+    consumer: Consumer[Any, Any] | None = None,
+    timeout_ms: int = 60_000,
+) -> T:
+    """What ``work`` returns in a transaction that is committed; when one was aborted it runs again in a new one.
+
+    ``consumer`` takes part, as in `Producer.transaction`; poll it within ``work``.
+
+    Raises:
+        TransactionAborted: none was committed within ``timeout_ms``.
+        OutcomeUnknown: the coordinator was asked twice, and did not answer.
+        ProducerFenced: as `Producer.transaction`; or whatever ``work`` raises.
+    """
+    left, backoff = countdown(timeout_ms), Backoff()
+    while True:
+        transaction = producer.transaction(consumer=consumer)
+        try:
+            async with transaction:
+                result = await work()
+                try:
+                    await transaction.commit()
+                except OutcomeUnknown:
+                    await transaction.commit()
+                return result
+        except TransactionAborted:
+            pause_s = backoff.next_s()
+            if pause_s * 1000 >= left():
+                raise
+        await asyncio.sleep(pause_s)

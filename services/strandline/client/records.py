@@ -1,0 +1,56 @@
+"""What a consumer gives to its user.
+
+Invariant: records of one value are consecutive records of one partition, in the order of their offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple
+
+from strandline.core.types import LeaderEpoch, Offset
+from strandline.records.codec import Headers, Record
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+
+if TYPE_CHECKING:
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+
+
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """One record with where it came from. Without deserializers ``key`` and ``value`` are bytes."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp_ms: int | None
+    key: K | None
+    value: V | None
+    headers: Headers
+
+
+class FetchedRecords(NamedTuple):
+    """Consecutive records of one partition, and its HW as the node knew it then."""
+
+    topic: str
+    partition: int
+    records: list[Record]
+    high_watermark: Offset | None
+    epoch_starts: Sequence[tuple[Offset, LeaderEpoch]] = ()
+    """(offset, leader epoch) of every batch: records from that offset on were appended in that epoch."""
+    end: Offset = Offset(0)
+    """Where reading goes on: behind the last record, and behind markers and aborted records that follow it."""
+
+
+# ---- topic_partition
+# How a user names a partition: by its topic's name. Inside, partitions go by their topic's id.
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic; where one is taken, a plain tuple of name and index does as well."""
+
+    topic: str
+    partition: int

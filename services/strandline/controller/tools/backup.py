@@ -1,0 +1,183 @@
+"""How `strandline controller backup` gets a whole copy of the store, whether controllers run or not (C45).
+
+A running controller holds its store in SQLite for itself, so no other process can read it: it is asked by SIGUSR1 to
+write a copy, and only after it was seen to have the very file open. A store in etcd is read as of one revision.
+Invariant: what is called a backup was read back, and is the same kind of file from either store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from strandline.controller.process import COPY_NAME, ENDPOINT_NAME
+from strandline.controller.tools.migrate import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
+from strandline.core.control.state import ClusterState
+from strandline.metadata.sqlite import FILE_NAME, SqliteStore, sync
+from strandline.metadata.store import StoreFailed, StoreInUse
+from strandline.runtime.exit_codes import ExitCode
+
+_COPY_S = 30.0
+_LOOK_EVERY_S = 0.05
+
+
+async def back_up(data_dir: Path, target: Path) -> ClusterState:
+    """Write a copy of the store in ``data_dir`` to ``target``; returns what the copy holds.
+
+    Raises:
+        StoreFailed: there is no store, ``target`` exists, or no copy could be had; the sentence says which.
+    """
+    _refuse(data_dir, target)
+    store = SqliteStore(data_dir)
+    try:
+        await store.open()
+    except StoreInUse:
+        await _ask(data_dir)
+        _keep(data_dir / COPY_NAME, target)
+    else:
+        await store.copy_to(target)
+    finally:
+        await store.close()
+    return await _read_back(target)
+
+
+async def back_up_etcd(access: EtcdAccess, target: Path) -> ClusterState:
+    """Write what etcd holds to ``target``, whether controllers run or not; returns what the copy holds.
+
+    Raises:
+        StoreFailed: etcd is away or holds no cluster, ``target`` exists or cannot be written.
+        ValueError: a file of TLS cannot be read.
+    """
+    _refuse_existing(target)
+    store = access.store()
+    try:
+        state = await store.read_state()
+    finally:
+        await store.close()
+    if state is None:
+        raise StoreFailed(f"{store.place} holds no cluster; check the prefix")
+    fresh = target.with_name(f"{target.name}.fresh")
+    fresh.mkdir()
+    try:
+        copy = SqliteStore(fresh)
+        try:
+            await copy.open()
+            await copy.replace(state)
+            await copy.copy_to(target)
+        finally:
+            await copy.close()
+    finally:
+        shutil.rmtree(fresh)
+    return await _read_back(target)
+
+
+def _refuse(data_dir: Path, target: Path) -> None:
+    if not (data_dir / FILE_NAME).exists():
+        raise StoreFailed(f"{data_dir} holds no {FILE_NAME}; give the controller's data directory")
+    _refuse_existing(target)
+
+
+def _refuse_existing(target: Path) -> None:
+    if target.exists():
+        raise StoreFailed(f"{target} exists; name another file")
+
+
+async def _ask(data_dir: Path) -> None:
+    """Have the running controller write its copy, and wait for it."""
+    copy = data_dir / COPY_NAME
+    before = _written_ns(copy)
+    os.kill(_holder(data_dir), signal.SIGUSR1)
+    deadline = time.monotonic() + _COPY_S
+    while _written_ns(copy) == before:
+        if time.monotonic() > deadline:
+            raise StoreFailed(f"the controller wrote no {copy} within {_COPY_S:g} s; its log says why")
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _holder(data_dir: Path) -> int:
+    """The process that has the store open, as its endpoint says and the kernel confirms."""
+    try:
+        pid = int(json.loads((data_dir / ENDPOINT_NAME).read_text(encoding="utf-8"))["pid"])
+        opened = {os.path.realpath(file.path) for file in psutil.Process(pid).open_files()}
+    except (OSError, ValueError, KeyError, psutil.Error) as error:
+        raise StoreFailed(f"the store is in use, but not by a controller that serves here: {error}") from error
+    if os.path.realpath(data_dir / FILE_NAME) not in opened:
+        raise StoreFailed(f"the store is in use, but not by process {pid} that {ENDPOINT_NAME} names; try again")
+    return pid
+
+
+def _keep(copy: Path, target: Path) -> None:
+    fresh = target.with_name(f"{target.name}.new")
+    try:
+        shutil.copyfile(copy, fresh)
+        sync(fresh)
+        fresh.replace(target)
+        sync(target.parent)
+    except OSError as error:
+        raise StoreFailed(f"{target} cannot be written: {error}") from error
+
+
+async def _read_back(target: Path) -> ClusterState:
+    """What a controller would find in the copy. Read from a second copy, so that the first stays as it is."""
+    probe = target.with_name(f"{target.name}.check")
+    probe.mkdir()
+    try:
+        shutil.copyfile(target, probe / FILE_NAME)
+        store = SqliteStore(probe)
+        try:
+            state = await store.open()
+        finally:
+            await store.close()
+    finally:
+        shutil.rmtree(probe)
+    if state is None:
+        raise StoreFailed(f"{target} holds no cluster: the controller has not served yet")
+    return state
+
+
+def _written_ns(path: Path) -> int | None:
+    return path.stat().st_mtime_ns if path.exists() else None
+
+
+def main(arguments: Sequence[str]) -> ExitCode:
+    """``backup --data-dir DIR --to FILE``, or with ``--etcd-endpoints``; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="strandline controller backup",
+        description="Copy the controllers' store, beside running controllers or while they are stopped.",
+    )
+    parser.add_argument("--data-dir", type=Path, help="the controller's directory, if its store is SQLite")
+    parser.add_argument("--etcd-endpoints", default="", help="members of etcd, host:port with commas, if it is there")
+    parser.add_argument("--etcd-prefix", default=DEFAULT_PREFIX, help="prefix of the cluster's keys in etcd")
+    parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the copy; must not exist")
+    add_files(parser)
+    given = parser.parse_args(arguments)
+    if bool(given.data_dir) == bool(given.etcd_endpoints):
+        parser.error("give either --data-dir or --etcd-endpoints, which say where the store is")
+    try:
+        state = asyncio.run(_back_up(given))
+    except ValueError as error:
+        sys.stderr.write(f"strandline: {error}\n")
+        return ExitCode.USAGE
+    except (StoreFailed, OSError) as error:
+        sys.stderr.write(f"strandline: no backup was made: {error}\n")
+        return ExitCode.FAILED
+    header = state.header
+    sys.stdout.write(f"copied cluster {header.cluster_id} at metadata offset {header.metadata_offset} to {given.to}\n")
+    return ExitCode.CLEAN
+
+
+async def _back_up(given: argparse.Namespace) -> ClusterState:
+    if given.data_dir:
+        return await back_up(given.data_dir, given.to)
+    access = access_of(given, read_members(given.etcd_endpoints), given.etcd_prefix)
+    return await back_up_etcd(access, given.to)

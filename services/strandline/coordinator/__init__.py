@@ -1,1 +1,0 @@
-"""The service of coordinators: GroupService of a data node."""

@@ -1,0 +1,1 @@
+"""What the controller decides: nodes, topics, partitions, elections."""

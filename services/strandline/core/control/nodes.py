@@ -1,0 +1,298 @@
+"""Decides whether a process may be the node it says it is, and what its coming changes.
+
+Invariants: a new incarnation has a new node epoch, and every partition it led gets a new leader epoch in the
+same transaction (M56, I1); an unclean one is in no ISR and no ELR from that transaction on (M58, I15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+
+from strandline.core import types
+from strandline.core.control.draft import Draft
+from strandline.core.control.leadership import begin_unproven, elect_leaderless, leave_partitions, reign_anew
+from strandline.core.control.state import NodeRecord
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import NodeImage, NodeRegistered, RegisterNode
+from strandline.core.state_events import NodeSession
+from strandline.core.types import NodeEpoch, NodeId, Role
+
+# ---- sessions
+# Decides which nodes live: a session is kept by heartbeats and ends by silence, but never by our own pause.
+#
+# Invariant (M59): a gap in the controller's own time costs no node its session; between two heartbeats of a node
+# such gaps extend its session by one session time-out at most, so a dead node is fenced in the end. While the
+# controller could not be reached at all, by its own decision, every deadline moves by that whole time (C14, TR30).
+
+
+@dataclass(slots=True)
+class _Session:
+    deadline_ms: int
+    last_heartbeat_ms: int | None = None
+    extended_ms: int = 0
+    metadata_offset: int | None = None
+
+
+class Sessions:
+    """The sessions of this reign. Volatile: a restarted controller grants full ones."""
+
+    def __init__(self, session_timeout_ms: int, heartbeat_interval_ms: int) -> None:
+        self._timeout_ms = session_timeout_ms
+        self._interval_ms = heartbeat_interval_ms
+        self._sessions: dict[NodeId, _Session] = {}
+        self._last_tick_ms: int | None = None
+        self._first = _Session(0)
+
+    def begin(self, now_ms: int) -> None:
+        """A reign begins, and with it a session that no heartbeat keeps: whoever lives speaks before it is over."""
+        self._first = _Session(now_ms + self._timeout_ms)
+
+    def first_is_over(self, now_ms: int) -> bool:
+        """Whether a session has passed since the reign began, our own pauses left out (M59)."""
+        return self._first.deadline_ms <= now_ms
+
+    def grant(self, node_id: NodeId, now_ms: int) -> None:
+        """Begin a full session: a registration, or the start of the controller's reign."""
+        self._sessions[node_id] = _Session(now_ms + self._timeout_ms)
+
+    def heard(self, node_id: NodeId, now_ms: int, metadata_offset: int) -> None:
+        """A heartbeat: the session is full again."""
+        self._sessions[node_id] = _Session(now_ms + self._timeout_ms, now_ms, 0, metadata_offset)
+
+    def end(self, node_id: NodeId) -> None:
+        """End a session at once."""
+        self._sessions.pop(node_id, None)
+
+    def is_alive(self, node_id: NodeId) -> bool:
+        """Whether the node's session has not ended."""
+        return node_id in self._sessions
+
+    def alive(self) -> Iterable[NodeId]:
+        """Every node with a session."""
+        return self._sessions.keys()
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a session lasts after a heartbeat."""
+        return self._timeout_ms
+
+    def last_heartbeat_ms(self, node_id: NodeId) -> int | None:
+        """When the node was last heard in this session."""
+        session = self._sessions.get(node_id)
+        return session.last_heartbeat_ms if session else None
+
+    def metadata_offset(self, node_id: NodeId) -> int | None:
+        """How far the node has applied the metadata, as it last said."""
+        session = self._sessions.get(node_id)
+        return session.metadata_offset if session else None
+
+    def silent(self, now_ms: int) -> set[NodeId]:
+        """Every node with a session that has missed two heartbeats, those that are due included."""
+        quiet_ms = 2 * self._interval_ms
+        return {n for n, s in self._sessions.items() if now_ms - (s.deadline_ms - self._timeout_ms) > quiet_ms}
+
+    def tick(self, now_ms: int) -> dict[NodeId, int | None]:
+        """The sessions that are due, with the time of each node's last heartbeat. The caller ends them."""
+        gap_ms = 0 if self._last_tick_ms is None else now_ms - self._last_tick_ms
+        self._last_tick_ms = now_ms
+        if gap_ms > self._interval_ms:
+            self._extend(gap_ms)
+        return {n: s.last_heartbeat_ms for n, s in self._sessions.items() if s.deadline_ms <= now_ms}
+
+    def resume(self, now_ms: int, closed_ms: int) -> None:
+        """Nobody could be heard for the last ``closed_ms``: every deadline moves by that time (C14).
+
+        It is then two heartbeat intervals away at least, so that every node that lives can be heard before it is due.
+        That part counts as an extension of M59: a store that stutters must not keep a dead leader for ever.
+        """
+        self._last_tick_ms = now_ms
+        for session in self._all():
+            session.deadline_ms += closed_ms
+            self._extend_by(session, now_ms + 2 * self._interval_ms - session.deadline_ms)
+
+    def _extend(self, gap_ms: int) -> None:
+        for session in self._all():
+            self._extend_by(session, gap_ms)
+
+    def _all(self) -> Iterable[_Session]:
+        return (*self._sessions.values(), self._first)
+
+    def _extend_by(self, session: _Session, wanted_ms: int) -> None:
+        extra_ms = max(0, min(wanted_ms, self._timeout_ms - session.extended_ms))
+        session.deadline_ms += extra_ms
+        session.extended_ms += extra_ms
+
+
+PAST_INCARNATIONS = 16
+"""How many superseded incarnations of a node are remembered."""
+
+
+def register(draft: Draft, sessions: Sessions, request: RegisterNode) -> NodeRegistered:
+    """Register a process, or say why not. The caller grants the session once this succeeded."""
+    before = draft.node(request.node_id)
+    alive = sessions.is_alive(request.node_id)
+    level = shared_level(draft, sessions, request)
+    refusal = _refuse(draft, before, alive, request) or (level if isinstance(level, Refusal) else None)
+    if refusal is not None:
+        return NodeRegistered(refusal=refusal, controller_epoch=draft.header.controller_epoch)
+    assert isinstance(level, int)
+    draft.header = replace(draft.header, feature_level=level)
+    if before is not None and before.incarnation_id == request.incarnation_id:
+        return _answer(draft, before)
+    record = _admit(draft, before, alive, request)
+    return _answer(draft, record)
+
+
+def _answer(draft: Draft, record: NodeRecord) -> NodeRegistered:
+    header = draft.header
+    return NodeRegistered(
+        node_epoch=record.image.node_epoch,
+        controller_epoch=header.controller_epoch,
+        cluster_id=header.cluster_id,
+        feature_level=header.feature_level,
+    )
+
+
+def _refuse(draft: Draft, before: NodeRecord | None, alive: bool, request: RegisterNode) -> Refusal | None:
+    return (
+        _other_rules(draft, request)
+        or _superseded(before, request)
+        or _duplicate(before, alive, request)
+        or _assigned_observer(draft, request)
+    )
+
+
+def _other_rules(draft: Draft, request: RegisterNode) -> Refusal | None:
+    ours = draft.header.rules
+    for field in fields(ours):
+        asked, stored = getattr(request.rules, field.name), getattr(ours, field.name)
+        if asked != stored:
+            name = field.name.replace("_", "-")
+            return Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"{name}={asked} is not the cluster's rule {name}={stored}; start node {request.node_id} with {stored}",
+                field=f"rules.{field.name}",
+            )
+    return None
+
+
+def _superseded(before: NodeRecord | None, request: RegisterNode) -> Refusal | None:
+    if before is None or request.incarnation_id not in before.past_incarnations:
+        return None
+    return Refusal(
+        ErrorCode.STALE_BROKER_EPOCH,
+        f"incarnation {request.incarnation_id} of node {request.node_id} was superseded; this process must stop",
+    )
+
+
+def _duplicate(before: NodeRecord | None, alive: bool, request: RegisterNode) -> Refusal | None:
+    if before is None or not alive or before.directory_id == request.directory_id:
+        return None
+    return Refusal(
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        f"node_id {request.node_id} is in use by a live process with another data directory; "
+        f"give this node another id, or wait until the other's session ends",
+    )
+
+
+def _assigned_observer(draft: Draft, request: RegisterNode) -> Refusal | None:
+    if Role.LEADER in request.roles:
+        return None
+    assigned = sum(request.node_id in partition.replicas for partition in draft.partitions())
+    if not assigned:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"roles: node {request.node_id} is assigned to {assigned} partitions and cannot become an observer; "
+        f"start it with the roles leader and follower",
+    )
+
+
+def shared_level(draft: Draft, sessions: Sessions, request: RegisterNode) -> int | Refusal:
+    """The highest feature level that this controller, all live nodes and this one speak, or a refusal if none."""
+    others = [record for record in draft.nodes() if record.image.node_id != request.node_id]
+    live = [record for record in others if sessions.is_alive(record.image.node_id)]
+    low, high = types.shared((record.feature_min, record.feature_max) for record in live)
+    if max(low, request.feature_min) <= min(high, request.feature_max):
+        return min(high, request.feature_max)
+    return Refusal(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"feature levels {request.feature_min}-{request.feature_max} of node {request.node_id} do not overlap "
+        f"{low}-{high} of the controller and the live nodes; run a release that speaks one of these",
+    )
+
+
+def _admit(draft: Draft, before: NodeRecord | None, alive: bool, request: RegisterNode) -> NodeRecord:
+    node_epoch = NodeEpoch(draft.header.next_node_epoch)
+    draft.header = replace(draft.header, next_node_epoch=node_epoch + 1)
+    lost = _lost_records(before, request)
+    # A process whose disk lost records begins fenced even within a live session: it has lost its places anyway.
+    stays = alive and before is not None and not before.image.fenced and lost is None
+    record = _record(before, request, node_epoch, fenced=not stays)
+    draft.put_node(record)
+    cause = lost or ("restart" if before else "new")
+    draft.emit(None, NodeSession(request.node_id, "register", cause, last_heartbeat_ms=None, rack=request.rack))
+    if lost is not None:
+        leave_partitions(draft, [request.node_id], lost, unclean=True)
+    elif draft.proves_members:
+        begin_unproven(draft, request.node_id, "restart")
+    else:
+        reign_anew(draft, request.node_id, "restart")
+    if stays:
+        # It may have been shutting down, and be wanted after all.
+        elect_leaderless(draft, request.node_id)
+    _observe(draft, before, record)
+    return record
+
+
+def _lost_records(before: NodeRecord | None, request: RegisterNode) -> str | None:
+    """Why this directory may lack records that it held (M58), as the cause of what follows; None if nothing shows it.
+
+    The first registration of a new directory says that it is unclean, too; it cannot have lost anything.
+    """
+    if before is None:
+        return None
+    if before.directory_id != request.directory_id:
+        return "new_disk"
+    if request.unclean:
+        return "unclean_restart"
+    return "directory_restored" if _is_older_copy(before, request) else None
+
+
+def _is_older_copy(before: NodeRecord, request: RegisterNode) -> bool:
+    """Whether the directory does not remember the process that registered last from it: it went back in time (M67)."""
+    known = request.known_incarnations
+    return bool(known) and bool(before.incarnation_id) and before.incarnation_id not in known
+
+
+def _record(before: NodeRecord | None, request: RegisterNode, node_epoch: NodeEpoch, *, fenced: bool) -> NodeRecord:
+    past = (*before.past_incarnations, before.incarnation_id)[-PAST_INCARNATIONS:] if before else ()
+    image = NodeImage(
+        node_id=request.node_id,
+        node_epoch=node_epoch,
+        roles=request.roles,
+        client_endpoint=request.client_endpoint,
+        internal_endpoint=request.internal_endpoint,
+        rack=request.rack,
+        fenced=fenced,
+        shutting_down=False,
+    )
+    return NodeRecord(
+        image=image,
+        incarnation_id=request.incarnation_id,
+        directory_id=request.directory_id,
+        feature_min=request.feature_min,
+        feature_max=request.feature_max,
+        past_incarnations=past,
+    )
+
+
+def _observe(draft: Draft, before: NodeRecord | None, record: NodeRecord) -> None:
+    """Every partition lists every observer; a node that begins or ceases to be one changes them all (M60)."""
+    was = before is not None and before.image.is_observer
+    if was == record.image.is_observer:
+        return
+    observers = draft.observers()
+    for partition in list(draft.partitions()):
+        draft.put_partition(replace(partition, observers=observers), cause="observers")

@@ -1,0 +1,174 @@
+"""Decides whether the controller's store lacks what a node was sent, and whose word is enough for that (TR18, C35).
+
+Invariants: no epoch is handed out twice (I14): a store that was restored from a backup would do so, and a proof of a
+position that the store does not know shows it; from then on nothing is served from it. A claim without a proof never
+does: it refuses the one node that makes it (M72), or one forged number would stop the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from strandline.core.control.messages import WatchMetadata
+from strandline.core.control.state import ClusterState, NodeRecord, Standing, standing
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import (
+    AlterPartitionRequest,
+    EpochsSeen,
+    Heartbeat,
+    Position,
+    PositionProof,
+    RegisterNode,
+)
+from strandline.core.positions import is_proof
+from strandline.core.types import NodeEpoch, NodeId
+
+REMEDY = "restore the newest store, or run `strandline controller recover` with the nodes' data directories"
+
+
+class Objection(NamedTuple):
+    """Why a node's word cannot be served from this store."""
+
+    refusal: Refusal
+    stops_serving: bool
+    """Whether it is proven that the store forgot something; otherwise this node alone is refused."""
+
+
+def objection(
+    state: ClusterState, request: RegisterNode | Heartbeat | AlterPartitionRequest | WatchMetadata
+) -> Objection | None:
+    """What the position that comes with a request shows about the store; None if it shows nothing.
+
+    A change is sent only after it is durable, so no node can have been sent a position that the store does not know.
+    """
+    node_id, proof = request.node_id, request.position
+    if node_id is None or proof is None:
+        return None
+    topics = request.topics_position if isinstance(request, RegisterNode | Heartbeat) else None
+    place = standing(state.reigns, state.header.metadata_offset, _place(proof)) if proof.reign_id else None
+    is_complete = isinstance(request, RegisterNode | Heartbeat)
+    if place is Standing.BEYOND_RECOVERY and topics is not None and _is_known(state, topics):
+        if isinstance(request, RegisterNode):
+            # It starts again, as the sentence asks for; what was decided without its directory counts it nowhere (C38).
+            return None
+        return Objection(_of_a_lost_end(node_id, proof), stops_serving=False)
+    why = _by_numbers(state, node_id, proof) if place is None else _by_history(state, node_id, proof, place)
+    if why is None:
+        return None
+    if place is Standing.BEYOND_RECOVERY and not is_complete:
+        # Its heartbeat says whether a topic changed.
+        return Objection(Refusal(ErrorCode.NOT_CONTROLLER, why), stops_serving=False)
+    if is_proof(state.header.secret, node_id, proof):
+        return Objection(Refusal(ErrorCode.NOT_CONTROLLER, why), stops_serving=True)
+    return None if place is None else Objection(_unproven(why), stops_serving=False)
+
+
+def _place(proof: PositionProof) -> Position:
+    return Position(proof.reign_id, proof.metadata_offset)
+
+
+def _is_known(state: ClusterState, position: Position) -> bool:
+    return standing(state.reigns, state.header.metadata_offset, position) in (Standing.KNOWN, Standing.OLD)
+
+
+def _by_history(state: ClusterState, node_id: NodeId, proof: PositionProof, place: Standing) -> str | None:
+    if place in (Standing.KNOWN, Standing.OLD):
+        return None
+    seen = f"metadata offset {proof.metadata_offset} of reign {proof.reign_id}"
+    if place is Standing.BEYOND_RECOVERY:
+        return (
+            f"node {node_id} has seen {seen}, which no node given to the last recovery knew of; run `strandline "
+            f"controller recover` again and give this node's directory, too"
+        )
+    ours = state.reigns.get(proof.reign_id)
+    has = "not that reign" if ours is None else f"that reign up to {ours.last_offset or state.header.metadata_offset}"
+    return _sentence(node_id, seen, has)
+
+
+def _by_numbers(state: ClusterState, node_id: NodeId, proof: PositionProof) -> str | None:
+    """By a node of a release that names no reigns: only numbers beyond the store's own show something."""
+    header = state.header
+    if proof.controller_epoch > header.controller_epoch:
+        return _sentence(node_id, f"controller epoch {proof.controller_epoch}", str(header.controller_epoch))
+    if proof.metadata_offset > header.metadata_offset:
+        return _sentence(node_id, f"metadata offset {proof.metadata_offset}", str(header.metadata_offset))
+    if proof.node_epoch >= header.next_node_epoch:
+        return _sentence(node_id, f"node epoch {proof.node_epoch}", str(header.next_node_epoch - 1))
+    return None
+
+
+def _of_a_lost_end(node_id: NodeId, proof: PositionProof) -> Refusal:
+    return Refusal(
+        ErrorCode.STALE_BROKER_EPOCH,
+        f"node {node_id} has seen metadata offset {proof.metadata_offset} of reign {proof.reign_id}, which ended "
+        f"before that in the recovered store; no topic changed since, so it is enough to start this process again",
+    )
+
+
+def _unproven(why: str) -> Refusal:
+    return Refusal(ErrorCode.NOT_CONTROLLER, f"{why}; the claim has no valid proof, so only this node is refused")
+
+
+def unproven_claim(state: ClusterState, request: RegisterNode | Heartbeat) -> Refusal | None:
+    """Refuse a node that says it has seen more than the store holds, without a proof that shows it."""
+    claim = _of_heartbeat(state, request) if isinstance(request, Heartbeat) else _of_registration(state, request)
+    return None if claim is None else _unproven(claim)
+
+
+def _of_registration(state: ClusterState, request: RegisterNode) -> str | None:
+    seen = request.controller_epoch_seen
+    if seen is not None and seen > state.header.controller_epoch:
+        return _sentence(request.node_id, f"controller epoch {seen}", f"{state.header.controller_epoch}")
+    return next((why for partition in request.epochs_seen if (why := _of_partition(state, request, partition))), None)
+
+
+def _of_heartbeat(state: ClusterState, request: Heartbeat) -> str | None:
+    header = state.header
+    if request.metadata_offset > header.metadata_offset:
+        return _sentence(request.node_id, f"metadata offset {request.metadata_offset}", str(header.metadata_offset))
+    if request.node_epoch >= header.next_node_epoch:
+        return _sentence(request.node_id, f"node epoch {request.node_epoch}", f"{header.next_node_epoch - 1}")
+    return None
+
+
+def is_of_a_lost_reign(record: NodeRecord, node_epoch: NodeEpoch, next_node_epoch: int) -> bool:
+    """Whether ``node_epoch`` was given by the lost end of a reign, so that waiting would not end.
+
+    Recovery, and every new reign, continue above all epochs that may have been given (C33). Such a process is not
+    taken over: the lost end may have taken its places from it (M58). It has to register again.
+    """
+    return record.image.node_epoch < node_epoch < next_node_epoch
+
+
+def why_empty(state: ClusterState, node_id: NodeId, cluster_id: str | None) -> str | None:
+    """One sentence if a node of ``cluster_id`` came to a store that no node ever registered at; else None.
+
+    A lost store looks just like a new cluster. Refusing the node as a stranger would end its process, and all
+    others' after it, for the want of a file that can be recovered.
+    """
+    if state.nodes or state.removed_nodes:
+        return None
+    return (
+        f"the store is empty, but node {node_id} belongs to cluster {cluster_id}: {REMEDY}; "
+        f"if this is a new cluster, point that node to its own controller and start this one again"
+    )
+
+
+def _of_partition(state: ClusterState, request: RegisterNode, seen: EpochsSeen) -> str | None:
+    where = f"partition {seen.tp.partition} of topic {seen.tp.topic_id}"
+    known = state.partition(seen.tp)
+    if known is None:
+        if seen.tp.topic_id in state.deleted_topic_ids:
+            return None
+        return _sentence(request.node_id, where, "no such partition")
+    if seen.leader_epoch > known.leader_epoch:
+        return _sentence(request.node_id, f"leader epoch {seen.leader_epoch} of {where}", str(known.leader_epoch))
+    if seen.partition_epoch > known.partition_epoch:
+        return _sentence(
+            request.node_id, f"partition epoch {seen.partition_epoch} of {where}", str(known.partition_epoch)
+        )
+    return None
+
+
+def _sentence(node_id: NodeId, seen: str, stored: str) -> str:
+    return f"the store is older than the cluster: node {node_id} has seen {seen}, the store has {stored}; {REMEDY}"

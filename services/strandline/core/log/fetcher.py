@@ -1,0 +1,229 @@
+"""Decides whom this node asks, for which partitions, and when: the follower's loop over all partitions.
+
+Invariants: a partition has at most one question under way, and only an answer that names that question
+counts (a late one is of another epoch or another log); a partition is asked for only when everything
+below its fetch offset is durable (M54).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from strandline.core.log.effects import (
+    Effect,
+    SendEpochEnds,
+    SendFetch,
+    SendForget,
+    SendListOffsets,
+    SendProducerSnapshot,
+)
+from strandline.core.log.events import (
+    EpochEndsAnswered,
+    EpochEndsFailed,
+    FetchAnswered,
+    FetchFailed,
+    OffsetsAnswered,
+    OffsetsFailed,
+    ProducerSnapshotAnswered,
+    ProducerSnapshotFailed,
+)
+from strandline.core.log.follower import FetchState, FollowerReplica
+from strandline.core.log.state import NodeState
+from strandline.core.messages import (
+    EARLIEST,
+    LATEST,
+    EpochEndQuestion,
+    FetchPartition,
+    FetchRequest,
+    OffsetQuestion,
+    ProducerSnapshotQuestion,
+)
+from strandline.core.types import NodeId, TopicPartition
+
+ASK_AGAIN_AFTER_MS = 30_000
+"""A question without an answer for this long is asked again (Kafka: replica.socket.timeout.ms)."""
+
+
+class Fetcher:
+    """Asks leaders on behalf of ``state.followers`` and hands each the answers to its own questions."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._checked = state.truncation.checked
+        self.candidates: dict[TopicPartition, None] = {}
+        """Partitions that may be ready to ask; others wait for an answer, a commit or a time. Changed here alone."""
+        self._backing_off: dict[TopicPartition, None] = {}
+
+    def consider(self, tp: TopicPartition) -> None:
+        """Something changed for this partition; look at the end of the step whether it can be asked for."""
+        self.candidates[tp] = None
+
+    def ask(self, now_ms: int, out: list[Effect]) -> None:
+        """End of a step: one message per leader and kind of question."""
+        if not self.candidates:
+            return
+        candidates, self.candidates = self.candidates, {}
+        by_kind: dict[tuple[FetchState, NodeId], list[FollowerReplica]] = defaultdict(list)
+        for tp in candidates:
+            follower = self._state.followers.get(tp)
+            if follower is None or follower.leader is None:
+                continue
+            if follower.is_ready(now_ms):
+                by_kind[follower.state, follower.leader].append(follower)
+            elif follower.outstanding is None and follower.retry_at_ms > now_ms:
+                self._backing_off[tp] = None
+        for (kind, _), followers in by_kind.items():
+            if kind is FetchState.FETCHING:
+                self._reconcile(f for f in followers if f.agrees_before_fetching)
+        self._state.save_reconciled(out)
+        for (kind, leader), followers in by_kind.items():
+            self._send(kind, leader, followers, now_ms, out)
+
+    def _reconcile(self, followers: Iterable[FollowerReplica]) -> None:
+        for follower in followers:
+            self._state.reconcile(follower.log.tp, follower.leader_epoch)
+
+    def _send(
+        self, kind: FetchState, leader: NodeId, followers: list[FollowerReplica], now_ms: int, out: list[Effect]
+    ) -> None:
+        correlation_id = self._state.next_correlation_id()
+        for follower in followers:
+            follower.outstanding = correlation_id
+            follower.asked_at_ms = now_ms
+        if kind is FetchState.FETCHING:
+            out.append(SendFetch(leader, correlation_id, self._fetch_request(followers)))
+        elif kind is FetchState.TRUNCATING:
+            questions = tuple(EpochEndQuestion(f.log.tp, f.log.epochs.latest_epoch, f.leader_epoch) for f in followers)
+            out.append(SendEpochEnds(leader, correlation_id, questions))
+        elif kind is FetchState.RESTARTING:
+            for follower in followers:
+                self._ask_producers(leader, follower, out)
+        else:
+            both = tuple(
+                OffsetQuestion(f.log.tp, which, f.leader_epoch) for f in followers for which in (LATEST, EARLIEST)
+            )
+            out.append(SendListOffsets(leader, correlation_id, both))
+
+    def _ask_producers(self, leader: NodeId, follower: FollowerReplica, out: list[Effect]) -> None:
+        """One question for each partition: an answer may be large, and few replicas begin again at a time."""
+        correlation_id = follower.outstanding = self._state.next_correlation_id()
+        question = ProducerSnapshotQuestion(follower.log.tp, follower.leader_epoch)
+        out.append(SendProducerSnapshot(leader, correlation_id, question))
+
+    def _fetch_request(self, followers: list[FollowerReplica]) -> FetchRequest:
+        timings = self._state.timings
+        return FetchRequest(
+            partitions=tuple(self._fetch_partition(f) for f in followers),
+            replica=self._state.identity,
+            max_wait_ms=timings.replica_fetch_wait_max_ms,
+            min_bytes=timings.replica_fetch_min_bytes,
+            max_bytes=timings.replica_fetch_response_max_bytes,
+        )
+
+    def _fetch_partition(self, follower: FollowerReplica) -> FetchPartition:
+        log = follower.log
+        last_fetched = log.epochs.latest_epoch if self._checked else None
+        max_bytes = self._state.timings.replica_fetch_max_bytes
+        epoch, start, barrier = follower.leader_epoch, log.log_start_offset, follower.barrier_seen
+        return FetchPartition(log.tp, log.leo, epoch, last_fetched, start, max_bytes, barrier)
+
+    def release(self, follower: FollowerReplica, out: list[Effect]) -> None:
+        """This partition no longer follows that leader: its stream need not hold a fetch for it."""
+        if follower.outstanding is not None and follower.leader is not None:
+            if follower.state is FetchState.FETCHING:
+                out.append(SendForget(follower.leader, (follower.log.tp,)))
+            follower.outstanding = None
+        self.candidates.pop(follower.log.tp, None)
+        self._backing_off.pop(follower.log.tp, None)
+
+    def fetched(self, event: FetchAnswered, out: list[Effect]) -> list[TopicPartition]:
+        """Hand out a fetch answer; each partition counts only if this is the question it has under way.
+
+        Returns the partitions whose HW moved.
+        """
+        moved: list[TopicPartition] = []
+        asked = [(a, self._asker(a.tp, event.correlation_id, FetchState.FETCHING)) for a in event.partitions]
+        # An answer without divergence is the leader's word that the logs agree; durable before the first append.
+        self._reconcile(f for answer, f in asked if f is not None and answer.says_that_logs_agree)
+        self._state.save_reconciled(out)
+        for answer, follower in asked:
+            if follower is None:
+                continue
+            if follower.on_fetched(answer, event.now_ms, out):
+                moved.append(answer.tp)
+            self._answered(follower)
+        return moved
+
+    def fetch_failed(self, event: FetchFailed) -> None:
+        """No answer; a broken stream fails every question that was under way on it."""
+        for tp, follower in self._state.followers.items():
+            concerns = (
+                follower.outstanding is not None
+                if event.correlation_id is None
+                else follower.outstanding == event.correlation_id
+            )
+            if concerns and follower.leader == event.leader and follower.state is FetchState.FETCHING:
+                follower.on_no_answer(event.now_ms)
+                self.consider(tp)
+
+    def epoch_ends(self, event: EpochEndsAnswered, out: list[Effect]) -> None:
+        """Hand out answers to OffsetForLeaderEpoch."""
+        for answer in event.answers:
+            follower = self._asker(answer.tp, event.correlation_id, FetchState.TRUNCATING)
+            if follower is not None:
+                follower.on_epoch_end(answer, event.now_ms, out)
+                self._answered(follower)
+
+    def offsets(self, event: OffsetsAnswered, out: list[Effect]) -> None:
+        """Hand out answers to ListOffsets: for each partition the latest, then the earliest."""
+        for latest, earliest in zip(event.answers[::2], event.answers[1::2], strict=False):
+            follower = self._asker(latest.tp, event.correlation_id, FetchState.OUT_OF_RANGE)
+            if follower is not None:
+                follower.on_offsets(latest, earliest, event.now_ms, out)
+                self._answered(follower)
+
+    def producers(self, event: ProducerSnapshotAnswered, out: list[Effect]) -> None:
+        """Hand out an answer to FetchProducerSnapshot."""
+        follower = self._asker(event.answer.tp, event.correlation_id, FetchState.RESTARTING)
+        if follower is not None:
+            follower.on_producer_snapshot(event.answer, event.now_ms, out)
+            self._answered(follower)
+
+    def _answered(self, follower: FollowerReplica) -> None:
+        self.consider(follower.log.tp)
+        if follower.refused_cut_to is not None:
+            self._state.unreported[follower.log.tp] = None
+
+    def question_failed(self, event: EpochEndsFailed | OffsetsFailed | ProducerSnapshotFailed) -> None:
+        """A question other than a fetch had no answer: ask again later, cut nothing."""
+        for tp, follower in self._state.followers.items():
+            if follower.outstanding == event.correlation_id:
+                follower.on_no_answer(event.now_ms)
+                self.consider(tp)
+
+    def _asker(self, tp: TopicPartition, correlation_id: int, state: FetchState) -> FollowerReplica | None:
+        follower = self._state.followers.get(tp)
+        if follower is None or follower.outstanding != correlation_id or follower.state is not state:
+            return None
+        return follower
+
+    def ticked(self, now_ms: int) -> None:
+        """Partitions that backed off long enough may be fetched again."""
+        self._wake(tp for tp in tuple(self._backing_off) if self._is_over(tp, now_ms))
+
+    def _is_over(self, tp: TopicPartition, now_ms: int) -> bool:
+        follower = self._state.followers.get(tp)
+        return follower is None or follower.retry_at_ms <= now_ms
+
+    def _wake(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            del self._backing_off[tp]
+            self.consider(tp)
+
+    def ask_again(self, now_ms: int) -> None:
+        """A question that was never answered nor failed is given up; the next one replaces it."""
+        for tp, follower in self._state.followers.items():
+            if follower.outstanding is not None and now_ms - follower.asked_at_ms >= ASK_AGAIN_AFTER_MS:
+                follower.outstanding = None
+                self.consider(tp)

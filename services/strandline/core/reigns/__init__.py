@@ -1,0 +1,1 @@
+"""Which of several controllers decides, and for how long."""

@@ -1,0 +1,116 @@
+"""What waits until the coordinator of a transaction knows that a partition takes part in it (X9).
+
+Invariant: what concerns one producer waits in the order in which it came, behind what was asked about; each leaves
+exactly once, by the answer, by a change of leader or by its call's end. Nothing that waits here is appended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from strandline.core.control.topic_configs import (
+    DEFAULT_AFTER_MAX_MS,
+    DEFAULT_BEFORE_MAX_MS,
+    TIMESTAMP_AFTER_MAX,
+    TIMESTAMP_BEFORE_MAX,
+)
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.messages import ProducePartition
+from strandline.core.types import BatchHeader, TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.core.serving.produce import ParkedProduce
+
+
+class UnverifiedBatch(NamedTuple):
+    """A batch that waits, and the slot of its call that it will fill."""
+
+    call: ParkedProduce
+    slot: int
+    part: ProducePartition
+
+    @property
+    def producer_epoch(self) -> int:
+        """The epoch of its transaction."""
+        assert self.part.header.producer is not None, "a batch without a producer is of no transaction"
+        return self.part.header.producer.producer_epoch
+
+
+_Producer = tuple[TopicPartition, int]
+"""A producer id in one partition."""
+
+_Item = TypeVar("_Item")
+
+
+class Verification(Generic[_Item]):
+    """What waits on one node, by partition and producer."""
+
+    __slots__ = ("_asked", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[_Producer, deque[_Item]] = {}
+        """Changed here alone."""
+        # Correlation id of the question -> whose answer it is about.
+        self._asked: dict[int, _Producer] = {}
+
+    def holds(self, tp: TopicPartition, producer_id: int) -> bool:
+        """Whether something of this producer waits, so that what comes later must wait behind it."""
+        return (tp, producer_id) in self.waiting
+
+    def ask(self, correlation_id: int, tp: TopicPartition, producer_id: int) -> None:
+        """What concerns this producer waits for the answer to a question; there is none before it."""
+        assert not self.holds(tp, producer_id), f"producer {producer_id} waits in {tp} already"
+        self.waiting[tp, producer_id] = deque()
+        self._asked[correlation_id] = (tp, producer_id)
+
+    def wait(self, tp: TopicPartition, producer_id: int, item: _Item) -> None:
+        """Hold one more behind those of its producer."""
+        self.waiting[tp, producer_id].append(item)
+
+    def answered(self, correlation_id: int) -> deque[_Item]:
+        """What waited for this answer, in order; nothing if it waits no longer."""
+        producer = self._asked.pop(correlation_id, None)
+        return deque() if producer is None else self.waiting.pop(producer, deque())
+
+    def resigned(self, tp: TopicPartition) -> list[_Item]:
+        """Give back everything that waits in a partition that this node leads no longer (X10)."""
+        self._asked = {number: producer for number, producer in self._asked.items() if producer[0] != tp}
+        gone = [producer for producer in self.waiting if producer[0] == tp]
+        return [item for producer in gone for item in self.waiting.pop(producer)]
+
+
+# ---- timestamps
+# Decides whether a batch's times are near enough to now (Kafka: LogValidator; KIP-937).
+#
+# Invariant: no batch is appended whose newest time lies further ahead than its topic allows: retention by time goes by
+# that time, so a producer that sends microseconds for milliseconds would keep a segment, and all behind it, for ever.
+# Judged by the header, whose first and newest times its producer wrote; the times between them are not looked at.
+
+
+def timestamp_refusal(header: BatchHeader, configs: Mapping[str, str], wall_ms: int) -> Refusal | None:
+    """Why a producer's batch is refused for its times; None if it is not. -1 is no time.
+
+    Args:
+        configs: the topic's own settings.
+        wall_ms: now, ms since 1970.
+    """
+    ahead_ms, behind_ms = header.max_timestamp_ms - wall_ms, wall_ms - header.base_timestamp_ms
+    after_ms = int(configs.get(TIMESTAMP_AFTER_MAX, DEFAULT_AFTER_MAX_MS))
+    if ahead_ms > after_ms:
+        newest = f"the newest time, {header.max_timestamp_ms} ms, is {ahead_ms} ms ahead"
+        return _refusal(newest, TIMESTAMP_AFTER_MAX, after_ms)
+    before_ms = int(configs.get(TIMESTAMP_BEFORE_MAX, DEFAULT_BEFORE_MAX_MS))
+    if header.base_timestamp_ms >= 0 and behind_ms > before_ms:
+        first = f"the first time, {header.base_timestamp_ms} ms, is {behind_ms} ms old"
+        return _refusal(first, TIMESTAMP_BEFORE_MAX, before_ms)
+    return None
+
+
+def _refusal(what: str, setting: str, limit_ms: int) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"{what}, and the topic's {setting} is {limit_ms}; send milliseconds since 1970, or change the setting",
+        Outcome.NOT_APPENDED,
+    )

@@ -1,0 +1,293 @@
+"""One step of a transactional id as a decision: the record, and what follows from it once it is written and committed.
+
+Invariant: markers of a decision are asked for when its record is committed, and no sooner: a coordinator that is
+deposed with an uncommitted decision has informed nobody of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
+from strandline.core.coordinator.machine import Context, Decision, Record, TopicDirectory
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log.producer_id_blocks import ProducerIdSupply
+from strandline.core.transactions.messages import (
+    AddPartitions,
+    InitProducerId,
+    PartitionsAdded,
+    ProducerIdentity,
+    ProducerIdGiven,
+)
+from strandline.core.transactions.records import (
+    PREPARED,
+    TransactionalId,
+    TransactionalIdKey,
+    TransactionSettings,
+    TxnState,
+)
+from strandline.core.transactions.reporting import Cause, TransactionChange
+from strandline.core.types import TopicPartition
+
+NO_PRODUCER_ID = Refusal(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    "this coordinator has no producer id left and no controller gives it more; ask again",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTaken:
+    """Note of a step: what changed, and which producer id it used up."""
+
+    change: TransactionChange
+    used_producer_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersDue:
+    """Note of a decided transaction: its markers go out when the decision is committed."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+
+
+def step(change: TransactionChange, answer: object | None = None, *, used_producer_id: int | None = None) -> Decision:
+    """The decision that makes ``change``, and answers so."""
+    transactional_id, after = change.transactional_id, change.after
+    is_decided = after is not None and after.state in PREPARED
+    return Decision(
+        batches=((Record(TransactionalIdKey(transactional_id), after),),),
+        answer=answer,
+        scope=transactional_id,
+        taken=StepTaken(change, used_producer_id),
+        committed=MarkersDue(transactional_id, after.identity) if is_decided and after is not None else None,
+    )
+
+
+def refused(transactional_id: str, code: ErrorCode, message: str) -> Decision:
+    """A refusal, in the order of the other answers of its id."""
+    return Decision(answer=Refusal(code, message), scope=transactional_id)
+
+
+def unavailable(transactional_id: str) -> Decision:
+    """The refusal for want of a producer id."""
+    return Decision(answer=NO_PRODUCER_ID, scope=transactional_id)
+
+
+def raised(identity: ProducerIdentity, supply: ProducerIdSupply) -> tuple[ProducerIdentity, int | None] | None:
+    """The identity after ``identity`` while no transaction is open, and the new producer id that it uses up, if it does
+    (X5). None: it needs one, and there is none."""
+    if identity.producer_epoch < MAX_PRODUCER_EPOCH:
+        return identity._replace(producer_epoch=identity.producer_epoch + 1), None
+    producer_id = supply.next_id()
+    return None if producer_id is None else (ProducerIdentity(producer_id, 0), producer_id)
+
+
+def prepared(
+    value: TransactionalId,
+    state: TxnState,
+    previous: ProducerIdentity | None,
+    supply: ProducerIdSupply,
+    unix_ms: int,
+) -> TransactionalId | None:
+    """An open transaction as decided: its epoch rises by one, and markers carry the new one (X6).
+
+    Args:
+        value: the open transaction.
+        state: one of `PREPARED`.
+        previous: whose copy of a request may be answered again.
+        supply: asked for the producer id that follows when the epochs of this one are used up.
+        unix_ms: the wall clock.
+
+    Returns:
+        None if a producer id is needed and there is none.
+    """
+    identity, next_id = value.identity, None
+    if identity.producer_epoch >= MAX_PRODUCER_EPOCH:
+        next_id = supply.next_id()
+        if next_id is None:
+            return None
+    return replace(
+        value,
+        identity=identity._replace(producer_epoch=identity.producer_epoch + 1),
+        previous=previous,
+        next_producer_id=next_id,
+        state=state,
+        update_ms=unix_ms,
+    )
+
+
+def completed(value: TransactionalId, unix_ms: int) -> TransactionalId:
+    """A decided transaction as it is when every partition has its marker."""
+    state = TxnState.COMPLETE_COMMIT if value.commits else TxnState.COMPLETE_ABORT
+    return replace(
+        value,
+        identity=value.next_identity,
+        next_producer_id=None,
+        state=state,
+        partitions=(),
+        start_ms=None,
+        update_ms=unix_ms,
+    )
+
+
+# ---- identities
+# Decides which identity a transactional producer gets, and whom that fences (X4, X5).
+
+
+def init_producer_id(
+    value: TransactionalId | None,
+    request: InitProducerId,
+    context: Context,
+    supply: ProducerIdSupply,
+    settings: TransactionSettings,
+) -> Decision:
+    """What a request for an identity leads to; ``value`` is None for an id that is not known."""
+    transactional_id = request.transactional_id
+    timeout_ms = settings.timeout_ms if request.timeout_ms is None else request.timeout_ms
+    if not 0 < timeout_ms <= settings.max_timeout_ms:
+        message = f"transaction_timeout_ms {timeout_ms} is not within 1 and {settings.max_timeout_ms}"
+        return refused(transactional_id, ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
+    if value is None:
+        return _new(request, timeout_ms, context, supply)
+    given = request.given
+    if given is not None and given not in (value.identity, value.previous):
+        message = f"{_text(given)} is not the identity of {transactional_id!r} any more; a newer process has it"
+        return refused(transactional_id, ErrorCode.PRODUCER_FENCED, message)
+    if value.state is TxnState.ONGOING:
+        return _fenced(value, request, context, supply)
+    if value.state in PREPARED:
+        return _busy(transactional_id)
+    if given is not None and given == value.previous:
+        return Decision(answer=ProducerIdGiven(identity=value.identity), scope=transactional_id)
+    return _next(value, request, timeout_ms, context, supply)
+
+
+def _new(request: InitProducerId, timeout_ms: int, context: Context, supply: ProducerIdSupply) -> Decision:
+    producer_id = supply.next_id()
+    if producer_id is None:
+        return unavailable(request.transactional_id)
+    identity = ProducerIdentity(producer_id, 0)
+    after = TransactionalId(identity=identity, timeout_ms=timeout_ms, update_ms=context.unix_ms)
+    change = TransactionChange(request.transactional_id, None, after, Cause.INIT)
+    return step(change, ProducerIdGiven(identity=identity), used_producer_id=producer_id)
+
+
+def _next(
+    value: TransactionalId, request: InitProducerId, timeout_ms: int, context: Context, supply: ProducerIdSupply
+) -> Decision:
+    found = raised(value.identity, supply)
+    if found is None:
+        return unavailable(request.transactional_id)
+    identity, used_id = found
+    # Who names no identity forgets the previous one: from then on its holder is fenced.
+    previous = value.identity if request.given is not None else None
+    after = replace(
+        value,
+        identity=identity,
+        previous=previous,
+        timeout_ms=timeout_ms,
+        state=TxnState.EMPTY,
+        update_ms=context.unix_ms,
+    )
+    change = TransactionChange(request.transactional_id, value, after, Cause.INIT)
+    return step(change, ProducerIdGiven(identity=identity), used_producer_id=used_id)
+
+
+def _fenced(value: TransactionalId, request: InitProducerId, context: Context, supply: ProducerIdSupply) -> Decision:
+    """A transaction is open: it is aborted by an epoch that no process has, and the sender asks again."""
+    transactional_id = request.transactional_id
+    after = prepared(value, TxnState.PREPARE_ABORT, request.given, supply, context.unix_ms)
+    if after is None:
+        return unavailable(transactional_id)
+    change = TransactionChange(transactional_id, value, after, Cause.FENCED)
+    return step(change, _busy(transactional_id).answer, used_producer_id=after.next_producer_id)
+
+
+def _busy(transactional_id: str) -> Decision:
+    message = f"the transaction of {transactional_id!r} is being ended; ask again"
+    return refused(transactional_id, ErrorCode.CONCURRENT_TRANSACTIONS, message)
+
+
+def _text(identity: ProducerIdentity) -> str:
+    return f"producer id {identity.producer_id} at epoch {identity.producer_epoch}"
+
+
+# ---- partitions
+# Decides whether a partition takes part in an open transaction, or comes to (X9).
+
+_ADDED = PartitionsAdded()
+
+
+def add_partitions(value: TransactionalId | None, request: AddPartitions, context: Context) -> Decision:
+    """What a leader's question leads to; ``value`` is None for an id that is not known."""
+    transactional_id = request.transactional_id
+    refusal = refusal_of_identity(value, transactional_id, request.identity)
+    if refusal is not None:
+        # The markers of the transaction before are some ms away; a leader that is refused asks again later than that.
+        is_early = refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        return Decision(answer=refusal, scope=transactional_id, postponed=is_early)
+    assert value is not None, "an id that is not known has no identity"
+    new = tuple(tp for tp in request.partitions if tp not in value.partitions)
+    if value.state is TxnState.ONGOING and not new:
+        return Decision(answer=_ADDED, scope=transactional_id)
+    if request.verify_only:
+        message = f"the partitions {_names(request.partitions)} are not in the transaction of {transactional_id!r}"
+        return refused(transactional_id, ErrorCode.TRANSACTION_ABORTABLE, message)
+    # What this node knew once and knows no longer was deleted, so nothing may come in that it does not know yet (X8).
+    unknown = next((found for tp in new if (found := _unknown(tp, context.topics))), None)
+    if unknown is not None:
+        return Decision(answer=unknown, scope=transactional_id)
+    return _added(value, request, new, context)
+
+
+def _added(
+    value: TransactionalId, request: AddPartitions, new: tuple[TopicPartition, ...], context: Context
+) -> Decision:
+    begins = value.state is not TxnState.ONGOING
+    after = replace(
+        value,
+        # This identity is in use, so no copy of a request from before may be answered with it any more.
+        previous=None,
+        state=TxnState.ONGOING,
+        partitions=tuple(sorted({*value.partitions, *new})),
+        start_ms=context.unix_ms if begins else value.start_ms,
+        update_ms=context.unix_ms,
+    )
+    cause = Cause.BEGUN if begins else Cause.ADDED
+    return step(TransactionChange(request.transactional_id, value, after, cause), _ADDED)
+
+
+def refusal_of_identity(
+    value: TransactionalId | None, transactional_id: str, identity: ProducerIdentity
+) -> Refusal | None:
+    """Why a producer may not act on a transaction now; None: it is the one, and its transaction is not being ended."""
+    if value is None:
+        message = f"no producer of {transactional_id!r} is known; initialize it"
+        return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
+    if value.state in PREPARED and identity == value.next_identity:
+        message = f"the transaction before of {transactional_id!r} is being ended; ask again"
+        return Refusal(ErrorCode.CONCURRENT_TRANSACTIONS, message)
+    known = value.identity
+    if identity.producer_id != known.producer_id:
+        message = f"{transactional_id!r} has producer id {known.producer_id}, not {identity.producer_id}"
+        return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
+    if identity.producer_epoch != known.producer_epoch or value.state in PREPARED:
+        message = f"epoch {identity.producer_epoch} of {transactional_id!r} is over: it is at {known.producer_epoch}"
+        return Refusal(ErrorCode.PRODUCER_FENCED, message)
+    return None
+
+
+def _unknown(tp: TopicPartition, topics: TopicDirectory) -> Refusal | None:
+    topic = topics.by_id(tp.topic_id)
+    if topic is None:
+        message = f"this coordinator knows no topic with id {tp.topic_id}; refresh metadata"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID, message)
+    if not 0 <= tp.partition < topic.partition_count:
+        message = f"topic {topic.name!r} has {topic.partition_count} partitions and no partition {tp.partition}"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return None
+
+
+def _names(partitions: tuple[TopicPartition, ...]) -> str:
+    return ", ".join(f"{tp.topic_id}-{tp.partition}" for tp in partitions)

@@ -1,1 +1,0 @@
-"""The leader role: takes records, serves followers and consumers, answers where its epochs ended."""

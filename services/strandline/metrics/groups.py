@@ -1,0 +1,125 @@
+"""What a scrape shows of the groups that this node coordinates: what is there now, and counts of what was reported.
+
+A rebalance lasts from the event with which a group is settled no more until the event with which it is again; one that
+settles with the same event lasts no time. One that the coordinator before this one began is not counted here, and is as
+old as its first report.
+
+Invariant: no label has a group's name, and what is remembered are the groups that rebalance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from strandline.core.coordinator.shard import Shard, ShardState
+from strandline.core.groups.group import Group, GroupState
+from strandline.core.groups.happenings import Cause
+from strandline.core.groups.machine import GroupMachine
+from strandline.core.state_events import CoordinatorLoad, GroupChange
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.records import TxnState
+from strandline.core.types import LeaderEpoch
+from strandline.metrics import families as f
+from strandline.metrics.figures import Figure, Histogram, Tally
+from strandline.runtime.clock import monotonic_ms
+
+REBALANCE_BOUNDS_S = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_SETTLED = frozenset(map(str, (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)))
+_SHOWN = tuple(state for state in GroupState if state is not GroupState.DEAD)
+_BEGUN_BY = {Cause.JOIN: Cause.JOIN, Cause.LEAVE: Cause.LEAVE, Cause.FENCED: Cause.LEAVE}
+"""What a rebalance counts for; any other cause is that of an interest."""
+_RAISES_EPOCH = frozenset(map(str, (Cause.JOIN, Cause.LEAVE, Cause.FENCED, Cause.INTEREST)))
+
+
+class _Rebalance(NamedTuple):
+    epoch: LeaderEpoch
+    """That of the coordinator that reported it."""
+    since_ms: int
+
+
+class GroupCounts:
+    """What was reported of one node's groups since its process began; ``clock`` gives milliseconds."""
+
+    def __init__(self, clock: Callable[[], int] = monotonic_ms) -> None:
+        self._clock = clock
+        self._open: dict[str, _Rebalance] = {}
+        self._rebalances = Tally(f.GROUP_REBALANCES, Cause.JOIN, Cause.LEAVE, Cause.INTEREST)
+        self._durations = Histogram(REBALANCE_BOUNDS_S)
+        self._loads = Histogram()
+
+    def loaded(self, load: CoordinatorLoad) -> None:
+        """A coordinator serves."""
+        self._loads.observe(load.load_ms / 1_000)
+
+    def changed(self, change: GroupChange) -> None:
+        """A group changed, or is said to be as it was."""
+        known = self._open.pop(change.group_id, None)
+        if known is not None and known.epoch != change.leader_epoch:
+            # It went on, and perhaps ended, at another coordinator.
+            known = None
+        now_ms = self._clock()
+        was_settled, is_settled = change.old_state in _SETTLED, change.new_state in _SETTLED
+        if was_settled and (not is_settled or _raises_epoch(change)):
+            self._rebalances.add(_BEGUN_BY.get(Cause(change.cause), Cause.INTEREST))
+            known = _Rebalance(change.leader_epoch, now_ms)
+        if not is_settled:
+            self._open[change.group_id] = known or _Rebalance(change.leader_epoch, now_ms)
+        elif known is not None and change.cause != Cause.REPEATED:
+            self._durations.observe((now_ms - known.since_ms) / 1_000)
+
+    def figures(self, shards: Collection[Shard]) -> Iterator[Figure]:
+        """The present values."""
+        groups = [group for shard in shards if shard.is_serving for group in _groups_of(shard)]
+        by_state = Counter(group.state for group in groups)
+        yield from (Figure(f.GROUPS, by_state[state], (state.lower(),)) for state in _SHOWN)
+        yield Figure(f.GROUP_MEMBERS, sum(len(group.members) for group in groups))
+        yield from self._rebalances.figures()
+        yield Figure(f.GROUP_REBALANCE, self._durations.spread())
+        yield Figure(f.OLDEST_REBALANCE, self._oldest_s(shards))
+        yield Figure(f.COORDINATOR_LOAD, self._loads.spread())
+        of_shards = Counter(shard.state for shard in shards)
+        yield from (Figure(f.COORDINATOR_SHARDS, of_shards[state], (state,)) for state in ShardState)
+
+    def _oldest_s(self, shards: Collection[Shard]) -> float:
+        """Of those that go on here; the others are forgotten."""
+        self._open = {name: one for name, one in self._open.items() if any(_has(shard, name, one) for shard in shards)}
+        now_ms = self._clock()
+        return max((now_ms - one.since_ms for one in self._open.values()), default=0) / 1_000
+
+
+def _raises_epoch(change: GroupChange) -> bool:
+    return change.cause in _RAISES_EPOCH and change.new_state != GroupState.DEAD
+
+
+def _has(shard: Shard, group_id: str, rebalance: _Rebalance) -> bool:
+    return (
+        isinstance(shard.machine, GroupMachine)
+        and shard.leader.image.leader_epoch == rebalance.epoch
+        and group_id in shard.machine.groups
+    )
+
+
+def _groups_of(shard: Shard) -> Collection[Group]:
+    return shard.machine.groups.values() if isinstance(shard.machine, GroupMachine) else ()
+
+
+# ---- transaction_figures
+# What a scrape shows of the transactional ids that this node coordinates, by how far their transactions have come.
+#
+# Invariant: no label has a transactional id, and nothing is remembered.
+
+
+def transaction_figures(shards: Collection[Shard]) -> Iterator[Figure]:
+    """The present values; of partitions that serve."""
+    machines = [shard.machine for shard in shards if shard.is_serving]
+    states = Counter(
+        value.state for one in machines if isinstance(one, TransactionMachine) for value in one.ids.values()
+    )
+    yield from (Figure(f.TRANSACTIONAL_IDS, states[state], (_word(state),)) for state in TxnState)
+
+
+def _word(state: TxnState) -> str:
+    """`PrepareCommit` as `prepare_commit`, as labels are written."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in state).lstrip("_")

@@ -1,0 +1,329 @@
+"""What of a data node is counted as it happens, and where: around its performers, never inside its core.
+
+A node without a metrics port runs its own performers bare; with one it runs these around them. A produce then pays
+for two readings of a clock and four additions.
+
+Invariant: an effect is performed exactly as without counting; nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import perf_counter
+from typing import Any
+
+from strandline.core.errors import Refusal
+from strandline.core.log import effects as want
+from strandline.core.log.events import Event
+from strandline.core.log.follower import FetchState
+from strandline.core.log.isr import FollowerProgress
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.node import NodeCore
+from strandline.core.log.replica_log import ReplicaLog
+from strandline.core.log.state import NodeState
+from strandline.core.state_events import (
+    AlterPartition,
+    CoordinatorLoad,
+    GroupChange,
+    IsrChange,
+    TransactionDecided,
+    Truncation,
+)
+from strandline.core.types import Offset, TopicPartition
+from strandline.metrics import families as f
+from strandline.metrics.figures import Figure, Histogram, Tally
+from strandline.metrics.groups import GroupCounts
+from strandline.runtime.calls import Calls, Room, Sink
+from strandline.runtime.log_performers import Perform
+
+_CAUSES = ("lag", "node_fenced", "controlled_shutdown", "other")
+
+
+class TimedCalls(Calls):
+    """Calls that know since when each waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since_s: dict[int, float] = {}
+
+    def wait(self, request_id: int, sink: Sink, room: Room | None = None, named: int = 1) -> None:
+        """See `Calls.wait`."""
+        super().wait(request_id, sink, room, named)
+        self.since_s[request_id] = perf_counter()
+
+    def drop(self, request_id: int) -> bool:
+        """See `Calls.drop`."""
+        self.since_s.pop(request_id, None)
+        return super().drop(request_id)
+
+
+class NodeCounts:
+    """What one node did since its process began."""
+
+    def __init__(self) -> None:
+        self.calls = TimedCalls()
+        self.fsync = Histogram()
+        self.groups = GroupCounts()
+        self._produce = Histogram()
+        self._fetch = {"replica": Histogram(), "consumer": Histogram()}
+        self._shrinks = Tally(f.ISR_SHRINKS, *_CAUSES)
+        self._expands = 0
+        self._failed_updates = 0
+        self._records_in = self._bytes_in = self._replicated_bytes_in = 0
+        self._truncations = self._truncated = self._committed_cut = self._cuts_at_unknown_hw = 0
+        self._offset_commits = Tally(f.OFFSET_COMMITS, "committed")
+        self._transactions = Tally(f.TRANSACTIONS, "commit", "abort")
+        self._on_event: dict[type[object], Callable[[Any], None]] = {
+            IsrChange: self._isr_changed,
+            AlterPartition: self._proposal_ended,
+            Truncation: self._log_cut,
+            GroupChange: self.groups.changed,
+            CoordinatorLoad: self.groups.loaded,
+            TransactionDecided: self._transactions_decided,
+        }
+
+    def around(self, table: Mapping[type[object], Perform]) -> dict[type[object], Perform]:
+        """The same performers, counted."""
+        return {
+            **table,
+            want.Append: self._counted(self._appended, table[want.Append]),
+            want.AppendReplicated: self._counted(self._replicated, table[want.AppendReplicated]),
+            want.AnswerProduce: self._counted(self._produce_answered, table[want.AnswerProduce]),
+            want.AnswerFetch: self._counted(self._fetch_answered, table[want.AnswerFetch]),
+            want.Emit: self._counted(self._emitted, table[want.Emit]),
+        }
+
+    @staticmethod
+    def _counted(count: Callable[[Any], None], perform: Perform) -> Perform:
+        def performed(effect: Any) -> Event | None:
+            count(effect)
+            return perform(effect)
+
+        return performed
+
+    def _appended(self, effect: want.Append) -> None:
+        self._records_in += effect.header.record_count
+        self._bytes_in += effect.header.size_bytes
+
+    def _replicated(self, effect: want.AppendReplicated) -> None:
+        self._replicated_bytes_in += sum(header.size_bytes for header in effect.batches)
+
+    def _produce_answered(self, effect: want.AnswerProduce) -> None:
+        since_s = self.calls.since_s.pop(effect.request_id, None)
+        if since_s is not None:
+            self._produce.observe(perf_counter() - since_s)
+
+    def _fetch_answered(self, effect: want.AnswerFetch) -> None:
+        # A stream's fetch may be answered in parts; an answer without a result closes one that was taken back.
+        since_s = self.calls.since_s.pop(effect.request_id, None)
+        if since_s is not None and effect.results:
+            by = "consumer" if effect.replica is None else "replica"
+            self._fetch[by].observe(perf_counter() - since_s)
+
+    def _emitted(self, effect: want.Emit) -> None:
+        count = self._on_event.get(type(effect.event))
+        if count is not None:
+            count(effect.event)
+
+    def _isr_changed(self, change: IsrChange) -> None:
+        if change.removed:
+            self._shrinks.add(change.cause if change.cause in _CAUSES else "other")
+        if change.added:
+            self._expands += 1
+
+    def _proposal_ended(self, proposal: AlterPartition) -> None:
+        refused = proposal.phase == "result" and proposal.error_code != 0
+        self._failed_updates += refused or proposal.phase == "timeout"
+
+    def _log_cut(self, cut: Truncation) -> None:
+        self._truncations += 1
+        self._truncated += cut.from_leo - cut.to_leo
+        self._committed_cut += cut.committed_cut or 0
+        self._cuts_at_unknown_hw += cut.committed_cut is None
+
+    def _transactions_decided(self, decided: TransactionDecided) -> None:
+        self._transactions.add(decided.outcome, decided.n_coalesced)
+
+    def offsets_committed(self, refusals: Iterable[Refusal | None]) -> None:
+        """A commit of a group was answered: why each partition was refused, None where it was not."""
+        for refusal in refusals:
+            self._offset_commits.add("committed" if refusal is None else refusal.code.name)
+
+    def figures(self) -> Iterator[Figure]:
+        """The present values."""
+        yield Figure(f.PRODUCE_LATENCY, self._produce.spread())
+        yield from (Figure(f.FETCH_LATENCY, one.spread(), (by,)) for by, one in self._fetch.items())
+        yield Figure(f.FSYNC, self.fsync.spread())
+        yield from self._shrinks.figures()
+        yield Figure(f.ISR_EXPANDS, self._expands)
+        yield Figure(f.FAILED_ISR_UPDATES, self._failed_updates)
+        yield Figure(f.RECORDS_IN, self._records_in)
+        yield Figure(f.BYTES_IN, self._bytes_in)
+        yield Figure(f.REPLICATED_BYTES_IN, self._replicated_bytes_in)
+        yield Figure(f.TRUNCATIONS, self._truncations)
+        yield Figure(f.TRUNCATED_RECORDS, self._truncated)
+        yield Figure(f.COMMITTED_CUT, self._committed_cut)
+        yield Figure(f.CUTS_AT_UNKNOWN_HW, self._cuts_at_unknown_hw)
+        yield from self._transactions.figures()
+        yield from self._offset_commits.figures()
+
+
+# ---- standing
+# How old the oldest record above a HW is, from looks at it now and then.
+#
+# Each look remembers where the log ended; a mark is forgotten when the HW has passed it, so the oldest mark that is
+# left gives the age, late by one interval between looks at most.
+#
+# Invariant: what is remembered is bounded, and nothing of the data path knows that it is looked at.
+
+LOOK_EVERY_S = 0.25
+_MARKS = 256
+"""Log ends remembered for each partition: beyond them ages are rounded up to that of the last mark."""
+
+_Marks = deque[tuple[Offset, int]]
+
+
+class StandingRecords:
+    """Ages of what waits to be committed, by led partition."""
+
+    def __init__(self) -> None:
+        self._marks: dict[TopicPartition, _Marks] = {}
+
+    def look(self, led: Iterable[ReplicaLog], now_ms: int) -> None:
+        """Look at every led partition; one that is not led any more is forgotten."""
+        before, self._marks = self._marks, {}
+        for log in led:
+            if log.hw >= log.leo:
+                continue
+            marks = before.get(log.tp) or deque()
+            while marks and marks[0][0] <= log.hw:
+                marks.popleft()
+            if not marks or marks[-1][0] < log.leo:
+                if len(marks) == _MARKS:
+                    marks[-1] = (log.leo, marks[-1][1])
+                else:
+                    marks.append((log.leo, now_ms))
+            self._marks[log.tp] = marks
+
+    def oldest_s(self, led: Iterable[ReplicaLog], now_ms: int) -> float:
+        """Age of the oldest record that is above the HW now; 0 without one."""
+        return max((now_ms - since for log in led if (since := self._since(log)) is not None), default=0) / 1000
+
+    def _since(self, log: ReplicaLog) -> int | None:
+        marks = self._marks.get(log.tp, ())
+        return next((at_ms for end, at_ms in marks if end > log.hw), None)
+
+
+# ---- held_back
+# How long a transaction has held back an LSO, from looks at led partitions now and then.
+#
+# Each look remembers where an LSO stands below its HW; it is late by one interval between looks at most. A new leader
+# begins at 0.
+#
+# Invariant: what is remembered is bounded by the led partitions, and nothing of the data path knows that it is looked
+# at.
+
+
+class HeldBack:
+    """Since when each led partition's LSO stands."""
+
+    def __init__(self) -> None:
+        self._stands: dict[TopicPartition, tuple[Offset, int]] = {}
+
+    def look(self, led: Iterable[ReplicaLog], now_ms: int) -> None:
+        """Look at every led partition; one that is not led any more is forgotten."""
+        before, self._stands = self._stands, {}
+        for log in led:
+            lso = log.lso
+            if lso < log.hw:
+                known = before.get(log.tp)
+                self._stands[log.tp] = known if known is not None and known[0] == lso else (lso, now_ms)
+
+    def longest_s(self, led: Iterable[ReplicaLog], now_ms: int) -> float:
+        """How long the LSO has stood where it has stood longest; 0 where none is held back now."""
+        return max((now_ms - since for log in led if (since := self._since(log)) is not None), default=0) / 1000
+
+    def _since(self, log: ReplicaLog) -> int | None:
+        known = self._stands.get(log.tp)
+        return known[1] if known is not None and known[0] == log.lso < log.hw else None
+
+
+# ---- node_figures
+# What a scrape of a data node reads from its core: gauges over every partition, at that moment.
+#
+# Invariant: reads only. It is asked in the event loop, between two steps, and costs a few microseconds a partition.
+
+
+def node_figures(core: NodeCore, standing: StandingRecords, held: HeldBack, now_ms: int) -> Iterator[Figure]:
+    """Everything but what is counted as it happens."""
+    state = core.state
+    leaders = list(state.leaders.values())
+    yield Figure(f.PARTITIONS, len(state.logs))
+    yield Figure(f.LED, len(leaders))
+    yield Figure(f.UNDER_REPLICATED, sum(len(one.isr.committed) < len(one.image.replicas) for one in leaders))
+    yield Figure(f.UNDER_MIN_ISR, sum(one.is_under_min_isr for one in leaders))
+    yield Figure(f.AT_MIN_ISR, sum(len(one.isr.committed) == one.image.min_isr for one in leaders))
+    yield Figure(f.FAILED_PARTITIONS, sum(one.state is FetchState.FAILED for one in state.followers.values()))
+    yield Figure(f.REFUSED_CUTS, sum(one.refused_cut_to is not None for one in state.followers.values()))
+    yield Figure(f.CONTROLLER_EPOCH, state.controller_epoch)
+    if state.node_epoch is not None:
+        yield Figure(f.NODE_EPOCH, state.node_epoch)
+    yield Figure(f.HW_LAG_RECORDS, max((one.log.leo - one.log.hw for one in leaders), default=0))
+    yield Figure(f.HW_LAG_SECONDS, standing.oldest_s((one.log for one in leaders), now_ms))
+    yield Figure(f.LSO_LAG_RECORDS, max((one.log.hw - one.log.lso for one in leaders), default=0))
+    yield Figure(f.LSO_HELD_SECONDS, held.longest_s((one.log for one in leaders), now_ms))
+    yield from _waiting(core)
+    yield from _lags(leaders, now_ms)
+
+
+def _waiting(core: NodeCore) -> Iterator[Figure]:
+    for kind, size, expired in zip(("produce", "fetch"), core.parked, core.expired, strict=True):
+        yield Figure(f.PURGATORY_SIZE, size, (kind,))
+        yield Figure(f.PURGATORY_EXPIRES, expired, (kind,))
+
+
+def _lags(leaders: list[LeaderReplica], now_ms: int) -> Iterator[Figure]:
+    records: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    for leader in leaders:
+        for follower in leader.progress.values():
+            name = str(follower.node_id)
+            records[name] = max(records.get(name, 0), lag_records(leader, follower))
+            behind_s = _lag_s(leader, follower, now_ms)
+            if behind_s is not None:
+                seconds[name] = max(seconds.get(name, 0), behind_s)
+    yield from (Figure(f.REPLICA_LAG_RECORDS, lag, (name,)) for name, lag in records.items())
+    yield from (Figure(f.REPLICA_LAG_SECONDS, lag, (name,)) for name, lag in seconds.items())
+
+
+def lag_records(leader: LeaderReplica, follower: FollowerProgress) -> int:
+    """What a follower lacks. One that has not fetched in this epoch lacks at least what the epoch brought."""
+    have = leader.epoch_start_offset if follower.remote_leo is None else follower.remote_leo
+    return max(0, leader.log.leo - have)
+
+
+def _lag_s(leader: LeaderReplica, follower: FollowerProgress, now_ms: int) -> float | None:
+    """None for one that was not caught up in this epoch: nobody here knows since when."""
+    if follower.last_caught_up_ms is None:
+        return None
+    if follower.remote_leo == leader.log.leo:
+        return 0.0
+    return max(0, now_ms - follower.last_caught_up_ms) / 1000
+
+
+def partition_figures(state: NodeState) -> Iterator[Figure]:
+    """One series for each partition and, of led ones, for each follower; only where a setting asks for it."""
+    for log in state.logs.values():
+        labels = (log.topic, str(log.tp.partition))
+        yield Figure(f.LOG_END_OFFSET, log.leo, labels)
+        yield Figure(f.HIGH_WATERMARK, log.hw, labels)
+        yield Figure(f.LOG_START_OFFSET, log.log_start_offset, labels)
+    for leader in state.leaders.values():
+        labels = (leader.log.topic, str(leader.log.tp.partition))
+        yield Figure(f.LAST_STABLE_OFFSET, leader.log.lso, labels)
+        yield Figure(f.PARTITION_HW_LAG, leader.log.leo - leader.log.hw, labels)
+        yield Figure(f.PARTITION_ISR, len(leader.isr.committed), labels)
+        for follower in leader.progress.values():
+            lag = lag_records(leader, follower)
+            yield Figure(f.PARTITION_REPLICA_LAG, lag, (*labels, str(follower.node_id)))

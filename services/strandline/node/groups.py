@@ -1,0 +1,275 @@
+"""GroupService: its calls become requests to coordinators in the core, and their answers messages.
+
+Invariant: a handler holds no state and decides nothing of groups; which partition coordinates a group, and what its
+coordinator answers, is the core's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar, cast
+from urllib.parse import unquote
+
+import grpc
+
+from strandline.core.coordinator.internal_topics import GROUP_STATE
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.groups.messages import (
+    JOIN_EPOCH,
+    CommittedPartition,
+    DeleteGroup,
+    DescribeGroup,
+    FetchedOffset,
+    GroupDeleted,
+    GroupDescribed,
+    GroupsListed,
+    HeartbeatAnswered,
+    ListedGroup,
+    ListGroups,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    OffsetsFetched,
+)
+from strandline.core.messages import LeaderHint
+from strandline.node.shard_calls import Context, Create, ShardCalls, wait_ms
+from strandline.rpc.convert.errors import check_cluster, write_error
+from strandline.rpc.convert.groups import (
+    Commit,
+    CommitResponse,
+    GroupFetch,
+    add_coordinator,
+    add_described,
+    add_group,
+    check_group_id,
+    heartbeat_response,
+    offset_delete_response,
+    read_commit,
+    read_heartbeat,
+    read_offset_delete,
+    read_offset_fetch,
+    read_txn_commit,
+    refused_commit,
+    write_commit,
+)
+from strandline.rpc.convert.transactions import check_transactional_id
+from strandline.runtime.host import Host
+from strandline.v1 import group_service_pb2 as pb
+from strandline.v1 import group_service_pb2_grpc as pb_grpc
+
+SERVICE = pb.DESCRIPTOR.services_by_name["GroupService"].full_name
+
+_Answer = TypeVar("_Answer")
+
+
+class HasCluster(Protocol):
+    """A request that may say which cluster it is for."""
+
+    cluster_id: str
+
+    def HasField(self, field_name: Any) -> bool:
+        """Whether a field is set."""
+        ...
+
+
+class GroupServicer:
+    """GroupService of one data node."""
+
+    def __init__(
+        self,
+        host: Host,
+        create_topic: Create,
+        transactions: ShardCalls,
+        *,
+        on_commit: Callable[[Iterable[Refusal | None]], None] = lambda _: None,
+    ) -> None:
+        """``transactions`` names the coordinators of transactional ids. ``on_commit`` is called with why each partition
+        of a commit was refused, None where it was not."""
+        self._host = host
+        self._on_commit = on_commit
+        self._driver = host.driver
+        self.shards = ShardCalls(host, GROUP_STATE, create_topic)
+        self._transactions = transactions
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``."""
+        pb_grpc.add_GroupServiceServicer_to_server(cast(Any, self), server)
+
+    async def FindCoordinator(self, request: pb.FindCoordinatorRequest, context: Context) -> pb.FindCoordinatorResponse:
+        """Names coordinators."""
+        topics = self._host.topics
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics)
+        if request.key_type not in (pb.COORDINATOR_KEY_TYPE_UNSPECIFIED, pb.COORDINATOR_KEY_TYPE_TRANSACTION):
+            message = f"key_type {request.key_type} is neither 0, a group, nor 1, a transactional id"
+            raise Refused(ErrorCode.INVALID_REQUEST, message, field="key_type")
+        is_group = request.key_type == pb.COORDINATOR_KEY_TYPE_UNSPECIFIED
+        shards, check = (self.shards, check_group_id) if is_group else (self._transactions, check_transactional_id)
+        keys = list(request.coordinator_keys)
+        if not keys or len(set(keys)) < len(keys):
+            message = f"coordinator_keys names {keys}; name at least one key, and each once"
+            raise Refused(ErrorCode.INVALID_REQUEST, message, field="coordinator_keys")
+        response = pb.FindCoordinatorResponse()
+        for key in keys:
+            add_coordinator(response, key, check(key) or shards.coordinator_of(key), topics)
+        return response
+
+    async def OffsetCommit(self, request: pb.OffsetCommitRequest, context: Context) -> pb.OffsetCommitResponse:
+        """Commits offsets."""
+        response = pb.OffsetCommitResponse()
+        await self._commit(read_commit(request, self._host.topics), context, response)
+        return response
+
+    async def TxnOffsetCommit(self, request: pb.TxnOffsetCommitRequest, context: Context) -> pb.TxnOffsetCommitResponse:
+        """Commits offsets as part of a transaction."""
+        response = pb.TxnOffsetCommitResponse()
+        await self._commit(read_txn_commit(request, self._host.topics), context, response)
+        return response
+
+    async def _commit(self, commit: Commit, context: Context, response: CommitResponse) -> None:
+        rows: Sequence[CommittedPartition] = ()
+        hint: LeaderHint | None = None
+        if commit.request.offsets:
+            try:
+                answer = await self._ask(commit.request.group_id, commit.request, context, OffsetsCommitted)
+                rows = answer.partitions
+            except Refused as error:
+                rows = refused_commit(commit, _definite(error.refusal))
+                hint = self.shards.whereto(commit.request.group_id, error.refusal)
+        self._on_commit([*(row.refusal for row in rows), *(one.refusal for one in commit.unresolved)])
+        write_commit(response, rows, commit.unresolved, self._host.topics, hint)
+
+    async def OffsetFetch(self, request: pb.OffsetFetchRequest, context: Context) -> pb.OffsetFetchResponse:
+        """Returns committed offsets."""
+        asked = read_offset_fetch(request, self._host.topics)
+        found = await asyncio.gather(*(self._offsets_of(group, context) for group in asked))
+        response = pb.OffsetFetchResponse()
+        for group, (offsets, hint) in zip(asked, found, strict=True):
+            add_group(response, group, offsets, self._host.topics, hint)
+        return response
+
+    async def _offsets_of(
+        self, group: GroupFetch, context: Context
+    ) -> tuple[Sequence[FetchedOffset] | Refusal, LeaderHint | None]:
+        if group.refusal is not None:
+            return group.refusal, None
+        group_id = group.request.group_id
+        try:
+            answer = await self._ask(group_id, group.request, context, OffsetsFetched)
+        except Refused as error:
+            return error.refusal, self.shards.whereto(group_id, error.refusal)
+        return answer.partitions, None
+
+    async def ConsumerGroupHeartbeat(
+        self, request: pb.ConsumerGroupHeartbeatRequest, context: Context
+    ) -> pb.ConsumerGroupHeartbeatResponse:
+        """Takes a member's heartbeat."""
+        topics = self._host.topics
+        # Nobody but a member that joins is asked where it is.
+        host = _host_of(context.peer()) if request.member_epoch == JOIN_EPOCH else ""
+        asked = read_heartbeat(request, topics, host)
+        try:
+            tp = self.shards.partition_of(asked.group_id)
+            answer = await self.shards.ask_at(tp, asked, wait_ms(context), HeartbeatAnswered)
+        except Refused as error:
+            response = pb.ConsumerGroupHeartbeatResponse()
+            write_error(response, error.refusal)
+            self.shards.point(response, asked.group_id, error.refusal)
+            return response
+        response = heartbeat_response(answer, topics)
+        response.coordinator_epoch = self.shards.leader_of(tp).leader_epoch
+        return response
+
+    async def OffsetDelete(self, request: pb.OffsetDeleteRequest, context: Context) -> pb.OffsetDeleteResponse:
+        """Deletes offsets."""
+        asked, unresolved = read_offset_delete(request, self._host.topics)
+        if not asked.partitions:
+            return offset_delete_response((), unresolved, self._host.topics)
+        try:
+            answer = await self._ask(asked.group_id, asked, context, OffsetsDeleted)
+        except Refused as error:
+            response = pb.OffsetDeleteResponse()
+            write_error(response, error.refusal)
+            self.shards.point(response, asked.group_id, error.refusal)
+            return response
+        return offset_delete_response(answer.partitions, unresolved, self._host.topics)
+
+    async def DeleteGroups(self, request: pb.DeleteGroupsRequest, context: Context) -> pb.DeleteGroupsResponse:
+        """Deletes groups."""
+        names = self._named_once(request, request.groups_names, "groups_names")
+        response = pb.DeleteGroupsResponse()
+        found = await asyncio.gather(
+            *(self._answer_or_error(name, DeleteGroup(group_id=name), context, GroupDeleted) for name in names)
+        )
+        for name, answer in zip(names, found, strict=True):
+            row = response.results.add(group_id=name)
+            if isinstance(answer, Refused):
+                write_error(row, answer.refusal)
+                self.shards.point(row, name, answer.refusal)
+        return response
+
+    async def DescribeGroups(self, request: pb.DescribeGroupsRequest, context: Context) -> pb.DescribeGroupsResponse:
+        """Describes groups."""
+        names = self._named_once(request, request.group_ids, "group_ids")
+        response = pb.DescribeGroupsResponse()
+        found = await asyncio.gather(
+            *(self._answer_or_error(name, DescribeGroup(group_id=name), context, GroupDescribed) for name in names)
+        )
+        for name, answer in zip(names, found, strict=True):
+            if isinstance(answer, Refused):
+                row = response.groups.add(group_id=name)
+                write_error(row, answer.refusal)
+                self.shards.point(row, name, answer.refusal)
+            else:
+                add_described(response, answer, self._host.topics)
+        return response
+
+    async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
+        """Lists the groups that this node coordinates."""
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
+        asked = ListGroups(states=tuple(request.states_filter), types=tuple(request.types_filter))
+        response = pb.ListGroupsResponse()
+        listed: list[ListedGroup] = []
+        for tp in self.shards.here():
+            try:
+                listed += (await self.shards.ask_at(tp, asked, wait_ms(context), GroupsListed)).groups
+            except Refused as error:
+                write_error(response, error.refusal)
+        for group in sorted(listed):
+            response.groups.add(**group._asdict())
+        return response
+
+    def _named_once(self, request: HasCluster, names: Sequence[str], field: str) -> Sequence[str]:
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
+        if not names or len(set(names)) < len(names):
+            message = f"{field} names {list(names)}; name at least one group, and each once"
+            raise Refused(ErrorCode.INVALID_REQUEST, message, field=field)
+        return names
+
+    async def _answer_or_error(
+        self, group_id: str, request: object, context: Context, answer_type: type[_Answer]
+    ) -> _Answer | Refused:
+        try:
+            if refusal := check_group_id(group_id):
+                raise Refused.of(refusal)
+            return await self._ask(group_id, request, context, answer_type)
+        except Refused as error:
+            return error
+
+    async def _ask(self, group_id: str, request: object, context: Context, answer_type: type[_Answer]) -> _Answer:
+        """Ask the coordinator of a group.
+
+        Raises:
+            Refused: the request as a whole.
+        """
+        return await self.shards.ask(group_id, request, wait_ms(context), answer_type)
+
+
+def _definite(refusal: Refusal) -> Refusal:
+    """A refusal that says nothing of the commit came before anything was written."""
+    return refusal if refusal.outcome is not None else Refusal(refusal.code, refusal.message, Outcome.NOT_APPENDED)
+
+
+def _host_of(peer: str) -> str:
+    """The address in gRPC's name of a peer, ``ipv4:127.0.0.1:50123`` for example."""
+    _, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]")

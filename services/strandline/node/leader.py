@@ -1,0 +1,206 @@
+"""LeaderService: its calls become events of the core, and the core's answers messages.
+
+Invariant: a handler holds no state and takes no decision of the protocol; who may lead and what is committed
+is the core's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+import grpc
+
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.log.events import (
+    DeleteRecordsAsked,
+    EpochEndsAsked,
+    FetchArrived,
+    OffsetsAsked,
+    ProducerSnapshotAsked,
+)
+from strandline.core.messages import DeletedPartition, LeaderHint, ProduceResult, Served, ServedPartition
+from strandline.core.types import ActiveProducer, TopicPartition
+from strandline.node.fetch_streams import FetchPump
+from strandline.node.produce_streams import Context, ProducePump, take_produce
+from strandline.rpc.convert.describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
+from strandline.rpc.convert.errors import check_cluster
+from strandline.rpc.convert.fetch import fetch_topics, read_fetch
+from strandline.rpc.convert.offsets import (
+    deletions_response,
+    epoch_ends_response,
+    offsets_response,
+    read_asker,
+    read_deletions,
+    read_epoch_questions,
+    read_offset_questions,
+)
+from strandline.rpc.convert.produce import markers_response, produce_topics, read_markers
+from strandline.rpc.convert.producers import (
+    producers_response,
+    read_described,
+    read_producer_question,
+    write_producer_snapshot,
+)
+from strandline.runtime.clock import wall_ms
+from strandline.runtime.host import Host
+from strandline.runtime.threads import giving_way
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+
+SERVICE = pb.DESCRIPTOR.services_by_name["LeaderService"].full_name
+MARKERS_WAIT_MS = 30_000
+"""How long markers wait at most for their commit; less where the caller's own deadline comes first."""
+_MARGIN_MS = 50
+"""What is left of the caller's time for the answer's way back."""
+
+
+class LeaderServicer:
+    """LeaderService of one data node."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._driver = host.driver
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve on ``server``."""
+        # The generated base class types streams as generators; ours write as answers become ready.
+        pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, self), server)
+
+    async def Produce(self, request: pb.ProduceRequest, context: Context) -> pb.ProduceResponse:
+        """Appends records."""
+        asked = await take_produce(self._host, request)
+        results: tuple[ProduceResult, ...] = ()
+        if asked.parts:
+            results = await self._driver.ask(asked.arrives, tuple)
+            _refuse_if_throttled(results)
+        return pb.ProduceResponse(responses=produce_topics(results, asked.unresolved, self._host.topics, asked.acks))
+
+    async def ProduceStream(self, _: object, context: Context) -> None:
+        """Appends records; several requests may be outstanding."""
+        await ProducePump(self._host, context).run()
+
+    async def Fetch(self, request: pb.FetchRequest, context: Context) -> pb.FetchResponse:
+        """Reads records."""
+        asked = read_fetch(request, self._host.topics)
+        served: Sequence[ServedPartition] = ()
+        if asked.request.partitions:
+            answer = await self._driver.ask(
+                lambda now, call: FetchArrived(now, call, asked.request), Served, asked.named
+            )
+            served = answer.partitions
+        decoded = None
+        if asked.starts is not None:
+            decoded = await self._host.unpacking.run(partial(asked.decoded, served, giving_way))
+        return pb.FetchResponse(responses=fetch_topics(served, asked.unresolved, self._host.topics, decoded))
+
+    async def FetchStream(self, _: object, context: Context) -> None:
+        """Reads records continuously."""
+        await FetchPump(self._host, context).run()
+
+    async def OffsetForLeaderEpoch(
+        self, request: pb.OffsetForLeaderEpochRequest, context: Context
+    ) -> pb.OffsetForLeaderEpochResponse:
+        """Answers where epochs ended."""
+        replica = read_asker(request, self._host.topics)
+        asked = read_epoch_questions(request, self._host.topics)
+        answers = await self._driver.ask(lambda now, call: EpochEndsAsked(now, call, asked.parts, replica), tuple)
+        return epoch_ends_response(answers, asked.unresolved, self._host.topics)
+
+    async def ListOffsets(self, request: pb.ListOffsetsRequest, context: Context) -> pb.ListOffsetsResponse:
+        """Answers the offset for a time, or the log's ends."""
+        replica = read_asker(request, self._host.topics)
+        asked = read_offset_questions(request, self._host.topics)
+        answers = await self._driver.ask(lambda now, call: OffsetsAsked(now, call, asked.parts, replica), tuple)
+        return offsets_response(answers, asked.unresolved, self._host.topics)
+
+    async def FetchProducerSnapshot(
+        self, request: pb.FetchProducerSnapshotRequest, context: Context
+    ) -> pb.FetchProducerSnapshotResponse:
+        """Returns the producer state below the log start."""
+        question = read_producer_question(request, self._host.topics)
+        (answer,) = await self._driver.ask(lambda now, call: ProducerSnapshotAsked(now, call, question), tuple)
+        return write_producer_snapshot(answer)
+
+    async def WriteTxnMarkers(self, request: pb.WriteTxnMarkersRequest, context: Context) -> pb.WriteTxnMarkersResponse:
+        """Ends transactions."""
+        left_s = cast("float | None", context.time_remaining())
+        # Each partition is answered by itself before the caller is gone, so that a slow one spoils no other's answer.
+        within_ms = MARKERS_WAIT_MS if left_s is None else min(MARKERS_WAIT_MS, int(left_s * 1000) - _MARGIN_MS)
+        return await self.write_markers(request, max(1, within_ms))
+
+    async def write_markers(self, request: pb.WriteTxnMarkersRequest, within_ms: int) -> pb.WriteTxnMarkersResponse:
+        """As WriteTxnMarkers, also for the coordinators of this very node.
+
+        Raises:
+            Refused: the request as a whole.
+        """
+        asked = read_markers(request, self._host.topics, wall_ms())
+        results: tuple[ProduceResult, ...] = ()
+        if asked.parts:
+            results = await self._driver.ask(partial(asked.arrives, within_ms=within_ms), tuple, len(asked.parts))
+            _refuse_if_throttled(results)
+        return markers_response(request, asked, results, self._host.topics)
+
+    async def DescribeProducers(
+        self, request: pb.DescribeProducersRequest, context: Context
+    ) -> pb.DescribeProducersResponse:
+        """Tells which producers logs remember."""
+        asked = read_described(request, self._host.topics)
+        found: dict[TopicPartition, Sequence[ActiveProducer] | Refusal] = {}
+        for tp in asked.parts:
+            producers = self._driver.core.describe_producers(tp)
+            found[tp] = self._not_led(tp).refusal if producers is None else producers
+        return producers_response(found, asked.unresolved, self._host.topics)
+
+    async def DeleteRecords(self, request: pb.DeleteRecordsRequest, context: Context) -> pb.DeleteRecordsResponse:
+        """Deletes the records below an offset."""
+        timeout_ms, asked = read_deletions(request, self._host.topics)
+        answers: tuple[DeletedPartition, ...] = ()
+        if asked.parts:
+            answers = await self._driver.ask(
+                lambda now, call: DeleteRecordsAsked(now, call, timeout_ms, asked.parts), tuple, len(asked.parts)
+            )
+        return deletions_response(answers, asked.unresolved, self._host.topics)
+
+    async def DescribePartitions(
+        self, request: pb.DescribePartitionsRequest, context: Context
+    ) -> pb.DescribePartitionsResponse:
+        """Return the leader's own view."""
+        check_cluster(request.cluster_id if request.HasField("cluster_id") else None, self._host.topics)
+        tps, not_found = selected(request.topics, self._host.topics, self._led())
+        described = [self._describe(tp) for tp in tps]
+        return partitions_response(
+            described, not_found, self._host.topics, node_id=self._host.node_id, node_epoch=self._host.node_epoch
+        )
+
+    def _led(self) -> Iterator[TopicPartition]:
+        now_ms = self._driver.clock()
+        return (tp for tp in self._host.sizes.held() if self._driver.core.describe_partition(tp, now_ms) is not None)
+
+    def _describe(self, tp: TopicPartition) -> DescribedLead | NotDescribed:
+        view = self._driver.core.describe_partition(tp, self._driver.clock())
+        if view is None:
+            return self._not_led(tp)
+        sizes = self._host.sizes
+        lags = {
+            replica.node_id: sizes.bytes_between(tp, replica.remote_leo, view.leo)
+            for replica in view.replicas
+            if replica.remote_leo is not None
+        }
+        return DescribedLead(view, sizes.size_bytes(tp), lags, sizes.retention_waits_until_ms(tp))
+
+    def _not_led(self, tp: TopicPartition) -> NotDescribed:
+        own = self._driver.core.describe_replica(tp)
+        if own is None:
+            return not_held(tp)
+        refusal = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this node does not lead partition {tp.partition}")
+        return NotDescribed(tp, refusal, LeaderHint(own.leader, own.leader_epoch))
+
+
+def _refuse_if_throttled(results: tuple[ProduceResult, ...]) -> None:
+    """A unary produce that met the purgatory's bound is refused as a whole (RELIABILITY.md#limits)."""
+    refusal = results[0].refusal
+    if refusal is not None and refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        raise Refused.of(refusal)

@@ -1,0 +1,214 @@
+"""This node's questions to leaders: one long-lived stream per leader for fetches, calls for the rest.
+
+Invariant: every question ends in exactly one event. A broken stream fails all that was asked on it with one
+`FetchFailed`, whatever had been sent; nothing is asked twice here, the core asks again.
+
+How a leader is reached is behind `runtime.ports.Leaders`, so that the simulator runs these very tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.log.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
+from strandline.core.log.events import (
+    EpochEndsAnswered,
+    EpochEndsFailed,
+    FetchAnswered,
+    FetchFailed,
+    OffsetsAnswered,
+    OffsetsFailed,
+    ProducerSnapshotAnswered,
+    ProducerSnapshotFailed,
+)
+from strandline.core.messages import ProducerSnapshotAnswer
+from strandline.core.types import NodeId, TopicPartition
+from strandline.runtime.host import Host
+from strandline.runtime.outbox import Outbox
+from strandline.runtime.ports import Backoff, FetchReply, Leaders
+
+
+class LeaderStream:
+    """The FetchStream to one leader, dialled when there is something to ask."""
+
+    def __init__(self, leader: NodeId, owner: LeaderLinks) -> None:
+        self._leader = leader
+        self._owner = owner
+        self._outbox: Outbox[SendFetch | SendForget] = Outbox()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(owner.done)
+
+    def send(self, message: SendFetch | SendForget) -> None:
+        """Put a message on the stream; if it breaks before an answer, the core gets `FetchFailed`."""
+        self._outbox.put(message)
+
+    async def close(self) -> None:
+        """End the stream without an event."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        backoff = self._owner.backoff()
+        while True:
+            await self._outbox.until_waiting()
+            reason = await self._converse(backoff)
+            self._outbox.clear()
+            self._owner.fetch_failed(self._leader, None, reason)
+            await asyncio.sleep(backoff.next_s())
+
+    async def _converse(self, backoff: Backoff) -> str:
+        """Dial and talk until the stream breaks; returns why it did."""
+        try:
+            stream = self._owner.leaders.open_stream(self._leader)
+        except Refused as error:
+            return str(error.refusal)
+        writer = asyncio.get_running_loop().create_task(self._outbox.write_all(stream.write))
+        try:
+            while (reply := await stream.read()) is not None:
+                backoff.reset()
+                self._owner.fetched(self._leader, reply)
+            return "the leader ended the stream"
+        except Refused as error:
+            return str(error.refusal)
+        finally:
+            writer.cancel()
+            stream.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+
+class LeaderLinks:
+    """Everything this node asks of leaders (`runtime.ports.Peers`)."""
+
+    def __init__(self, host: Host, leaders: Leaders, *, backoff: Callable[[], Backoff]) -> None:
+        self.leaders = leaders
+        self.backoff = backoff
+        self._driver = host.driver
+        self._streams: dict[NodeId, LeaderStream] = {}
+        self._questions: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def close(self) -> None:
+        """End all streams and questions; no event comes of them any more."""
+        self._closed = True
+        for question in self._questions:
+            question.cancel()
+        await asyncio.gather(*self._questions, return_exceptions=True)
+        for stream in self._streams.values():
+            await stream.close()
+        await self.leaders.close()
+
+    def send_fetch(self, effect: SendFetch) -> None:
+        """Put a fetch on the leader's stream."""
+        stream = self._streams.get(effect.leader)
+        if stream is None:
+            stream = self._streams[effect.leader] = LeaderStream(effect.leader, self)
+        stream.send(effect)
+
+    def send_forget(self, effect: SendForget) -> None:
+        """End parked fetches on the leader's stream, if there is one."""
+        if effect.leader in self._streams:
+            self._streams[effect.leader].send(effect)
+
+    def fetched(self, leader: NodeId, reply: FetchReply) -> None:
+        """A message came on a leader's stream."""
+        if reply.refusal is not None:
+            self.fetch_failed(leader, reply.correlation_id, str(reply.refusal))
+            return
+        driver = self._driver
+        driver.step(FetchAnswered(driver.clock(), leader, reply.correlation_id, reply.partitions))
+        if reply.is_another:
+            self._dial_again(leader)
+
+    def fetch_failed(self, leader: NodeId, correlation_id: int | None, reason: str) -> None:
+        """A fetch, or all of a stream, has no answer."""
+        if not self._closed:
+            driver = self._driver
+            driver.step(FetchFailed(driver.clock(), leader, correlation_id, reason))
+
+    def _dial_again(self, leader: NodeId) -> None:
+        """Leave the node that answers in a leader's place, and look its address up again for the next question.
+
+        A process that is started again may get another address, and another process its old one. A connection that
+        was made in between works, to the wrong node, so nothing but this would ever resolve the name again.
+        """
+        self.leaders.renew(leader)
+        stream = self._streams.pop(leader, None)
+        if stream is not None:
+            self._ask(stream.close())
+        self.fetch_failed(leader, None, f"the process that answers at the address of node {leader} is another node")
+
+    def send_epoch_ends(self, effect: SendEpochEnds) -> None:
+        """Ask where epochs ended."""
+        self._ask(self._epoch_ends(effect))
+
+    def send_list_offsets(self, effect: SendListOffsets) -> None:
+        """Ask for the leader's first and last offset."""
+        self._ask(self._list_offsets(effect))
+
+    def send_producer_snapshot(self, effect: SendProducerSnapshot) -> None:
+        """Ask for the producer state below the leader's log start."""
+        self._ask(self._producer_snapshot(effect))
+
+    def _ask(self, question: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(question)
+        self._questions.add(task)
+        task.add_done_callback(self.done)
+
+    def done(self, task: asyncio.Task[None]) -> None:
+        """A task ended; only a bug ends one by an exception, and then the process ends with it."""
+        self._questions.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._driver.fail(error)
+
+    def drop_stale(self) -> None:
+        """Close connections to addresses that no node has any more; they would dial without end."""
+        work = self.leaders.drop_stale()
+        if work is not None:
+            self._ask(work)
+
+    async def _epoch_ends(self, effect: SendEpochEnds) -> None:
+        driver = self._driver
+        try:
+            answers = await self.leaders.epoch_ends(effect)
+        except Refused as error:
+            driver.step(EpochEndsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal)))
+            return
+        driver.step(EpochEndsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
+        # The question names the epoch: a node that knows that epoch and leads in none is not the leader of it.
+        if any(each.refusal is not None and each.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER for each in answers):
+            self._dial_again(effect.leader)
+
+    async def _producer_snapshot(self, effect: SendProducerSnapshot) -> None:
+        driver = self._driver
+        try:
+            answer = await self.leaders.producer_snapshot(effect)
+        except Refused as error:
+            if error.refusal.code is not ErrorCode.UNSUPPORTED_VERSION:
+                reason = str(error.refusal)
+                driver.step(ProducerSnapshotFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
+                return
+            # An earlier release, which has no such method: that is an answer.
+            answer = ProducerSnapshotAnswer(effect.question.tp, refusal=error.refusal)
+        driver.step(ProducerSnapshotAnswered(driver.clock(), effect.leader, effect.correlation_id, answer))
+
+    async def _list_offsets(self, effect: SendListOffsets) -> None:
+        driver = self._driver
+        try:
+            answers = await self.leaders.list_offsets(effect)
+        except Refused as error:
+            driver.step(OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal)))
+            return
+        if _same_order([answer.tp for answer in answers], [question.tp for question in effect.questions]):
+            driver.step(OffsetsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
+            return
+        reason = "the answers do not match the questions"
+        driver.step(OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
+
+
+def _same_order(answered: list[TopicPartition], asked: list[TopicPartition]) -> bool:
+    """Whether answers come for the very partitions asked for, grouped by topic as requests are."""
+    topics = list(dict.fromkeys(tp.topic_id for tp in asked))
+    return answered == sorted(asked, key=lambda tp: topics.index(tp.topic_id))

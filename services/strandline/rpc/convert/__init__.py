@@ -1,0 +1,1 @@
+"""Between protobuf and the values of the core, one module per kind of message."""

@@ -1,0 +1,336 @@
+"""The controller's administration on the wire: topics, elections, producer ids, nodes.
+
+Invariant: every element of a request gets its own entry in the answer; a count that is not given is None and
+never 0, so that the controller's default applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from strandline.core.control.messages import (
+    AllocateProducerIds,
+    AlterTopicConfigs,
+    ConfigChange,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    DescribeTopics,
+    ElectionKind,
+    ElectLeaders,
+    GetMetadata,
+    GrowingTopic,
+    InitProducerId,
+    LeadersElected,
+    ListNodes,
+    MetadataListed,
+    NewTopic,
+    NodeShutdownBegun,
+    NodesListed,
+    NodeUnregistered,
+    PartitionsRef,
+    ProducerIdGiven,
+    ProducerIdsAllocated,
+    ShutdownNode,
+    TopicRef,
+    TopicResult,
+    TopicsChanged,
+    TopicsCreated,
+    TopicsDescribed,
+    UnregisterNode,
+    WatchMetadata,
+)
+from strandline.core.types import NodeEpoch, NodeId
+from strandline.rpc.convert.controller import read_epochs_seen, required_epoch
+from strandline.rpc.convert.errors import by_topic, read_error, write_error
+from strandline.rpc.convert.metadata import CONTROLLER_ID, read_position, write_image, write_node, write_topic
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import partition_pb2
+
+_HasCluster = (
+    pb.CreateTopicsRequest
+    | pb.DeleteTopicsRequest
+    | pb.DescribeTopicsRequest
+    | pb.AlterTopicConfigsRequest
+    | pb.CreatePartitionsRequest
+    | pb.ElectLeadersRequest
+    | pb.InitProducerIdRequest
+    | pb.AllocateProducerIdsRequest
+    | pb.ListNodesRequest
+    | pb.ShutdownNodeRequest
+    | pb.UnregisterNodeRequest
+    | pb.GetMetadataRequest
+    | pb.WatchMetadataRequest
+)
+
+
+def _cluster(message: _HasCluster) -> str | None:
+    return message.cluster_id if message.HasField("cluster_id") else None
+
+
+def _ref(message: partition_pb2.TopicReference | pb.TopicConfigChange | pb.GrowingTopic) -> TopicRef:
+    return TopicRef(message.name, message.topic_id)
+
+
+def _assignments(given: Iterable[pb.ReplicaAssignment]) -> tuple[tuple[int, tuple[NodeId, ...]], ...]:
+    return tuple((one.partition_index, tuple(NodeId(node_id) for node_id in one.node_ids)) for one in given)
+
+
+def _configs(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(given))
+
+
+def read_create_topics(message: pb.CreateTopicsRequest, draw_id: Callable[[], str]) -> CreateTopics:
+    """Topics to create, each with a fresh id."""
+    return CreateTopics(
+        cluster_id=_cluster(message),
+        topics=tuple(_read_new(topic, draw_id()) for topic in message.topics),
+        validate_only=message.validate_only,
+        request_id=message.request_id if message.HasField("request_id") else None,
+    )
+
+
+def _read_new(message: pb.CreatableTopic, topic_id: str) -> NewTopic:
+    return NewTopic(
+        name=message.name,
+        topic_id=topic_id,
+        num_partitions=message.num_partitions if message.HasField("num_partitions") else None,
+        replication_factor=message.replication_factor if message.HasField("replication_factor") else None,
+        assignments=_assignments(message.assignments),
+        configs=_configs(message.configs.items()),
+    )
+
+
+def write_topics_created(answer: TopicsCreated) -> pb.CreateTopicsResponse:
+    """What became of the topics to create."""
+    message = pb.CreateTopicsResponse()
+    for created in answer.topics:
+        entry = message.topics.add(
+            name=created.name,
+            num_partitions=created.num_partitions,
+            replication_factor=created.replication_factor,
+        )
+        write_error(entry, created.refusal)
+        if created.topic is not None:
+            entry.topic_id = created.topic.topic_id
+            entry.configs.update(created.topic.configs)
+    return message
+
+
+def read_delete_topics(message: pb.DeleteTopicsRequest) -> DeleteTopics:
+    """Topics to delete."""
+    return DeleteTopics(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+
+
+def read_describe_topics(message: pb.DescribeTopicsRequest) -> DescribeTopics:
+    """Topics to describe."""
+    return DescribeTopics(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+
+
+def write_topics_described(answer: TopicsDescribed) -> pb.DescribeTopicsResponse:
+    """The topics described; one that is not known has only what it was asked by."""
+    message = pb.DescribeTopicsResponse()
+    for described in answer.topics:
+        entry = message.topics.add()
+        write_error(entry, described.refusal)
+        if described.topic is not None:
+            entry.topic.CopyFrom(write_topic(described.topic))
+        else:
+            entry.topic.name, entry.topic.topic_id = described.asked
+    return message
+
+
+def read_alter_configs(message: pb.AlterTopicConfigsRequest) -> AlterTopicConfigs:
+    """Settings to change."""
+    changes = (
+        ConfigChange(_ref(topic), _configs(topic.set_configs.items()), tuple(topic.delete_configs))
+        for topic in message.topics
+    )
+    return AlterTopicConfigs(cluster_id=_cluster(message), topics=tuple(changes), validate_only=message.validate_only)
+
+
+def read_create_partitions(message: pb.CreatePartitionsRequest) -> CreatePartitions:
+    """Topics that grow."""
+    growing = (GrowingTopic(_ref(topic), topic.count, _assignments(topic.assignments)) for topic in message.topics)
+    return CreatePartitions(
+        cluster_id=_cluster(message),
+        topics=tuple(growing),
+        validate_only=message.validate_only,
+        request_id=message.request_id if message.HasField("request_id") else None,
+    )
+
+
+def write_topics_deleted(answer: TopicsChanged) -> pb.DeleteTopicsResponse:
+    """What became of the topics to delete."""
+    return pb.DeleteTopicsResponse(responses=_results(answer.topics))
+
+
+def write_configs_altered(answer: TopicsChanged) -> pb.AlterTopicConfigsResponse:
+    """What became of the settings to change."""
+    return pb.AlterTopicConfigsResponse(responses=_results(answer.topics))
+
+
+def write_partitions_created(answer: TopicsChanged) -> pb.CreatePartitionsResponse:
+    """What became of the topics that grow."""
+    return pb.CreatePartitionsResponse(results=_results(answer.topics))
+
+
+def _results(results: Iterable[TopicResult]) -> list[pb.TopicResult]:
+    messages = []
+    for (name, topic_id), refusal in results:
+        message = pb.TopicResult(name=name, topic_id=topic_id)
+        write_error(message, refusal)
+        messages.append(message)
+    return messages
+
+
+def read_elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
+    """Elections to hold."""
+    is_unclean = message.election_type == pb.ELECTION_TYPE_UNCLEAN
+    return ElectLeaders(
+        cluster_id=_cluster(message),
+        kind=ElectionKind.UNCLEAN if is_unclean else ElectionKind.PREFERRED,
+        partitions=tuple(
+            PartitionsRef(TopicRef(topic.topic, topic.topic_id), tuple(topic.partitions))
+            for topic in message.topic_partitions
+        ),
+        seen=tuple(map(read_epochs_seen, message.epochs_seen)),
+    )
+
+
+def write_leaders_elected(answer: LeadersElected) -> pb.ElectLeadersResponse:
+    """What became of the elections, by topic."""
+    message = pb.ElectLeadersResponse()
+    entries: dict[TopicRef, pb.ElectionTopicResult] = {}
+    for result in answer.results:
+        if result.topic not in entries:
+            name, topic_id = result.topic
+            entries[result.topic] = message.replica_election_results.add(topic=name, topic_id=topic_id)
+        entry = entries[result.topic].partition_result.add(
+            partition_index=result.partition, leader_id=result.leader, leader_epoch=result.leader_epoch
+        )
+        write_error(entry, result.refusal)
+    return message
+
+
+def read_init_producer_id(message: pb.InitProducerIdRequest) -> InitProducerId:
+    """A producer's request for an identity."""
+    return InitProducerId(
+        cluster_id=_cluster(message),
+        producer_id=message.producer_id if message.HasField("producer_id") else None,
+        producer_epoch=message.producer_epoch if message.HasField("producer_epoch") else None,
+    )
+
+
+def write_producer_id(answer: ProducerIdGiven) -> pb.InitProducerIdResponse:
+    """A producer's identity."""
+    message = pb.InitProducerIdResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+    write_error(message, answer.refusal)
+    return message
+
+
+def write_allocate_producer_ids(request: AllocateProducerIds) -> pb.AllocateProducerIdsRequest:
+    """A node's request for producer ids."""
+    return pb.AllocateProducerIdsRequest(
+        node_id=request.node_id, node_epoch=request.node_epoch, cluster_id=request.cluster_id
+    )
+
+
+def read_allocate_producer_ids(message: pb.AllocateProducerIdsRequest) -> AllocateProducerIds:
+    """A node's request for producer ids.
+
+    Raises:
+        Refused: STALE_BROKER_EPOCH without a node epoch.
+    """
+    return AllocateProducerIds(
+        node_id=NodeId(message.node_id),
+        node_epoch=required_epoch(message),
+        cluster_id=_cluster(message),
+    )
+
+
+def write_producer_ids(answer: ProducerIdsAllocated) -> pb.AllocateProducerIdsResponse:
+    """Producer ids for a node."""
+    message = pb.AllocateProducerIdsResponse(producer_id_start=answer.start, producer_id_len=answer.length)
+    write_error(message, answer.refusal)
+    return message
+
+
+def read_producer_ids(message: pb.AllocateProducerIdsResponse) -> ProducerIdsAllocated:
+    """Producer ids for a node."""
+    return ProducerIdsAllocated(
+        refusal=read_error(message), start=message.producer_id_start, length=message.producer_id_len
+    )
+
+
+def read_list_nodes(message: pb.ListNodesRequest) -> ListNodes:
+    """A question for the nodes."""
+    return ListNodes(cluster_id=_cluster(message))
+
+
+def write_nodes_listed(answer: NodesListed) -> pb.ListNodesResponse:
+    """The registered nodes and their sessions."""
+    message = pb.ListNodesResponse(
+        cluster_id=answer.cluster_id, controller_id=CONTROLLER_ID, controller_epoch=answer.controller_epoch
+    )
+    for listed in answer.nodes:
+        entry = message.nodes.add(
+            node=write_node(listed.node),
+            directory_id=listed.directory_id,
+            last_heartbeat_age_ms=listed.last_heartbeat_age_ms,
+            current_metadata_offset=listed.metadata_offset,
+        )
+        entry.feature_levels.min_level = listed.feature_min
+        entry.feature_levels.max_level = listed.feature_max
+    return message
+
+
+def read_shutdown_node(message: pb.ShutdownNodeRequest) -> ShutdownNode:
+    """A controlled shutdown to begin."""
+    return ShutdownNode(
+        cluster_id=_cluster(message),
+        node_id=NodeId(message.node_id),
+        node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
+    )
+
+
+def write_shutdown_begun(answer: NodeShutdownBegun) -> pb.ShutdownNodeResponse:
+    """How far the shutdown is."""
+    message = pb.ShutdownNodeResponse()
+    write_error(message, answer.refusal)
+    for topic_id, partitions in by_topic(answer.remaining, lambda tp: tp):
+        message.remaining_partitions.add(topic_id=topic_id, partitions=[tp.partition for tp in partitions])
+    return message
+
+
+def read_unregister_node(message: pb.UnregisterNodeRequest) -> UnregisterNode:
+    """A node to remove."""
+    return UnregisterNode(cluster_id=_cluster(message), node_id=NodeId(message.node_id))
+
+
+def write_unregistered(answer: NodeUnregistered) -> pb.UnregisterNodeResponse:
+    """Whether it was removed."""
+    message = pb.UnregisterNodeResponse()
+    write_error(message, answer.refusal)
+    return message
+
+
+def read_get_metadata(message: pb.GetMetadataRequest) -> GetMetadata:
+    """A client's question for the state."""
+    topics = tuple(_ref(topic) for topic in message.topics)
+    return GetMetadata(cluster_id=_cluster(message), topics=topics, linearizable=message.linearizable)
+
+
+def write_metadata(answer: MetadataListed) -> pb.GetMetadataResponse:
+    """The state, whole."""
+    return pb.GetMetadataResponse(metadata=write_image(answer.image))
+
+
+def read_watch(message: pb.WatchMetadataRequest) -> WatchMetadata:
+    """A subscription."""
+    return WatchMetadata(
+        cluster_id=_cluster(message),
+        node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
+        node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
+        position=read_position(message.position) if message.HasField("position") else None,
+    )

@@ -1,0 +1,230 @@
+"""A leader's view of its partitions and a replica's view of itself on the wire.
+
+Invariant: these answers only show state; nothing in the protocol reads them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.messages import Endpoint, LeaderHint, PartitionView, ReplicaStateView, ReplicaView
+from strandline.core.types import NodeId, Offset, TopicPartition
+from strandline.rpc.convert.errors import Topics, Unresolved, write_error, write_leader
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
+
+_STATES = {
+    "truncating": follower_service_pb2.FETCH_STATE_TRUNCATING,
+    "restarting": follower_service_pb2.FETCH_STATE_TRUNCATING,
+    "fetching": follower_service_pb2.FETCH_STATE_FETCHING,
+    "failed": follower_service_pb2.FETCH_STATE_FAILED,
+    "leading": follower_service_pb2.FETCH_STATE_LEADING,
+    "waiting": follower_service_pb2.FETCH_STATE_WAITING,
+}
+
+
+class DescribedLead(NamedTuple):
+    """A led partition with what only the files know; ``lag_bytes`` by follower."""
+
+    view: PartitionView
+    size_bytes: int
+    lag_bytes: dict[NodeId, int]
+    retention_waits_until_ms: int | None = None
+
+
+class DescribedSelf(NamedTuple):
+    """A replica's own state with the bytes of its segment files."""
+
+    view: ReplicaStateView
+    size_bytes: int
+
+
+class NotDescribed(NamedTuple):
+    """A partition this node cannot speak of, and why."""
+
+    tp: TopicPartition
+    refusal: Refusal
+    hint: LeaderHint | None = None
+
+
+def selected(
+    asked: Iterable[partition_pb2.TopicPartitions], topics: Topics, held: Iterable[TopicPartition]
+) -> tuple[list[TopicPartition], list[Unresolved]]:
+    """Which partitions a Describe names: nothing named means all held, a bare topic all held of it."""
+    everything = sorted(held)
+    found: list[TopicPartition] = []
+    unresolved: list[Unresolved] = []
+    named = False
+    for topic in asked:
+        named = True
+        topic_id = topics.resolve(topic.topic, topic.topic_id)
+        if isinstance(topic_id, Refusal):
+            unresolved.extend(
+                Unresolved(topic.topic, topic.topic_id, index, topic_id) for index in topic.partitions or (0,)
+            )
+        elif topic.partitions:
+            found.extend(TopicPartition(topic_id, index) for index in topic.partitions)
+        else:
+            found.extend(tp for tp in everything if tp.topic_id == topic_id)
+    return (found if named else everything), unresolved
+
+
+def partitions_response(
+    described: Iterable[DescribedLead | NotDescribed],
+    unresolved: Iterable[Unresolved],
+    topics: Topics,
+    *,
+    node_id: NodeId,
+    node_epoch: int | None,
+) -> leader_service_pb2.DescribePartitionsResponse:
+    """The answer of DescribePartitions."""
+    response = leader_service_pb2.DescribePartitionsResponse(node_id=node_id, node_epoch=node_epoch)
+    rows: dict[str, leader_service_pb2.DescribedPartitionTopic] = {}
+    for item in described:
+        tp = item.view.tp if isinstance(item, DescribedLead) else item.tp
+        topic = rows.get(tp.topic_id)
+        if topic is None:
+            topic = rows[tp.topic_id] = response.topics.add(topic=topics.name_of(tp.topic_id), topic_id=tp.topic_id)
+        row = topic.partitions.add(partition_index=tp.partition)
+        if isinstance(item, DescribedLead):
+            _write_lead(row, item)
+        else:
+            write_error(row, item.refusal)
+            if item.hint is not None:
+                write_leader(row.current_leader, item.hint, topics)
+    for lost in unresolved:
+        topic = response.topics.add(topic=lost.name, topic_id=lost.topic_id)
+        write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+    return response
+
+
+def _write_lead(row: leader_service_pb2.DescribedPartition, item: DescribedLead) -> None:
+    view = item.view
+    row.leader_epoch, row.partition_epoch = view.leader_epoch, view.partition_epoch
+    row.log_end_offset, row.durable_log_end_offset = view.leo, view.durable_leo
+    row.high_watermark, row.log_start_offset = view.high_watermark, view.log_start_offset
+    row.epoch_start_offset = view.epoch_start_offset
+    row.last_stable_offset = view.last_stable_offset
+    if view.oldest_open_producer_id is not None:
+        row.oldest_open_producer_id = view.oldest_open_producer_id
+    row.log_size_bytes = item.size_bytes
+    if item.retention_waits_until_ms is not None:
+        row.retention_waits_until_ms = item.retention_waits_until_ms
+    row.isr.extend(view.isr)
+    row.maximal_isr.extend(view.maximal_isr)
+    row.elr.extend(view.elr)
+    row.min_insync_replicas = view.min_isr
+    for replica in view.replicas:
+        _write_replica(row.replicas.add(), replica, view.leo, item.lag_bytes.get(replica.node_id))
+
+
+def _write_replica(
+    row: leader_service_pb2.DescribedRemoteReplica, replica: ReplicaView, leo: Offset, lag_bytes: int | None
+) -> None:
+    row.replica_id = replica.node_id
+    row.in_isr, row.observer = replica.in_isr, replica.is_observer
+    if replica.node_epoch is not None:
+        row.node_epoch = replica.node_epoch
+    if replica.remote_leo is not None:
+        row.log_end_offset = replica.remote_leo
+        row.lag_records = max(leo - replica.remote_leo, 0)
+    if lag_bytes is not None:
+        row.lag_bytes = lag_bytes
+    if replica.last_fetch_age_ms is not None:
+        row.last_fetch_age_ms = replica.last_fetch_age_ms
+    if replica.last_caught_up_age_ms is not None:
+        row.last_caught_up_age_ms = replica.last_caught_up_age_ms
+
+
+def replicas_response(
+    described: Iterable[DescribedSelf | NotDescribed],
+    unresolved: Iterable[Unresolved],
+    topics: Topics,
+    *,
+    node_id: NodeId,
+    node_epoch: int | None,
+) -> follower_service_pb2.DescribeReplicasResponse:
+    """The answer of DescribeReplicas."""
+    response = follower_service_pb2.DescribeReplicasResponse(node_id=node_id, node_epoch=node_epoch)
+    rows: dict[str, follower_service_pb2.DescribedReplicaTopic] = {}
+    for item in described:
+        tp = item.view.tp if isinstance(item, DescribedSelf) else item.tp
+        topic = rows.get(tp.topic_id)
+        if topic is None:
+            topic = rows[tp.topic_id] = response.topics.add(topic=topics.name_of(tp.topic_id), topic_id=tp.topic_id)
+        row = topic.partitions.add(partition_index=tp.partition)
+        if isinstance(item, DescribedSelf):
+            _write_self(row, item)
+        else:
+            write_error(row, item.refusal)
+    for lost in unresolved:
+        topic = response.topics.add(topic=lost.name, topic_id=lost.topic_id)
+        write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+    return response
+
+
+def _write_self(row: follower_service_pb2.DescribedReplica, item: DescribedSelf) -> None:
+    view = item.view
+    row.log_end_offset, row.durable_log_end_offset = view.leo, view.durable_leo
+    row.high_watermark, row.log_start_offset = view.high_watermark, view.log_start_offset
+    row.log_size_bytes = item.size_bytes
+    row.fetch_state = _STATES.get(view.fetch_state, follower_service_pb2.FETCH_STATE_UNSPECIFIED)
+    row.failed_reason = view.reason
+    if view.leader is not None:
+        row.leader_id = view.leader
+    row.leader_epoch = view.leader_epoch
+    row.last_stable_offset = view.last_stable_offset
+    for epoch, start in view.epochs:
+        row.epoch_entries.add(epoch=epoch, start_offset=start)
+
+
+def not_held(tp: TopicPartition) -> NotDescribed:
+    """The answer for a partition this node holds no replica of."""
+    refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp.partition} is not on this node")
+    return NotDescribed(tp, refusal)
+
+
+# ---- convert_controllers
+# Controllers on the wire: what `DescribeControllers` says of each.
+#
+# Invariant: a list is in the order of the ids.
+
+
+class ControllerDescribed(NamedTuple):
+    """One controller, as any of them describes it."""
+
+    controller_id: str
+    client: Endpoint
+    internal: Endpoint
+    is_active: bool
+    offset: int
+    lag: int
+
+
+def write_controllers(controllers: Iterable[ControllerDescribed]) -> pb.DescribeControllersResponse:
+    """The answer."""
+    message = pb.DescribeControllersResponse()
+    for one in sorted(controllers):
+        described = message.controllers.add(
+            controller_id=one.controller_id, is_active=one.is_active, metadata_offset=one.offset, lag=one.lag
+        )
+        described.client.host, described.client.port = one.client
+        described.internal.host, described.internal.port = one.internal
+    return message
+
+
+def read_controllers(message: pb.DescribeControllersResponse) -> tuple[ControllerDescribed, ...]:
+    """The controllers of an answer."""
+    return tuple(
+        ControllerDescribed(
+            one.controller_id,
+            Endpoint(one.client.host, one.client.port),
+            Endpoint(one.internal.host, one.internal.port),
+            one.is_active,
+            one.metadata_offset,
+            one.lag,
+        )
+        for one in message.controllers
+    )

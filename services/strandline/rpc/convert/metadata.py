@@ -1,0 +1,365 @@
+"""The cluster's state on the wire: nodes, partitions, topics, rules, snapshots and changes.
+
+Invariant: both directions are exact inverses for everything a receiver may act on; absence stays absence, so
+that a partition without a leader never reads as one led by node 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from strandline.core.coordinator.internal_topics import is_internal
+from strandline.core.messages import (
+    Endpoint,
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    Position,
+    PositionProof,
+    Reign,
+    TopicImage,
+)
+from strandline.core.types import (
+    Durability,
+    FetchHw,
+    IsrJoin,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+    Truncation,
+)
+from strandline.rpc.convert.errors import invalid
+from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
+
+_V = TypeVar("_V")
+
+CONTROLLER_ID = 0
+"""There is one controller; its id is fixed and means nothing beside `controller_epoch`."""
+
+_TRUNCATION = {
+    Truncation.LEADER_EPOCH: metadata_pb2.TRUNCATION_LEADER_EPOCH,
+    Truncation.FETCH: metadata_pb2.TRUNCATION_FETCH,
+    Truncation.KIP_279: metadata_pb2.TRUNCATION_KIP_279,
+    Truncation.KIP_101: metadata_pb2.TRUNCATION_KIP_101,
+    Truncation.HIGH_WATERMARK: metadata_pb2.TRUNCATION_HIGH_WATERMARK,
+}
+_FETCH_HW = {
+    FetchHw.SNAPSHOT: metadata_pb2.FETCH_HW_SNAPSHOT,
+    FetchHw.UPDATED: metadata_pb2.FETCH_HW_UPDATED,
+}
+_ISR_JOIN = {
+    IsrJoin.CAUGHT_UP: metadata_pb2.ISR_JOIN_CAUGHT_UP,
+    IsrJoin.HW: metadata_pb2.ISR_JOIN_HW,
+}
+_DURABILITY = {
+    Durability.FSYNC: metadata_pb2.DURABILITY_FSYNC,
+    Durability.PAGE_CACHE: metadata_pb2.DURABILITY_PAGE_CACHE,
+}
+_ROLE = {
+    Role.LEADER: metadata_pb2.NODE_ROLE_LEADER,
+    Role.FOLLOWER: metadata_pb2.NODE_ROLE_FOLLOWER,
+}
+_TRUNCATION_BACK: dict[int, Truncation] = {int(number): value for value, number in _TRUNCATION.items()}
+_FETCH_HW_BACK: dict[int, FetchHw] = {int(number): value for value, number in _FETCH_HW.items()}
+_ISR_JOIN_BACK: dict[int, IsrJoin] = {int(number): value for value, number in _ISR_JOIN.items()}
+_DURABILITY_BACK: dict[int, Durability] = {int(number): value for value, number in _DURABILITY.items()}
+_ROLE_BACK: dict[int, Role] = {int(number): value for value, number in _ROLE.items()}
+
+
+def write_rules(rules: Rules) -> metadata_pb2.Rules:
+    """The four settings as numbers."""
+    return metadata_pb2.Rules(
+        truncation=_TRUNCATION[rules.truncation],
+        fetch_hw=_FETCH_HW[rules.fetch_hw],
+        isr_join=_ISR_JOIN[rules.isr_join],
+        durability=_DURABILITY[rules.durability],
+    )
+
+
+def read_rules(message: metadata_pb2.Rules, default: Rules) -> Rules:
+    """The four settings; one that is not given has the value of ``default``.
+
+    Raises:
+        Refused: INVALID_REQUEST for a number this release does not know.
+    """
+    return Rules(
+        truncation=_pick(_TRUNCATION_BACK, message.truncation, default.truncation, "truncation"),
+        fetch_hw=_pick(_FETCH_HW_BACK, message.fetch_hw, default.fetch_hw, "fetch_hw"),
+        isr_join=_pick(_ISR_JOIN_BACK, message.isr_join, default.isr_join, "isr_join"),
+        durability=_pick(_DURABILITY_BACK, message.durability, default.durability, "durability"),
+    )
+
+
+def _pick(known: Mapping[int, _V], number: int, default: _V, name: str) -> _V:
+    if number == 0:
+        return default
+    if number not in known:
+        raise invalid(f"rules.{name} has the unknown value {number}; run the release of the controller")
+    return known[number]
+
+
+def write_roles(roles: Iterable[Role]) -> list[metadata_pb2.NodeRole.ValueType]:
+    """Roles as numbers, in a fixed order."""
+    return sorted(_ROLE[role] for role in roles)
+
+
+def read_roles(numbers: Iterable[int]) -> frozenset[Role]:
+    """Roles; numbers this release does not know are left out."""
+    return frozenset(_ROLE_BACK[number] for number in numbers if number in _ROLE_BACK)
+
+
+def write_endpoints(client: Endpoint | None, internal: Endpoint | None) -> metadata_pb2.NodeEndpoints:
+    """Where a node is reached."""
+    message = metadata_pb2.NodeEndpoints()
+    if client is not None:
+        message.client.host, message.client.port = client
+    if internal is not None:
+        message.internal.host, message.internal.port = internal
+    return message
+
+
+def read_endpoint(message: partition_pb2.Endpoint) -> Endpoint:
+    """One advertised address."""
+    return Endpoint(message.host, message.port)
+
+
+def write_node(node: NodeImage) -> metadata_pb2.NodeMetadata:
+    """One node, whole."""
+    return metadata_pb2.NodeMetadata(
+        node_id=node.node_id,
+        node_epoch=node.node_epoch,
+        roles=write_roles(node.roles),
+        endpoints=write_endpoints(node.client_endpoint, node.internal_endpoint),
+        rack=node.rack,
+        fenced=node.fenced,
+        shutting_down=node.shutting_down,
+        disk_nearly_full=node.disk_nearly_full,
+    )
+
+
+def read_node(message: metadata_pb2.NodeMetadata) -> NodeImage:
+    """One node, whole."""
+    endpoints = message.endpoints
+    return NodeImage(
+        node_id=NodeId(message.node_id),
+        node_epoch=NodeEpoch(message.node_epoch),
+        roles=read_roles(message.roles),
+        client_endpoint=read_endpoint(endpoints.client) if endpoints.HasField("client") else None,
+        internal_endpoint=read_endpoint(endpoints.internal) if endpoints.HasField("internal") else None,
+        rack=message.rack if message.HasField("rack") else None,
+        fenced=message.fenced,
+        shutting_down=message.shutting_down,
+        disk_nearly_full=message.disk_nearly_full,
+    )
+
+
+def write_partition(partition: PartitionImage) -> metadata_pb2.PartitionMetadata:
+    """One partition's state."""
+    return metadata_pb2.PartitionMetadata(
+        partition_index=partition.tp.partition,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        elr=partition.elr,
+        observers=partition.observers,
+        leader_recovery_state=write_recovery(partition.recovering),
+        min_insync_replicas=partition.min_isr,
+        last_unclean_leader_epoch=partition.last_unclean_leader_epoch,
+        unproven=partition.unproven,
+    )
+
+
+def read_partition(topic_id: str, message: metadata_pb2.PartitionMetadata) -> PartitionImage:
+    """One partition's state."""
+    unclean = message.last_unclean_leader_epoch if message.HasField("last_unclean_leader_epoch") else None
+    return PartitionImage(
+        tp=TopicPartition(topic_id, message.partition_index),
+        replicas=_nodes(message.replicas),
+        isr=_nodes(message.isr),
+        elr=_nodes(message.elr),
+        leader=NodeId(message.leader_id) if message.HasField("leader_id") else None,
+        leader_epoch=LeaderEpoch(message.leader_epoch),
+        partition_epoch=PartitionEpoch(message.partition_epoch),
+        min_isr=message.min_insync_replicas,
+        recovering=read_recovery(message.leader_recovery_state),
+        last_unclean_leader_epoch=None if unclean is None else LeaderEpoch(unclean),
+        observers=_nodes(message.observers),
+        unproven=_nodes(message.unproven),
+    )
+
+
+def write_recovery(recovering: bool) -> partition_pb2.LeaderRecoveryState.ValueType:
+    """Kafka's LeaderRecoveryState."""
+    if recovering:
+        return partition_pb2.LEADER_RECOVERY_STATE_RECOVERING
+    return partition_pb2.LEADER_RECOVERY_STATE_UNSPECIFIED
+
+
+def read_recovery(number: int) -> bool:
+    """Whether the leader was elected unclean and has not yet recovered."""
+    return number == partition_pb2.LEADER_RECOVERY_STATE_RECOVERING
+
+
+def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
+    return tuple(NodeId(node_id) for node_id in ids)
+
+
+def write_topic(topic: TopicImage) -> metadata_pb2.TopicMetadata:
+    """One topic with all its partitions."""
+    return metadata_pb2.TopicMetadata(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        configs=dict(topic.configs),
+        partitions=[write_partition(partition) for partition in topic.partitions],
+        internal=is_internal(topic.name),
+    )
+
+
+def read_topic(message: metadata_pb2.TopicMetadata) -> TopicImage:
+    """One topic with all its partitions, in the order of their indexes."""
+    return TopicImage(
+        name=message.name,
+        topic_id=message.topic_id,
+        configs=tuple(sorted(message.configs.items())),
+        partitions=tuple(read_partition(message.topic_id, partition) for partition in message.partitions),
+    )
+
+
+def write_image(image: MetadataImage) -> metadata_pb2.ClusterMetadata:
+    """A snapshot or a change; the message around it says which, and to whom it goes."""
+    message = metadata_pb2.ClusterMetadata(
+        cluster_id=image.cluster_id,
+        controller_id=CONTROLLER_ID,
+        controller_epoch=image.controller_epoch,
+        metadata_offset=image.metadata_offset,
+        rules=write_rules(image.rules),
+        feature_level=image.feature_level,
+        nodes=[write_node(node) for node in image.nodes],
+        topics=[write_topic(topic) for topic in image.topics],
+    )
+    for topic_id in image.deleted_topic_ids:
+        message.topics.add(topic_id=topic_id, deleted=True)
+    message.removed_node_ids.extend(image.removed_node_ids)
+    message.reigns.extend(map(_write_reign, image.reigns))
+    return message
+
+
+def _write_reign(reign: Reign) -> metadata_pb2.Reign:
+    return metadata_pb2.Reign(
+        reign_id=reign.reign_id,
+        controller_epoch=reign.controller_epoch,
+        first_offset=reign.first_offset,
+        previous_reign_id=reign.previous_reign_id,
+    )
+
+
+def _read_reign(message: metadata_pb2.Reign) -> Reign:
+    return Reign(message.reign_id, message.controller_epoch, message.first_offset, message.previous_reign_id)
+
+
+def read_image(
+    message: metadata_pb2.ClusterMetadata, *, is_snapshot: bool, to_node_epoch: NodeEpoch | None = None
+) -> MetadataImage:
+    """The state as its receiver believes it.
+
+    Raises:
+        Refused: INVALID_REQUEST when the rules have a value of a later release.
+    """
+    return MetadataImage(
+        cluster_id=message.cluster_id,
+        controller_epoch=message.controller_epoch,
+        metadata_offset=message.metadata_offset,
+        is_snapshot=is_snapshot,
+        rules=read_rules(message.rules, Rules()),
+        feature_level=message.feature_level,
+        nodes=tuple(read_node(node) for node in message.nodes),
+        topics=tuple(read_topic(topic) for topic in message.topics if not topic.deleted),
+        deleted_topic_ids=tuple(topic.topic_id for topic in message.topics if topic.deleted),
+        removed_node_ids=_nodes(message.removed_node_ids),
+        to_node_epoch=to_node_epoch,
+        reigns=tuple(map(_read_reign, message.reigns)),
+    )
+
+
+def write_watch_answer(
+    image: MetadataImage | None, to_node_epoch: NodeEpoch | None
+) -> controller_service_pb2.WatchMetadataResponse:
+    """One message of the watch; without an image it is a sign of life."""
+    if image is None:
+        return write_watch_news(None, is_snapshot=False, to_node_epoch=to_node_epoch, position=None)
+    return write_watch_news(
+        write_image(image), is_snapshot=image.is_snapshot, to_node_epoch=to_node_epoch, position=image.position
+    )
+
+
+def write_watch_news(
+    metadata: metadata_pb2.ClusterMetadata | None,
+    *,
+    is_snapshot: bool,
+    to_node_epoch: NodeEpoch | None,
+    position: PositionProof | None,
+) -> controller_service_pb2.WatchMetadataResponse:
+    """One message of the watch around metadata that was written for every watcher."""
+    message = controller_service_pb2.WatchMetadataResponse(node_epoch=to_node_epoch, metadata=metadata)
+    if is_snapshot:
+        message.is_snapshot = True
+    if position is not None:
+        message.position_mac = position.mac
+    return message
+
+
+def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> MetadataImage | None:
+    """The image in one message of the watch, addressed as it says; None for a sign of life."""
+    if not message.HasField("metadata"):
+        return None
+    epoch = NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None
+    image = read_image(message.metadata, is_snapshot=message.is_snapshot, to_node_epoch=epoch)
+    if epoch is None or not message.HasField("position_mac"):
+        return image
+    reign_id = image.reign.reign_id if image.reign else ""
+    position = PositionProof(epoch, image.controller_epoch, image.metadata_offset, message.position_mac, reign_id)
+    return replace(image, position=position)
+
+
+def write_position(position: PositionProof | None) -> controller_service_pb2.PositionProof | None:
+    """A proof that a node gives back; None for none."""
+    if position is None:
+        return None
+    return controller_service_pb2.PositionProof(
+        node_epoch=position.node_epoch,
+        controller_epoch=position.controller_epoch,
+        metadata_offset=position.metadata_offset,
+        mac=position.mac,
+        reign_id=position.reign_id,
+    )
+
+
+def read_position(message: controller_service_pb2.PositionProof) -> PositionProof:
+    """A proof that a node gave back, true or not."""
+    return PositionProof(
+        NodeEpoch(message.node_epoch),
+        message.controller_epoch,
+        message.metadata_offset,
+        message.mac,
+        message.reign_id,
+    )
+
+
+def write_place(position: Position | None) -> metadata_pb2.Position | None:
+    """A position without a proof; None for none."""
+    if position is None:
+        return None
+    return metadata_pb2.Position(reign_id=position.reign_id, metadata_offset=position.metadata_offset)
+
+
+def read_place(message: metadata_pb2.Position) -> Position:
+    """A position as somebody claims it."""
+    return Position(message.reign_id, message.metadata_offset)

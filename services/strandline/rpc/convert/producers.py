@@ -1,0 +1,174 @@
+"""FetchProducerSnapshot on the wire, in both directions.
+
+Invariant: a batch is read back as it was remembered; a number that no log gives is refused by the replica's core, not
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from strandline.core.errors import Refusal
+from strandline.core.messages import ProducerSnapshotAnswer, ProducerSnapshotQuestion, ReplicaState
+from strandline.core.types import (
+    ActiveProducer,
+    LastMarker,
+    LeaderEpoch,
+    Offset,
+    OpenTransaction,
+    ProducerBatch,
+    TopicPartition,
+    TransactionState,
+)
+from strandline.rpc.convert.errors import (
+    Asked,
+    Topics,
+    Unresolved,
+    by_topic,
+    check_cluster,
+    gather,
+    invalid,
+    read_error,
+    unresolved_by_topic,
+    write_error,
+    write_replica,
+)
+from strandline.v1 import leader_service_pb2 as pb
+
+
+def read_producer_question(message: pb.FetchProducerSnapshotRequest, topics: Topics) -> ProducerSnapshotQuestion:
+    """What a replica asks.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: replica_state, topic_id or current_leader_epoch is absent.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=True)
+    if not message.HasField("replica_state"):
+        raise invalid("replica_state is absent; only a replica asks for producer state")
+    if not message.topic_id:
+        raise invalid("topic_id is empty; give the id of the topic")
+    if not message.HasField("current_leader_epoch"):
+        raise invalid("current_leader_epoch is absent; a replica must give it")
+    tp = TopicPartition(message.topic_id, message.partition)
+    return ProducerSnapshotQuestion(tp, LeaderEpoch(message.current_leader_epoch))
+
+
+def write_producer_snapshot(answer: ProducerSnapshotAnswer) -> pb.FetchProducerSnapshotResponse:
+    """A leader's answer."""
+    response = pb.FetchProducerSnapshotResponse(log_start_offset=answer.log_start_offset)
+    write_error(response, answer.refusal)
+    for row in answer.producers:
+        response.batches.add(**row._asdict())
+    for transaction in answer.transactions.open:
+        response.open_transactions.add(**transaction._asdict())
+    for marker in answer.transactions.markers:
+        response.markers.add(**marker._asdict())
+    return response
+
+
+def producer_snapshot_request(
+    question: ProducerSnapshotQuestion, *, cluster_id: str, replica: ReplicaState
+) -> pb.FetchProducerSnapshotRequest:
+    """A replica's question."""
+    request = pb.FetchProducerSnapshotRequest(
+        cluster_id=cluster_id,
+        topic_id=question.tp.topic_id,
+        partition=question.tp.partition,
+        current_leader_epoch=question.current_leader_epoch,
+    )
+    write_replica(request.replica_state, replica)
+    return request
+
+
+def read_producer_snapshot(response: pb.FetchProducerSnapshotResponse, tp: TopicPartition) -> ProducerSnapshotAnswer:
+    """The leader's answer."""
+    return ProducerSnapshotAnswer(
+        tp,
+        Offset(response.log_start_offset) if response.HasField("log_start_offset") else None,
+        tuple(
+            ProducerBatch(
+                row.producer_id,
+                row.producer_epoch,
+                row.first_sequence,
+                row.last_sequence,
+                Offset(row.first_offset),
+                Offset(row.last_offset),
+                row.timestamp_ms,
+            )
+            for row in response.batches
+        ),
+        read_error(response),
+        TransactionState(
+            open=tuple(
+                OpenTransaction(row.producer_id, Offset(row.first_offset)) for row in response.open_transactions
+            ),
+            markers=tuple(
+                LastMarker(
+                    row.producer_id,
+                    row.producer_epoch,
+                    row.coordinator_epoch,
+                    Offset(row.offset),
+                    row.timestamp_ms,
+                )
+                for row in response.markers
+            ),
+        ),
+    )
+
+
+# ---- convert_active_producers
+# DescribeProducers on the wire.
+#
+# Invariant: what a producer does not have is absent, never 0: no sequence, no coordinator, no open transaction.
+
+MOST_PRODUCERS = 100_000
+"""Of one partition in one answer, about 4 MB."""
+
+
+def read_described(request: pb.DescribeProducersRequest, topics: Topics) -> Asked[TopicPartition]:
+    """Whose producers are asked for.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no partition is named, or one twice.
+    """
+    check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics)
+    asked = gather(
+        [(topic.topic, topic.topic_id, topic.partitions) for topic in request.topics],
+        topics,
+        int,
+        lambda tp, _: tp,
+    )
+    if not asked.parts and not asked.unresolved:
+        raise invalid("topics names no partition; give at least one")
+    return asked
+
+
+def producers_response(
+    found: Mapping[TopicPartition, Sequence[ActiveProducer] | Refusal], unresolved: Iterable[Unresolved], topics: Topics
+) -> pb.DescribeProducersResponse:
+    """The answer, by topic."""
+    response = pb.DescribeProducersResponse()
+    for topic_id, tps in by_topic(found, lambda tp: tp):
+        topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
+        for tp in tps:
+            row, producers = topic.partitions.add(partition_index=tp.partition), found[tp]
+            if isinstance(producers, Refusal):
+                write_error(row, producers)
+            else:
+                row.active_producers.extend(map(_write, producers[:MOST_PRODUCERS]))
+    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
+        topic = response.topics.add(name=name, topic_id=topic_id)
+        for lost in not_found:
+            write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+    return response
+
+
+def _write(producer: ActiveProducer) -> pb.ActiveProducer:
+    return pb.ActiveProducer(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp_ms,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.open_since,
+    )

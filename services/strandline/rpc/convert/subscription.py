@@ -1,0 +1,294 @@
+"""Subscriptions to the metadata on the wire, both ways.
+
+Invariant: both directions are exact inverses for everything a subscriber may act on; what a message leaves out stays
+None, so that a setting that stayed never reads as its default.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import crc32c
+from google.protobuf.message import DecodeError
+
+from strandline.core.errors import Refused
+from strandline.core.messages import (
+    AsOf,
+    Endpoint,
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    PositionProof,
+    TopicImage,
+    Wanted,
+)
+from strandline.core.types import NodeId, Rules
+from strandline.rpc.convert.fetch_answers import tag, varint
+from strandline.rpc.convert.metadata import (
+    CONTROLLER_ID,
+    read_endpoint,
+    read_image,
+    read_node,
+    read_partition,
+    read_position,
+    read_rules,
+    read_topic,
+    read_watch_answer,
+    write_endpoints,
+    write_image,
+    write_position,
+    write_topic,
+    write_watch_news,
+)
+from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
+from strandline.v1 import metadata_service_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class KnownController:
+    """One controller, by the ports at which it is known to be reached."""
+
+    controller_id: int
+    client: Endpoint | None = None
+    internal: Endpoint | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataUpdate:
+    """One message of a subscription as its subscriber reads it; None and empty: as before."""
+
+    as_of: AsOf
+    is_snapshot: bool = False
+    cluster_id: str = ""
+    rules: Rules | None = None
+    feature_level: int | None = None
+    topics: tuple[TopicImage, ...] = ()
+    changed: tuple[tuple[str, tuple[PartitionImage, ...]], ...] = ()
+    """Partitions by topic id."""
+    deleted_topic_ids: tuple[str, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+    """Names and ids."""
+    nodes: tuple[NodeImage, ...] = ()
+    removed_node_ids: tuple[NodeId, ...] = ()
+    controllers: tuple[KnownController, ...] = ()
+
+    @property
+    def is_sign_of_life(self) -> bool:
+        """Whether it says only how current the sender is."""
+        news = (self.is_snapshot, self.rules, self.feature_level, self.topics, self.changed, self.deleted_topic_ids)
+        return not any((*news, self.missing, self.nodes, self.removed_node_ids))
+
+
+def write_as_of(as_of: AsOf) -> pb.AsOf:
+    """A position with its age and sender."""
+    message = pb.AsOf(
+        controller_epoch=as_of.controller_epoch,
+        reign_id=as_of.reign_id,
+        metadata_offset=as_of.metadata_offset,
+        age_ms=as_of.age_ms,
+    )
+    if as_of.node_id is None:
+        message.controller_id = CONTROLLER_ID
+    else:
+        message.node_id = as_of.node_id
+    return message
+
+
+def read_as_of(message: pb.AsOf) -> AsOf:
+    """A position with its age and sender."""
+    return AsOf(
+        controller_epoch=message.controller_epoch,
+        metadata_offset=message.metadata_offset,
+        reign_id=message.reign_id,
+        age_ms=message.age_ms,
+        node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
+    )
+
+
+def write_wanted(wanted: Wanted, cluster_id: str | None) -> pb.SubscribeRequest:
+    """One message of a subscriber."""
+    return pb.SubscribeRequest(
+        cluster_id=cluster_id,
+        add_topics=_write_refs(wanted.add),
+        remove_topics=_write_refs(wanted.remove),
+        all_topics=wanted.all_topics,
+        since=None if wanted.since is None else write_as_of(wanted.since),
+    )
+
+
+def read_wanted(message: pb.SubscribeRequest) -> Wanted:
+    """One message of a subscriber."""
+    return Wanted(
+        add=_read_refs(message.add_topics),
+        remove=_read_refs(message.remove_topics),
+        all_topics=message.all_topics,
+        since=read_as_of(message.since) if message.HasField("since") else None,
+    )
+
+
+def _write_refs(refs: Iterable[tuple[str, str]]) -> list[partition_pb2.TopicReference]:
+    return [partition_pb2.TopicReference(name=name, topic_id=topic_id) for name, topic_id in refs]
+
+
+def _read_refs(messages: Iterable[partition_pb2.TopicReference]) -> tuple[tuple[str, str], ...]:
+    return tuple((message.name, message.topic_id) for message in messages)
+
+
+def write_controllers(known: Iterable[KnownController]) -> list[pb.ControllerEndpoints]:
+    """Where controllers are reached."""
+    return [
+        pb.ControllerEndpoints(controller_id=one.controller_id, endpoints=write_endpoints(one.client, one.internal))
+        for one in known
+    ]
+
+
+def read_controllers(messages: Iterable[pb.ControllerEndpoints]) -> tuple[KnownController, ...]:
+    """Where controllers are reached."""
+    return tuple(_read_controller(message) for message in messages)
+
+
+def _read_controller(message: pb.ControllerEndpoints) -> KnownController:
+    ends = message.endpoints
+    return KnownController(
+        message.controller_id,
+        read_endpoint(ends.client) if ends.HasField("client") else None,
+        read_endpoint(ends.internal) if ends.HasField("internal") else None,
+    )
+
+
+def read_update(message: pb.SubscribeResponse) -> MetadataUpdate:
+    """One message of a subscription.
+
+    Raises:
+        Refused: INVALID_REQUEST when the rules have a value of a later release.
+    """
+    return MetadataUpdate(
+        as_of=read_as_of(message.as_of),
+        is_snapshot=message.is_snapshot,
+        cluster_id=message.cluster_id,
+        rules=read_rules(message.rules, Rules()) if message.HasField("rules") else None,
+        feature_level=message.feature_level or None,
+        topics=tuple(read_topic(topic) for topic in message.topics),
+        changed=tuple(
+            (topic.topic_id, tuple(read_partition(topic.topic_id, partition) for partition in topic.partitions))
+            for topic in message.changed_topics
+        ),
+        deleted_topic_ids=tuple(message.deleted_topic_ids),
+        missing=_read_refs(message.missing_topics),
+        nodes=tuple(read_node(node) for node in message.nodes),
+        removed_node_ids=tuple(NodeId(node_id) for node_id in message.removed_node_ids),
+        controllers=read_controllers(message.controllers),
+    )
+
+
+def read_current_metadata(message: pb.MetadataServiceGetMetadataResponse) -> tuple[AsOf, MetadataImage]:
+    """The state that a process knows, and how current it is.
+
+    Raises:
+        Refused: INVALID_REQUEST when the rules have a value of a later release.
+    """
+    return read_as_of(message.as_of), read_image(message.metadata, is_snapshot=True)
+
+
+def update_of_image(image: MetadataImage) -> MetadataUpdate:
+    """What a watch of an earlier release brought, or a whole state, as an update; topics are whole in both."""
+    return MetadataUpdate(
+        as_of=AsOf(image.controller_epoch, image.metadata_offset),
+        is_snapshot=image.is_snapshot,
+        cluster_id=image.cluster_id,
+        rules=image.rules,
+        feature_level=image.feature_level,
+        topics=image.topics,
+        deleted_topic_ids=image.deleted_topic_ids,
+        nodes=image.nodes,
+        removed_node_ids=image.removed_node_ids,
+    )
+
+
+# ---- metadata_bytes
+# The newest metadata as a node keeps it in a file: its wire form behind a checksum.
+#
+# Invariant: bytes that are not exactly what was written read as nothing, never as older or other metadata.
+
+_HEAD = struct.Struct(">4sI")
+_MAGIC = b"SLM2"
+"""The body is a WatchMetadataResponse: the image as it came, with its proof."""
+
+_METADATA = tag(controller_service_pb2.WatchMetadataResponse, "metadata")
+_TOPICS = tag(metadata_pb2.ClusterMetadata, "topics")
+
+_WITHOUT_PROOF = b"SLM1"
+"""As releases before feature level 2 wrote it: ClusterMetadata alone."""
+
+
+class ImageWriter:
+    """Writes one snapshot after the other. Topics that stayed the same objects are not encoded again: a change of a few
+    partitions costs what these topics cost, however many there are."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, tuple[TopicImage, bytes]] = {}
+
+    def to_bytes(self, image: MetadataImage) -> bytes:
+        """A whole snapshot as file content."""
+        known = self._topics
+        self._topics = {topic.topic_id: _encoded(topic, known.get(topic.topic_id)) for topic in image.topics}
+        pieces = [write_image(replace(image, topics=())).SerializeToString()]
+        for _, encoded in self._topics.values():
+            pieces += (_TOPICS, varint(len(encoded)), encoded)
+        head = _around(image).SerializeToString()
+        body = b"".join((head, _METADATA, varint(sum(map(len, pieces))), *pieces))
+        return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
+
+
+def _encoded(topic: TopicImage, known: tuple[TopicImage, bytes] | None) -> tuple[TopicImage, bytes]:
+    if known is not None and known[0] is topic:
+        return known
+    return topic, write_topic(topic).SerializeToString()
+
+
+def _around(image: MetadataImage) -> controller_service_pb2.WatchMetadataResponse:
+    """What is written beside the metadata itself."""
+    own = image.position if image.position is not None and _is_of(image, image.position) else None
+    message = write_watch_news(None, is_snapshot=image.is_snapshot, to_node_epoch=image.to_node_epoch, position=own)
+    if image.position is not None and own is None:
+        later = write_position(image.position)
+        assert later is not None
+        message.later_position.CopyFrom(later)
+    registered = write_position(image.registered)
+    if registered is not None:
+        message.registered_position.CopyFrom(registered)
+    return message
+
+
+def image_to_bytes(image: MetadataImage) -> bytes:
+    """A whole snapshot as file content."""
+    return ImageWriter().to_bytes(image)
+
+
+def image_from_bytes(content: bytes) -> MetadataImage | None:
+    """The snapshot in a file's content; None if it is damaged."""
+    if len(content) < _HEAD.size:
+        return None
+    magic, crc = _HEAD.unpack_from(content)
+    body = content[_HEAD.size :]
+    if magic not in (_MAGIC, _WITHOUT_PROOF) or crc32c.crc32c(body) != crc:
+        return None
+    try:
+        if magic == _WITHOUT_PROOF:
+            return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
+        message = controller_service_pb2.WatchMetadataResponse.FromString(body)
+        image = read_watch_answer(message)
+        if image is not None and message.HasField("later_position"):
+            image = replace(image, position=read_position(message.later_position))
+        if image is not None and message.HasField("registered_position"):
+            image = replace(image, registered=read_position(message.registered_position))
+        return image
+    except (DecodeError, Refused):
+        # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
+        return None
+
+
+def _is_of(image: MetadataImage, position: PositionProof) -> bool:
+    return (position.controller_epoch, position.metadata_offset) == (image.controller_epoch, image.metadata_offset)

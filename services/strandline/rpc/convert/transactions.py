@@ -1,0 +1,194 @@
+"""TransactionService on the wire: what a server reads and answers, and what a node asks another one.
+
+Invariants: past this file a topic is its id (M63); every transaction of a request is answered once, in its order,
+whether its coordinator was asked or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.transactions.messages import (
+    AddPartitions,
+    EndTxn,
+    InitProducerId,
+    ListedTransaction,
+    ListTransactions,
+    ProducerIdentity,
+    TransactionDescribed,
+)
+from strandline.rpc.convert.errors import Topics, check_cluster, gather, invalid, named, read_error
+from strandline.v1 import transaction_service_pb2 as pb
+
+MAX_TRANSACTIONAL_ID = 255
+"""Characters of a transactional id."""
+_MOST_EPOCH = (1 << 15) - 1
+
+
+def check_transactional_id(transactional_id: str) -> Refusal | None:
+    """Refuse an id that no producer can have."""
+    if 0 < len(transactional_id) <= MAX_TRANSACTIONAL_ID:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"transactional_id has {len(transactional_id)} characters; give 1 to {MAX_TRANSACTIONAL_ID}",
+        field="transactional_id",
+    )
+
+
+def _must_be_id(transactional_id: str) -> str:
+    refusal = check_transactional_id(transactional_id)
+    if refusal is not None:
+        raise Refused.of(refusal)
+    return transactional_id
+
+
+def _identity(producer_id: int, producer_epoch: int) -> ProducerIdentity:
+    if producer_id < 0:
+        raise invalid(f"producer_id {producer_id} must not be negative")
+    if not 0 <= producer_epoch <= _MOST_EPOCH:
+        raise invalid(f"producer_epoch {producer_epoch} must be 0 to {_MOST_EPOCH}")
+    return ProducerIdentity(producer_id, producer_epoch)
+
+
+def read_init(message: pb.TransactionServiceInitProducerIdRequest, topics: Topics) -> InitProducerId:
+    """A producer that wants its identity.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: an id that none can have, or half an identity.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    has_id, has_epoch = message.HasField("producer_id"), message.HasField("producer_epoch")
+    if has_id is not has_epoch:
+        raise invalid("producer_id and producer_epoch belong together; give both or neither")
+    return InitProducerId(
+        transactional_id=_must_be_id(message.transactional_id),
+        timeout_ms=message.transaction_timeout_ms if message.HasField("transaction_timeout_ms") else None,
+        given=_identity(message.producer_id, message.producer_epoch) if has_id else None,
+    )
+
+
+def read_end(message: pb.EndTxnRequest, topics: Topics) -> EndTxn:
+    """A transaction that is to be decided.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: an id that none can have, or no identity.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    return EndTxn(
+        transactional_id=_must_be_id(message.transactional_id),
+        identity=_identity(message.producer_id, message.producer_epoch),
+        committed=message.committed,
+    )
+
+
+class Adding(NamedTuple):
+    """One transaction of an AddPartitionsToTxn, or why its coordinator is not asked."""
+
+    transactional_id: str
+    request: AddPartitions | Refusal
+
+
+def read_added(message: pb.AddPartitionsToTxnRequest, topics: Topics) -> tuple[Adding, ...]:
+    """What the leaders of another node ask.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no cluster, no transaction, or one named twice. What is wrong
+            with one transaction is its own answer, for others of the request belong to other producers.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=True)
+    names = [transaction.transactional_id for transaction in message.transactions]
+    if not names or len(set(names)) < len(names):
+        raise invalid(f"transactions names {names}; name at least one transactional id, and each once")
+    return tuple(
+        Adding(transaction.transactional_id, _read_adding(transaction, topics)) for transaction in message.transactions
+    )
+
+
+def _read_adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPartitions | Refusal:
+    try:
+        return _adding(message, topics)
+    except Refused as error:
+        return error.refusal
+
+
+def _adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPartitions | Refusal:
+    transactional_id = _must_be_id(message.transactional_id)
+    asked = gather(
+        [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics], topics, int, lambda tp, _: tp
+    )
+    if asked.unresolved:
+        return asked.unresolved[0].refusal
+    if not asked.parts:
+        raise invalid(f"the transaction of {transactional_id!r} names no partition; give at least one")
+    return AddPartitions(
+        transactional_id=transactional_id,
+        identity=_identity(message.producer_id, message.producer_epoch),
+        partitions=asked.parts,
+        verify_only=message.verify_only,
+    )
+
+
+def add_partitions_request(
+    questions: Iterable[AddPartitions], topics: Topics, cluster_id: str
+) -> pb.AddPartitionsToTxnRequest:
+    """What this node's leaders ask; each transactional id once."""
+    request = pb.AddPartitionsToTxnRequest(cluster_id=cluster_id)
+    for question in questions:
+        request.transactions.add(
+            transactional_id=question.transactional_id,
+            producer_id=question.identity.producer_id,
+            producer_epoch=question.identity.producer_epoch,
+            verify_only=question.verify_only,
+            topics=named(question.partitions, topics),
+        )
+    return request
+
+
+def read_results(
+    response: pb.AddPartitionsToTxnResponse, questions: Sequence[AddPartitions]
+) -> tuple[Refusal | None, ...]:
+    """What each question was answered, in their order; one that the answer leaves out is UNKNOWN_SERVER_ERROR."""
+    rows = {row.transactional_id: read_error(row) for row in response.results_by_transaction}
+    lost = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's answer leaves this transaction out")
+    return tuple(rows.get(question.transactional_id, lost) for question in questions)
+
+
+def read_list(message: pb.ListTransactionsRequest, topics: Topics) -> ListTransactions:
+    """Which transactional ids to list.
+
+    Raises:
+        Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: a negative duration.
+    """
+    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    longer_than_ms = message.duration_filter if message.HasField("duration_filter") else None
+    if longer_than_ms is not None and longer_than_ms < 0:
+        raise invalid(f"duration_filter {longer_than_ms} must not be negative")
+    return ListTransactions(
+        states=tuple(message.state_filters),
+        producer_ids=tuple(message.producer_id_filters),
+        longer_than_ms=longer_than_ms,
+    )
+
+
+def add_listed(response: pb.ListTransactionsResponse, listed: Iterable[ListedTransaction]) -> None:
+    """Add transactional ids to a list."""
+    for each in listed:
+        response.transaction_states.add(
+            transactional_id=each.transactional_id,
+            producer_id=each.producer_id,
+            transaction_state=each.state,
+            transaction_start_time_ms=each.start_ms,
+        )
+
+
+def write_described(row: pb.DescribedTransaction, found: TransactionDescribed, topics: Topics) -> None:
+    """Describe one transactional id."""
+    row.transaction_state = found.state
+    row.transaction_timeout_ms = found.timeout_ms
+    row.producer_id, row.producer_epoch = found.identity
+    if found.start_ms is not None:
+        row.transaction_start_time_ms = found.start_ms
+    row.topics.extend(named(sorted(found.partitions, key=lambda tp: (topics.name_of(tp.topic_id), tp)), topics))
