@@ -6,9 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from strandline.cli.app import app
 from strandline.core.errors import ErrorCode
 from strandline.sim.scenario.language import ScenarioFailed
 from strandline.sim.scenario.run import VERBS, run_text
@@ -84,15 +82,3 @@ def test_every_scenario_file_is_on_the_page() -> None:
     there = [path.stem for path in shipped()]
 
     assert sorted(listed) == sorted(there)
-
-
-def test_the_picture_is_what_its_command_writes(tmp_path: Path) -> None:
-    """The command on the page produces the picture in docs/img."""
-    (line,) = re.findall(r"^strandline (scenario play .*--svg .*)$", PAGE, re.MULTILINE)
-    words = line.split()
-    picture, file = words[-1], words[2]
-    out = tmp_path / "made.svg"
-    result = CliRunner().invoke(app, [*words[:2], file, *words[3:-1], str(out)])
-
-    assert result.exit_code == 0
-    assert out.read_text(encoding="utf-8") == (ROOT / picture).read_text(encoding="utf-8"), line

@@ -60,30 +60,6 @@ def run(
     raise typer.Exit(worst)
 
 
-@app.command()
-def play(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A scenario file or name; its expected output is not compared.")
-    ],
-    text: Annotated[bool, typer.Option("--text", help="Print the frames, as without a terminal.")] = False,
-    step: Annotated[int | None, typer.Option("--step", metavar="N", help="Only this frame, counted from 1.")] = None,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="OUT", help="Write a frame (--step) as an SVG picture.")
-    ] = None,
-    width: Annotated[
-        int | None, typer.Option("--width", metavar="COLUMNS", help="Width of text and SVG output.")
-    ] = None,
-) -> None:
-    """Show a scenario as a moving picture: logs, high watermarks, messages; step by step, forward and back."""
-    from strandline.cli.scenario_play import play_file
-    from strandline.sim.scenario.shipped import find
-
-    try:
-        play_file(find(file), text=text, svg=svg, step=step, width=width)
-    except CommandFailed as failure:
-        raise fail(failure) from failure
-
-
 def _folders(export: Path, files: list[Path]) -> list[Path]:
     """A folder for each file, below ``export`` whatever the files are called; equal names are numbered."""
     if len(files) == 1:
