@@ -125,6 +125,22 @@ def test_below_min_isr_nothing_is_written() -> None:
     assert cells_of(cluster, L, TP).takes == []
 
 
+def test_a_shard_that_always_waits_for_its_last_write_is_not_stalled() -> None:
+    """While the HW moves writes are committed, so the machine acts, however long something has been open (G8)."""
+    cluster = _cluster(stalled_after_ms=300)
+    for count in range(10):
+        cluster.ask_coordinator(put(a=count))
+        while cluster.log(L).hw < count:
+            cluster.deliver(L, F)
+            cluster.deliver(F, L)
+        cluster.advance(100)
+        assert cluster.ends(L) == (count + 1, count)
+    cells_of(cluster, L, TP).due.append(Decision(batches=(batch_of("g", ("due", 1)),), scope="g"))
+    cluster.advance(100)
+
+    assert cells_of(cluster, L, TP).of("g") == {"a": 9, "due": 1}
+
+
 def test_time_below_min_isr_is_nobodys_fault() -> None:
     """When the shard can write again, the machine gives every member its full time."""
     cluster = _cluster()
