@@ -16,10 +16,9 @@ demo: .venv/.installed ## replicate a real file, kill the leader, prove that not
 
 test: check packages pytest ## all checks, and the tests that end within minutes
 
-# COMMAND:PACKAGE. What some tests need; without it they are skipped, and say so. Installed before the tests begin,
-# because two of them at a time would wait for one lock of dpkg.
+# COMMAND:PACKAGE. What some tests need; without it they are skipped, and say so. No test installs anything itself.
 PACKAGES := chromium:chromium fusermount3:fuse3 dockerd:docker.io docker-compose:docker-compose iptables:iptables \
-  debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client
+  debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client gcc:build-essential
 
 packages: ## Debian's packages that tests need: installed for root, otherwise named
 	@missing=""; for pair in $(PACKAGES); do \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 # Like the command line (`strandline.cli.__main__`), before anything here loads gRPC: tests that serve come before tests
@@ -35,6 +36,29 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("strandline")
+
+
+_BROKEN: dict[str, str] = {}
+"""Fixtures of the whole session that failed, and why."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None]:
+    """Remember what fails once for all tests, such as a JVM that is not there within the first test's time."""
+    try:
+        return (yield)
+    except (Exception, pytest.fail.Exception) as error:
+        if fixturedef.scope == "session":
+            _BROKEN[fixturedef.argname] = f"{type(error).__name__}: {error}"
+        raise
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """One failure, and not one of every test that asks for the same."""
+    for name in getattr(item, "fixturenames", ()):
+        if name in _BROKEN:
+            pytest.skip(f"fixture {name} failed in an earlier test: {_BROKEN[name]}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

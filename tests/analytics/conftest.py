@@ -113,10 +113,11 @@ def histories(spark: SparkSession) -> Answers:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test waits for the session, the tables of all histories and a statistic of all of them."""
+    """The first test waits for the session, the tables of all histories and a statistic of all of them: a minute, and
+    more where others compute as well."""
     for item in items:
         if "histories" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture

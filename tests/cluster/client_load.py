@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -78,8 +79,6 @@ class Load:
     consumers: int = 2
     pause_s: float = 0.01
     """Pause of a producer between two records: its rate."""
-    slow_consumer_s: float = 0.0
-    """If not 0: one more consumer, which takes so long for every answer."""
     followers_are_read: bool = False
     """Whether the first consumer reads from followers."""
     _sends: list[_Sending] = field(default_factory=list)
@@ -98,8 +97,6 @@ class Load:
         for index in range(self.consumers):
             read_from = "follower" if self.followers_are_read and index == 0 else "leader"
             self._start(self._tail(f"c{index}", read_from=read_from))
-        if self.slow_consumer_s:
-            self._start(self._tail("slow", pause_s=self.slow_consumer_s))
         self._start(self._ask_ends())
         return self
 
@@ -114,6 +111,10 @@ class Load:
         task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._news.set())
         self._tasks.append(task)
+
+    def read_slowly(self, pause_s: float) -> None:
+        """Add a consumer that takes so long for every answer."""
+        self._start(self._tail("slow", pause_s=pause_s))
 
     async def acked(self, count: int, *, timeout_s: float = 30.0) -> None:
         """Waits for ``count`` more acknowledgements in every partition, of sends made from now on.
@@ -156,14 +157,21 @@ class Load:
         """How many sends ended with each outcome; open sends count as indefinite."""
         return {outcome: sum(sending.outcome is outcome for sending in self._sends) for outcome in SendOutcome}
 
-    @property
-    def slowest_ack_s(self) -> float:
-        """The longest time from a send to its acknowledgement."""
+    def slowest_ack_s(self, since_s: float = 0.0, until_s: float = math.inf) -> float:
+        """The longest time from a send to its acknowledgement, both between two moments."""
         return max(
             sending.completed_s - sending.invoked_s
             for sending in self._sends
-            if sending.outcome is SendOutcome.OK and sending.completed_s is not None
+            if sending.outcome is SendOutcome.OK
+            and sending.completed_s is not None
+            and since_s <= sending.invoked_s
+            and sending.completed_s < until_s
         )
+
+    def limit_s(self, quiet_s: float, calm_until_s: float, calm_since_s: float = 0.0) -> float:
+        """How long something may take: ``quiet_s`` on a quiet machine, and on any other ten times what its slowest
+        acknowledgement took while nothing was wrong."""
+        return max(quiet_s, 10 * self.slowest_ack_s(calm_since_s, calm_until_s))
 
     def _check(self) -> None:
         for task in self._tasks:

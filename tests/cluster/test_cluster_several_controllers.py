@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(not is_installed(), reason=HOW_TO_INSTALL)
 
 CLUSTER = {"controllers": 3}
 _KILLED_S = 2.0
-"""From `kill -9` of the controller that decides to the first change that another one accepts."""
-_VANISHED_S = 8.0
-"""The same for one that is stopped: its lease of 3 s, and what a busy machine needs beyond it."""
+"""From `kill -9` of the controller that decides to the first change that another one accepts, on a quiet machine."""
+_LEASE_S, _VANISHED_S = 3.0, 5.0
+"""The same for one that is stopped: its lease, and what comes behind it."""
 
 
 def _longest_gap_s(load: Load, begin_s: float, end_s: float) -> float:
@@ -77,7 +77,7 @@ async def test_killing_the_controller_that_decides(probe: Probe, topic: str) -> 
     await _back(probe, active)
     reigns = await _reigns(probe)
 
-    assert took_s < _KILLED_S
+    assert took_s < load.limit_s(_KILLED_S, killed_s)
     assert load.outcomes[SendOutcome.DEFINITE] == load.outcomes[SendOutcome.INDEFINITE] == 0
     assert len(reigns) == len(set(reigns)) >= 2
 
@@ -102,7 +102,7 @@ async def test_a_controller_that_is_asked_to_stop_hands_over(probe: Probe, topic
 
     assert end is not None
     assert (end.code, end.forced) == (0, False)
-    assert took_s < _KILLED_S
+    assert took_s < load.limit_s(_KILLED_S, asked_s)
 
 
 async def test_a_stopped_controller_wakes_up_replaced(probe: Probe, topic: str) -> None:
@@ -132,6 +132,6 @@ async def test_a_stopped_controller_wakes_up_replaced(probe: Probe, topic: str) 
     await assert_settled(probe, topic)
     reigns = await _reigns(probe)
 
-    assert took_s < _VANISHED_S
+    assert took_s < _LEASE_S + load.limit_s(_VANISHED_S, stopped_s)
     assert len(reigns) == len(set(reigns))
     assert load.outcomes[SendOutcome.DEFINITE] == load.outcomes[SendOutcome.INDEFINITE] == 0

@@ -20,7 +20,7 @@ for folder in (str(TESTS / "chaos"), str(TESTS / "cluster")):
     if folder not in sys.path:
         sys.path.append(folder)
 
-from container_cluster import NODES, ContainerCluster  # noqa: E402
+from container_cluster import NODES, SESSION_S, ContainerCluster  # noqa: E402
 from harness.counters import rows  # noqa: E402
 from harness.load import Load  # noqa: E402
 from running_cluster import Probe, until  # noqa: E402
@@ -65,6 +65,12 @@ class Case:
             return found if len(found) >= count else []
 
         return await until(look, f"{count} events {kind}")
+
+    def limit_s(self, fault_s: float) -> float:
+        """How long a partition may be without a leader: the session, and then 2 s on a quiet machine; on any other ten
+        times what its slowest acknowledgement took before the fault."""
+        calm = (each for each in self.load.sends if each.outcome == "ok" and (each.completed_s or fault_s) < fault_s)
+        return SESSION_S + max(2.0, *(10 * ((each.completed_s or 0.0) - each.invoked_s) for each in calm))
 
     async def settle(self) -> int:
         """Ends the load, checks everything; returns how many records the topics hold."""

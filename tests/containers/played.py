@@ -33,6 +33,8 @@ class Played:
     """Every one of them is a shrink of its own, and is followed by one expand."""
     failovers: dict[int, float]
     """By partition that lost its leader: seconds from the fault to the first acknowledgement by the new one."""
+    limit_s: float
+    """What each of them may take at most on this machine."""
     elected: dict[int, float]
     """Likewise: seconds from the fault until the controller reported that somebody else leads."""
     truncated: int
@@ -66,6 +68,7 @@ async def killed_leader(cluster: ContainerCluster, directory: Path) -> Played:
             run,
             removals=Counter({(each.partition_index, leader, "node_fenced"): 1 for each in before}),
             failovers=failovers,
+            limit_s=run.limit_s(killed_s),
             elected=elected,
         )
 
@@ -111,7 +114,8 @@ async def lagging_follower(cluster: ContainerCluster, directory: Path) -> Played
         await run.settle()
         removals = Counter({(index, node, "lag"): 1 for index, node in parted.items()})
         removals.update({(index, follower, "node_fenced"): 1 for index in leaders})
-        return await _reported(run, removals=removals, failovers=failovers, elected=elected)
+        limit_s = run.limit_s(paused_s)
+        return await _reported(run, removals=removals, failovers=failovers, limit_s=limit_s, elected=elected)
 
 
 async def _elected(run: Case, index: int, before: int, since_s: float) -> float:
@@ -128,7 +132,7 @@ async def _until_out(run: Case, index: int, node: int) -> None:
 
 
 async def _reported(
-    run: Case, *, removals: Counter[Removal], failovers: dict[int, float], elected: dict[int, float]
+    run: Case, *, removals: Counter[Removal], failovers: dict[int, float], limit_s: float, elected: dict[int, float]
 ) -> Played:
     """The case with the events of the data directories, once the last expand is written."""
     grown = await run.until_event(
@@ -150,6 +154,7 @@ async def _reported(
         topic_id=run.topic_ids[run.load.strict],
         removals=removals,
         failovers=failovers,
+        limit_s=limit_s,
         elected=elected,
         truncated=sum(row["from_leo"] - row["to_leo"] for row in run.events("TRUNCATION")),
         changes=shrunk,

@@ -1,4 +1,7 @@
-"""How the controller's driver goes on with a step: behind the commit, after whatever waits, and only while it may."""
+"""How the controller's driver goes on with a step: behind the commit, after whatever waits, and only while it may.
+
+And what it answers where a commit did not end well.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,16 @@ import pytest
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watches
-from strandline.core.control.events import Commit, ContinueStep, ControllerTicked, StepContinued
+from strandline.core.control.events import Answer, Commit, ContinueStep, ControllerTicked, RequestArrived, StepContinued
+from strandline.core.control.messages import DeleteTopics, TopicsChanged
 from strandline.core.control.state import ClusterHeader, Transaction
-from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.metadata.store import StoreAway, StoreDeposed, StoreFailed
 from strandline.runtime.exit_codes import ExitCode
 
 
 class Core:
-    """Answers every tick with the effects given; notes what it is stepped with."""
+    """Answers every tick with the effects given, and requests behind a commit; notes what it is stepped with."""
 
     purgatory_full = False
 
@@ -28,19 +33,24 @@ class Core:
     def step(self, event: Any) -> list[Any]:
         """Note it."""
         self.stepped.append(type(event))
+        if isinstance(event, RequestArrived):
+            return [COMMIT, Answer(event.request_id, TopicsChanged(topics=()))]
         return list(self.effects) if isinstance(event, ControllerTicked) else []
 
 
 class Store:
-    """Commits when it is allowed to."""
+    """Commits, or fails, when it is allowed to."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: StoreFailed | None = None) -> None:
         self.allowed = asyncio.Event()
+        self.error = error
 
     async def commit(self, transactions: Sequence[Transaction]) -> None:
         """Wait for the test."""
         assert transactions
         await self.allowed.wait()
+        if self.error is not None:
+            raise self.error
 
 
 class Sink:
@@ -117,3 +127,42 @@ async def test_a_reign_that_may_not_decide_does_not_go_on(why: str) -> None:
     await turns()
 
     assert core.stepped == [ControllerTicked]
+
+
+async def refused(driver: ControllerDriver) -> ErrorCode:
+    """The code with which a request is refused."""
+    with pytest.raises(Refused) as caught:
+        await driver.request(DeleteTopics(topics=()), TopicsChanged)
+    return caught.value.refusal.code
+
+
+async def test_a_reign_that_ends_says_not_controller_only_of_what_was_not_being_stored() -> None:
+    """The change that was being stored may be done (C9); the one behind it never will be."""
+    driver = driver_of(Core(), Store())
+    stored = asyncio.create_task(refused(driver))
+    await turns()
+    performing = asyncio.create_task(driver.perform_pending())
+    await turns()
+    waiting = asyncio.create_task(refused(driver))
+    await turns()
+    driver.drop(Refusal(ErrorCode.NOT_CONTROLLER, "over"))
+    answers = await stored, await waiting
+    performing.cancel()
+
+    assert answers == (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(StoreAway("no answer"), ErrorCode.REQUEST_TIMED_OUT), (StoreDeposed("over"), ErrorCode.NOT_CONTROLLER)],
+)
+async def test_a_change_is_denied_only_where_it_is_certain(error: StoreFailed, code: ErrorCode) -> None:
+    """A store that gives no answer may have stored the change (C9); one that names a later reign never will."""
+    store = Store(error)
+    store.allowed.set()
+    driver = driver_of(Core(), store)
+    asked = asyncio.create_task(refused(driver))
+    await turns()
+    await driver.perform_pending()
+
+    assert await asked is code

@@ -217,6 +217,7 @@ async def test_members_share_a_topic_and_one_takes_over_from_the_other(tmp_path:
     async with running_nodes(_controller(), tmp_path, THREE) as nodes, _groups(nodes[0]) as stub:
         first = await stub.ConsumerGroupHeartbeat(_beat("m1", 0, sequence=1), timeout=5)
         assert (first.error_code, first.member_epoch, first.coordinator_epoch) == (0, 1, 0)
+        assert first.HasField("coordinator_epoch")
         assert _assigned(first) == [0, 1]
 
         joined = await stub.ConsumerGroupHeartbeat(_beat("m2", 0, sequence=1), timeout=5)
@@ -295,7 +296,7 @@ async def test_a_heartbeat_elsewhere_is_pointed_to_the_coordinator(tmp_path: Pat
 
 
 async def test_the_topic_is_asked_for_when_somebody_needs_it(tmp_path: Path) -> None:
-    """Without it COORDINATOR_NOT_AVAILABLE, and the controller was asked once, however many calls came."""
+    """Without it COORDINATOR_NOT_AVAILABLE, nothing written, and the controller was asked once for all calls."""
     asked: list[str] = []
 
     async def create(name: str) -> Refusal | None:
@@ -305,10 +306,13 @@ async def test_the_topic_is_asked_for_when_somebody_needs_it(tmp_path: Path) -> 
     async with running_nodes(_controller(with_state=False, replicas=(1,)), tmp_path) as nodes:
         nodes[0].groups.shards.state_topic._create = create
         async with _groups(nodes[0]) as stub:
-            committed = [_codes(await stub.OffsetCommit(_commit(), timeout=5)) for _ in range(3)]
+            committed = [await stub.OffsetCommit(_commit(), timeout=5) for _ in range(3)]
             found = await stub.FindCoordinator(pb.FindCoordinatorRequest(coordinator_keys=["g"]))
 
-    assert committed == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]] * 3
+    assert [_codes(answer) for answer in committed] == [[ErrorCode.COORDINATOR_NOT_AVAILABLE]] * 3
+    assert {row.outcome for a in committed for t in a.topics for row in t.partitions} == {
+        pb.COMMIT_OUTCOME_NOT_APPENDED
+    }
     assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert asked == [GROUP_STATE]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def test_an_object_store_holds_the_same_export(store: ObjectStore) -> None:
 
 
 def test_a_store_that_dies_costs_samples_first_and_the_loss_is_reported(store: ObjectStore) -> None:
-    """Nothing blocks or fails meanwhile; once it is back, the gap lists what is missing, and nothing else is."""
+    """Nothing fails meanwhile; once it is back, the gap lists what is missing, and nothing else is."""
     fails, works = threading.Event(), threading.Event()
     limits = FileLimits(roll_us=1, waiting_bytes=200_000)
     outlet = FileExport(
@@ -73,18 +72,14 @@ def test_a_store_that_dies_costs_samples_first_and_the_loss_is_reported(store: O
     sink = EventSink(None, {"node_id": 1}, outlets=[outlet], begun=False)
     store.stop()
     sink.begin(CLUSTER, 1)
-    slowest_s = 0.0
     for number in range(2_000):
-        began_s = time.perf_counter()
         sink.take(TP, made("HW_ADVANCE", new_hw=number) if number % 10 else made("LEADER_CHANGE"))
-        slowest_s = max(slowest_s, time.perf_counter() - began_s)
     assert fails.wait(60), outlet.stats
     store.start()
     assert works.wait(60), outlet.stats
     sink.close()
     (found,) = verify(open_destination(store.uri), CLUSTER).incarnations
 
-    assert slowest_s < 1.0
     assert outlet.stats.lost_rows > 0
     assert found.completeness is Completeness.GAPS_REPORTED
     assert found.missing_count == found.reported == outlet.stats.lost_rows

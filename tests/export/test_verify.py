@@ -92,6 +92,16 @@ def test_a_gap_explains_no_more_than_it_counts(tmp_path: Path) -> None:
     assert not _verify(tmp_path).is_sound
 
 
+def test_a_gap_explains_no_number_outside_its_range(tmp_path: Path) -> None:
+    """A file that was given up and came all the same leaves a gap that explains nothing, and nothing else missing."""
+    rows = [r for r in every_type(50) if r["seq"] not in (20, 21)]
+    export(tmp_path, [*rows, gap(51, 7, 9, {"HW_ADVANCE": 3}), heartbeat(52, final=True)])
+    found = _verify(tmp_path)
+
+    assert (found.incarnations[0].missing_count, found.incarnations[0].reported) == (2, 0)
+    assert not found.is_sound
+
+
 def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
     """A flipped bit is found, because the manifest's hash covers every byte."""
     export(tmp_path, every_type(20))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +44,30 @@ def test_every_test_states_its_fact(path: Path) -> None:
 def test_no_test_sleeps(path: Path) -> None:
     """A sleep is either too short or too long; tests wait for events, or advance the time themselves."""
     assert _sleeps(path) == []
+
+
+def test_a_fixture_of_the_whole_session_fails_once(tmp_path: Path) -> None:
+    """Tests that ask for it later are skipped with its reason, so one slow start is not three hundred failures."""
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (tmp_path / "test_three.py").write_text(
+        "import pytest\n"
+        "made = pytest.fixture(scope='session')\n"
+        "@made\ndef first():\n    assert False, 'too slow'\n"
+        "@made\ndef second(first):\n    pass\n"
+        "@pytest.mark.parametrize('number', range(3))\ndef test_of_both(number, second):\n    pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60)
+
+    assert "2 skipped, 1 error" in done.stdout
+    assert "fixture first failed in an earlier test: AssertionError: too slow" in done.stdout
+
+
+def test_no_test_installs_a_package() -> None:
+    """A run of the tests leaves the machine's packages as they are; `make packages` installs what is missing."""
+    installs = re.compile(r"""\[\s*["'](apt-get|apt|dpkg)["']""")
+
+    assert [path.name for path in TESTS.rglob("*.py") if installs.search(path.read_text())] == []
 
 
 def test_tests_are_no_package() -> None:

@@ -34,7 +34,7 @@ from strandline.core.types import (
     TopicPartition,
     Truncation,
 )
-from strandline.metadata import documents
+from strandline.metadata import documents, sqlite
 from strandline.metadata.sqlite import FILE_NAME, SCHEMA_VERSION, SqliteStore
 from strandline.metadata.store import Mark, Marked, StoreFailed, StoreMarked
 from strandline.metadata.transactions import state_of
@@ -232,6 +232,24 @@ async def test_replace_leaves_nothing_of_the_old_content(tmp_path: Path) -> None
     await store.close()
 
     assert await reopened(tmp_path) == wanted
+
+
+async def test_a_copy_is_durable_before_it_takes_the_place_of_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power leaves the older copy or the whole new one."""
+    store, copy = SqliteStore(tmp_path / "store"), tmp_path / "copy"
+    await store.open()
+    await store.commit([full(1)])
+    copy.write_bytes(b"older")
+    synced: list[tuple[str, bool]] = []
+    monkeypatch.setattr(sqlite, "sync", lambda path: synced.append((path.name, copy.read_bytes() == b"older")))
+    await store.copy_to(copy)
+    await store.close()
+    copy.rename(tmp_path / FILE_NAME)
+
+    assert synced == [("copy.new", True), (tmp_path.name, False)]
+    assert await reopened(tmp_path) == ClusterState(header=header()).apply(full(1))
 
 
 DAMAGES = [

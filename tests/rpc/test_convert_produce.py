@@ -35,6 +35,11 @@ def test_absent_acks_mean_all_and_absent_timeout_30_s() -> None:
     assert [(part.tp, part.header, bytes(part.payload)) for part in asked.parts] == [(TP, parse_header(BATCH), BATCH)]  # type: ignore[call-overload]
 
 
+def test_a_time_out_has_a_limit() -> None:
+    """No producer waits longer than 10 minutes for an acknowledgement."""
+    assert _read(_message(timeout_ms=2_000_000_000)).timeout_ms == 600_000
+
+
 @pytest.mark.parametrize(("number", "acks"), [(0, Acks.NONE), (1, Acks.LEADER), (-1, Acks.ALL)])
 def test_acks_are_read_as_given(number: int, acks: Acks) -> None:
     """0, 1 and -1 are the only valid values of acks."""

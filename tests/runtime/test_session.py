@@ -33,6 +33,7 @@ from strandline.core.messages import (
     ReportReplicaLogs,
 )
 from strandline.core.types import NodeEpoch, NodeId, Role, Rules
+from strandline.runtime.clock import Clocks
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.host import Host, TopicDirectory
 from strandline.runtime.session import Session, SessionTimings
@@ -256,6 +257,41 @@ async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
     assert controller.heartbeats[0].metadata_offset == 9
 
 
+async def test_a_fenced_node_names_what_it_believed_at_once() -> None:
+    """What unfences it is the position in its next heartbeat; later ones keep to the interval."""
+    controller = FakeController()
+    slow = HeartbeatAnswer(is_fenced=True, heartbeat_interval_ms=3_600_000)
+    controller.answers = [slow, slow, replace(slow, is_fenced=False)]
+    session, _, _ = _begun(controller)
+    beating = asyncio.create_task(session.beat_forever())
+    for offset in range(4, 9):
+        session.believe(_image(metadata_offset=offset))
+        for _ in range(10):
+            await asyncio.sleep(0)
+    beating.cancel()
+
+    assert [heartbeat.metadata_offset for heartbeat in controller.heartbeats] == [4, 5, 6]
+
+
+async def test_a_heartbeat_says_how_far_the_clock_is_off_the_controllers() -> None:
+    """The controller wrote its time in the middle of the round trip, give or take a half of that."""
+    controller, mono_us = FakeController(), 7
+    controller.answers = [HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1, controller_wall_us=900_000)]
+    beat = controller.heartbeat
+
+    async def after_a_while(request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+        nonlocal mono_us
+        mono_us += 40_001
+        return await beat(request, deadline_ms)
+
+    controller.heartbeat = after_a_while  # type: ignore[method-assign]
+    session, _, _ = _begun(controller, clocks=Clocks(lambda: mono_us, lambda: 1_000_000))
+    await _run(session.beat_forever(), lambda: len(controller.heartbeats) > 1)
+
+    said = [(heartbeat.clock_offset_us, heartbeat.clock_err_us) for heartbeat in controller.heartbeats[:2]]
+    assert said == [(None, None), (120_000, 20_001)]
+
+
 async def test_a_heartbeat_says_whether_the_disk_is_nearly_full() -> None:
     """Each one says what holds when it is sent, so that leadership can leave a node that refuses appends."""
     controller = FakeController()
@@ -314,9 +350,18 @@ async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> N
     """A node must be able to stop when no other node can take its leaders over."""
     controller = FakeController()
     controller.answers = [UNREACHABLE]
-    session, _, _ = _begun(controller)
+    beat = controller.heartbeat
+
+    async def thrice(request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+        if len(controller.heartbeats) == 3:
+            await asyncio.Event().wait()
+        return await beat(request, deadline_ms)
+
+    controller.heartbeat = thrice  # type: ignore[method-assign]
+    session, _, _ = _begun(controller, timings=SessionTimings(farewell_interval_ms=1))
     beating = asyncio.create_task(session.beat_forever())
-    agreed = await session.say_farewell(5_000)
+    async with asyncio.timeout(10):
+        agreed = await session.say_farewell(3_600_000)
     beating.cancel()
     await asyncio.gather(beating, return_exceptions=True)
 

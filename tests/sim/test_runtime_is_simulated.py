@@ -13,6 +13,7 @@ from strandline.runtime.flusher import Flusher
 from strandline.runtime.session import Session
 from strandline.sim.memory_logs import MemoryLogs
 from strandline.sim.run import run_seed
+from strandline.storage.journal import Journal
 
 SEEDS = range(12)
 ANY = {"I0", "I5", "I8", "I15", "I16", "L5", "L6", "L7", "M55"}
@@ -51,6 +52,19 @@ def test_saves_that_are_never_synced_are_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(MemoryLogs, "sync_saves", never)
 
     assert broken_by(ANY) in ANY
+
+
+def test_a_journal_that_leaves_a_file_unsynced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of the file that was left are lost with the power, and with them durable ones of the other (M58)."""
+    take_turns = Journal._take_turns
+
+    def unsynced(self: Journal) -> None:
+        self.durable = self.sequence
+        take_turns(self)
+
+    monkeypatch.setattr(Journal, "_take_turns", unsynced)
+
+    assert broken_by({"M58"}) == "M58"
 
 
 def test_a_broken_stream_that_is_not_reported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,22 @@ def test_a_torn_end_is_overwritten(tmp_path) -> None:
     assert read_journal(tmp_path).payloads == (b"", b"first", b"second")
 
 
+def test_a_loss_of_power_takes_no_frame_of_the_file_that_was_left(power, tmp_path) -> None:
+    """A file is synced before the other one is written, so none of its frames is missing in front of a durable one."""
+    node = tmp_path / "node"
+    node.mkdir()
+    journal = Journal(node, read_journal(node), limit_bytes=100)
+    journal.append(b"a" * 100, durable=False)
+    journal.append(b"b", durable=True)
+    journal.append(b"c", durable=True)
+    power.restore(node, tmp_path / "after")
+    found = read_journal(tmp_path / "after")
+    journal.close()
+
+    assert journal._active == 1
+    assert (found.payloads, found.fault) == ((b"", b"a" * 100, b"b", b"c"), None)
+
+
 def test_a_declared_size_is_never_allocated(tmp_path) -> None:
     """A frame that says it has 4 GiB ends the reading."""
     written(tmp_path, [b"first"]).close()

@@ -14,6 +14,7 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import parse_header, split_batches
 from strandline.records.codec import NewRecord, decode_batch, encode_batch
+from strandline.storage import scan as time_search
 from strandline.storage.disk import StorageDamaged
 from strandline.storage.layout import remove_tree
 
@@ -229,6 +230,27 @@ def test_time_finds_the_first_batch_that_reaches_it(build, fill, reopened) -> No
     assert base_at(1_077, Offset(77)) is None
     log.advance_log_start(Offset(30))
     assert base_at(0) == 30
+
+
+def test_time_never_finds_a_record_below_the_log_start(build, fill) -> None:
+    """A log that starts within a batch answers none of the batch's deleted records, whatever time is asked for."""
+    log = build.log()
+    fill(log, 2, records=4)
+    log.advance_log_start(Offset(2))
+    found = [log.search_time(ms, log.leo).first_record() for ms in (0, 1_001, 1_002, 1_003, 1_004)]
+
+    assert [record and record[:2] for record in found] == [(2, 1_002)] * 3 + [(3, 1_003), (4, 1_004)]
+
+
+def test_a_batch_that_is_not_unpacked_is_found_at_or_above_the_log_start(build, fill, monkeypatch) -> None:
+    """Where records are not read one by one, the answer is the batch's own time, and no offset that is deleted."""
+    monkeypatch.setattr(time_search, "UNPACKED_RECORDS", 3)
+    log = build.log()
+    fill(log, 2, records=4)
+    log.advance_log_start(Offset(2))
+    found = [log.search_time(ms, log.leo).first_record() for ms in (0, 1_004)]
+
+    assert [record and record[:2] for record in found] == [(2, 1_003), (4, 1_007)]
 
 
 @pytest.mark.parametrize("reopened", [False, True])

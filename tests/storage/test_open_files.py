@@ -109,6 +109,25 @@ def test_what_no_sync_covers_is_synced_before_it_is_closed(tmp_path: Path, monke
         log.close(clean=False)
 
 
+def test_a_file_that_is_being_closed_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads run while a descriptor is closed; one that asks for the file then opens it again."""
+    (tmp_path / "segment").touch()
+    close, files, asked = os.close, OpenFiles(BOUND), []
+
+    def closed_slowly(fd: int) -> None:
+        monkeypatch.setattr(os, "close", close)
+        asked.append((fd, segment()))
+        close(fd)
+
+    monkeypatch.setattr(os, "close", closed_slowly)
+    segment = open_files.FileOf(files, tmp_path / "segment")
+    files.forget(segment())
+    ((closed, file),) = asked
+
+    assert file.fd != closed
+    assert os.path.samestat(os.fstat(file.fd), (tmp_path / "segment").stat())
+
+
 def test_without_syncs_nothing_is_synced_before_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With durability=page-cache a busy log must not wait for the disk because others are busy too."""
     monkeypatch.setattr(open_files, "sync_data", lambda fd, path: pytest.fail("synced"))

@@ -146,6 +146,7 @@ def test_batches_win_over_the_epoch_file(build, fill) -> None:
     for epoch in (1, 4, 5):
         fill(log, 10, epoch=epoch)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(4, Offset(20)), EpochEntry(9, Offset(60))])
+    log.checkpoints.settle()
     recovery = build.recover()[1]
 
     assert recovery.epochs == (EpochEntry(1, Offset(0)), EpochEntry(4, Offset(20)), EpochEntry(5, Offset(40)))
@@ -159,6 +160,7 @@ def test_headers_above_the_recovery_point_win_over_the_epoch_file(build, fill, w
     fill(log, 50, epoch=1)
     fill(log, 10, epoch=2)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(2, Offset(wrong))])
+    log.checkpoints.settle()
     log.note_durable(Offset(80))
     checkpoints.recovery_points.save()
     recovery = build.recover(segment_bytes=1 << 20)[1]
@@ -176,6 +178,7 @@ def test_epochs_of_segments_that_need_no_reading_stay(build, fill, batches: int)
     fill(log, batches, epoch=2)
     truth = (EpochEntry(LeaderEpoch(1), Offset(0)), EpochEntry(LeaderEpoch(2), begun))
     log.save_epochs(truth)
+    log.checkpoints.settle()
     log.close()
 
     assert build.recover(clean=True, segment_bytes=2_000, index_interval_bytes=300)[1].epochs == truth
@@ -187,6 +190,7 @@ def test_epoch_entries_at_the_end_go(build, fill) -> None:
     log = build.log()
     fill(log, 10, epoch=1)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(2, Offset(20))])
+    log.checkpoints.settle()
     log.close()
 
     assert build.recover(clean=True)[1].epochs == (EpochEntry(1, Offset(0)),)
@@ -199,6 +203,7 @@ def test_epochs_cut_by_recovery_go(build, fill) -> None:
     fill(log, 3, epoch=1)
     fill(log, 1, epoch=2)
     log.save_epochs([EpochEntry(1, Offset(0)), EpochEntry(2, Offset(6))])
+    log.checkpoints.settle()
     path = last_segment(build)
     os.truncate(path, path.stat().st_size - 1)
 

@@ -24,6 +24,7 @@ from strandline.core.types import (
     TransactionState,
 )
 from strandline.sim.draws import Draw, mix2
+from strandline.sim.journal import MemoryJournal
 
 HashBelow = Callable[[int], int]
 
@@ -227,6 +228,7 @@ class Disk:
         self._node_id = node_id
         self.copy = 0
         self.logs: dict[TopicPartition, LogFile] = {}
+        self.journal = MemoryJournal()
         self.seen: MetadataImage | None = None
         self.cluster_id: str | None = None
         self.is_unclean = False
@@ -261,7 +263,7 @@ class Disk:
     def wipe(self) -> None:
         """A new, empty disk takes this one's place."""
         self.copy += 1
-        self.logs, self.seen, self.cluster_id = {}, None, None
+        self.logs, self.journal, self.seen, self.cluster_id = {}, MemoryJournal(), None, None
         self.is_unclean, self.was_stopped_cleanly = False, True
         self.incarnations = None
 

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     CLIENT = 5
     STORE = 6
     FAULT = 7
+    SAVES = 8
 
 
 def mix(value: int) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.core.types import Durability, NodeId, Role, TopicPartition
 from strandline.sim.clock import Clock
+from strandline.sim.committed import Broken
 from strandline.sim.disk import CommitFailed, Disk, LogFile
 from strandline.sim.draws import Draw, Purpose
 from strandline.sim.process import Process
@@ -32,6 +33,7 @@ class Machine:
         self.disk = Disk(int(node_id))
         self.clock = Clock(world.timeline, start_ms=1_000_000 * (int(node_id) + 1))
         self.draw = Draw(world.shape.seed, Purpose.DISK, int(node_id))
+        self.draw_of_saves = Draw(world.shape.seed, Purpose.SAVES, int(node_id))
         self.process: Process | None = None
         self.is_paused = False
         self.is_buried = False
@@ -118,6 +120,9 @@ class Machine:
         """End the process; of what was not synced only some prefix is left."""
         was_running = self.kill(silently=True)
         lost = self.disk.lose_power(self.draw)
+        self.disk.journal = journal = self.disk.journal.lose_power(self.draw_of_saves)
+        if journal.found.fault is not None:
+            raise Broken("M58", f"node {self.node_id} lost its power, and {journal.found.fault}")
         if lost:
             self.world.coverage.saw("unsynced records lost", lost)
         self._befell("power-off")

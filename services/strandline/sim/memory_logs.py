@@ -121,33 +121,36 @@ class MemoryLogs:
         self._content = content
         self._looks: Looks = looks or NoLooks()
         self._saves_durably = saves_durably
-        self.saves_wait = False
-        # How to take back what was saved and is not durable yet, newest last.
+        self.saves_wait = self._durably = False
+        # How to take back what was saved and is in no frame yet, newest last.
         self._undo: list[Callable[[], None]] = []
 
-    def _save(self, of: object, name: str, value: object) -> None:
+    def _save(self, of: object, name: str, value: object, *, durable: bool = True) -> None:
         """Change one thing that the journal of checkpoints holds."""
         self.saves_wait = True
+        self._durably |= durable
         self._undo.append(partial(setattr, of, name, getattr(of, name)))
         setattr(of, name, value)
 
     def sync_saves(self) -> None:
-        """What was saved is one frame of the journal: all of it is durable now."""
-        self.saves_wait = False
+        """What was saved is one frame of the journal: all of it is durable now, if any of it must be."""
+        if self.saves_wait:
+            self.disk.journal.save(durable=self._durably)
+        self.saves_wait = self._durably = False
         self._undo.clear()
 
     def lose_saves(self) -> None:
         """The process ended; a frame that was not written is lost as a whole."""
         while self._undo:
             self._undo.pop()()
-        self.saves_wait = False
+        self.saves_wait = self._durably = False
 
     def open(self, tp: TopicPartition, topic: str) -> Opened:
         """The log on this disk, or a new one."""
         log = self.disk.logs.get(tp)
         if log is None:
             log = self.disk.logs[tp] = LogFile()
-            self.saves_wait = True
+            self.saves_wait = self._durably = True
             self._undo.append(partial(self.disk.logs.__delitem__, tp))
         self._looks.opened(tp)
         start, leo, hw = Offset(log.log_start), Offset(log.leo), Offset(log.hw_cached)
@@ -166,7 +169,7 @@ class MemoryLogs:
         """Remove a log for good."""
         log = self.disk.logs.pop(tp, None)
         if log is not None:
-            self.saves_wait = True
+            self.saves_wait = self._durably = True
             self._undo.append(partial(self.disk.logs.__setitem__, tp, log))
 
     def append(self, effect: Append) -> bool:
@@ -225,12 +228,12 @@ class MemoryLogs:
         durable = durable or self._saves_durably
         for tp, high_watermark in high_watermarks.items():
             log = self.disk.logs[tp]
-            self._save(log, "hw_cached", high_watermark)
+            self._save(log, "hw_cached", high_watermark, durable=durable)
             self._looks.saved(tp, high_watermark)
             if durable:
                 self._save(log, "hw_durable", high_watermark)
         for log in self.disk.logs.values():
-            self._save(log, "recovery_point", log.synced)
+            self._save(log, "recovery_point", log.synced, durable=durable)
             if durable:
                 self._save(log, "recovery_point_durable", log.synced)
 

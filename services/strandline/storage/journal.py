@@ -204,7 +204,10 @@ def _content(path: Path) -> bytes | None:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal of one locked data directory, written by one process. It belongs to the loop thread."""
+    """The journal of one locked data directory, written by one process. It belongs to the loop thread.
+
+    The simulator has files in memory, and its own methods in place of the four whose names end in "file" or "files".
+    """
 
     directory: Path
     found: FoundJournal
@@ -259,20 +262,15 @@ class Journal:
         Raises:
             StorageFailed: the disk failed.
         """
-        paths = [self.directory / name for name in JOURNAL_NAMES]
-        self._fds = [_opened(path) for path in paths]
+        self.open_files()
         if self.begins_again if again is None else again:
-            for fd, path in zip(self._fds, paths, strict=True):
-                truncate_file(fd, path, 0)
-                sync_data(fd, path)
-            sync_directory(self.directory)
+            for self._active in (0, 1):
+                self.cut_file(0)
+                self.sync_file()
             self._begin()
             return
-        fd, path = self._fds[self._active], paths[self._active]
-        truncate_file(fd, path, self._size_bytes)
-        # The last run may have ended by a failed sync, after which the kernel takes lost pages for clean.
-        write_again(fd, path, 0, self._size_bytes)
-        sync_data(fd, path)
+        self.cut_file(self._size_bytes)
+        self.sync_file()
 
     def _begin(self) -> None:
         """A first frame, so that a journal of which nothing can be read is known to be damaged."""
@@ -292,17 +290,16 @@ class Journal:
             self.open()
         if self._size_bytes >= self.limit_bytes and self._stated >= self._last_of[1 - self._active]:
             self._take_turns()
-        path = self.directory / JOURNAL_NAMES[self._active]
         sequence = self.sequence + 1
         buffers = encode_frame(payload, sequence=sequence, durable=self.durable, complete=self.complete)
-        write_at(self._fds[self._active], path, buffers, self._size_bytes)
+        self.write_file(buffers)
         self._size_bytes += HEAD_BYTES + len(payload)
         self.sequence = self._last_of[self._active] = sequence
         if durable:
             self._sync()
 
     def _sync(self) -> None:
-        sync_data(self._fds[self._active], self.directory / JOURNAL_NAMES[self._active])
+        self.sync_file()
         self.durable, self._stated = self.sequence, self.complete
 
     def _take_turns(self) -> None:
@@ -311,8 +308,34 @@ class Journal:
             self._sync()
         self._active = 1 - self._active
         # Not synced: what a loss of power brings back are frames that the checkpoint files hold.
-        truncate_file(self._fds[self._active], self.directory / JOURNAL_NAMES[self._active], 0)
+        self.cut_file(0)
         self._size_bytes = 0
+
+    def open_files(self) -> None:
+        """Open both files, and make what is missing, durably."""
+        self._fds = [_opened(self.directory / name) for name in JOURNAL_NAMES]
+        sync_directory(self.directory)
+
+    def write_file(self, buffers: list[bytes]) -> None:
+        """Write behind the last frame."""
+        write_at(self._fds[self._active], self._path, buffers, self._size_bytes)
+
+    def sync_file(self) -> None:
+        """Make all of the file durable."""
+        sync_data(self._fds[self._active], self._path)
+
+    def cut_file(self, size_bytes: int) -> None:
+        """Cut the file, and write again what is left: the next sync makes it durable.
+
+        The last run may have ended by a failed sync, after which the kernel takes lost pages for clean.
+        """
+        fd = self._fds[self._active]
+        truncate_file(fd, self._path, size_bytes)
+        write_again(fd, self._path, 0, size_bytes)
+
+    @property
+    def _path(self) -> Path:
+        return self.directory / JOURNAL_NAMES[self._active]
 
     def close(self) -> None:
         """Give the descriptors back."""

@@ -28,9 +28,9 @@ class OpenFile:
         self.path = path
         self.has_unsynced = False
         """Whether bytes were written that no finished sync covers; kept only where durability rests on syncs."""
-
-    def __del__(self) -> None:
-        os.close(self.fd)
+        # Not `__del__`: while that runs, weak references still give the object to other threads, with a descriptor that
+        # is closed already, or another file's.
+        weakref.finalize(self, os.close, fd).atexit = False
 
 
 class OpenFiles:

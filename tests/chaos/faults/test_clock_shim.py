@@ -84,12 +84,13 @@ def test_a_right_clock_shows_the_truth(child: _Child) -> None:
 @pytest.mark.parametrize("hours", [1, -1])
 def test_the_wall_clock_jumps_alone(child: _Child, hours: int) -> None:
     """The wall clock is an hour off, the monotonic clock is not, and waits are as long as before."""
+    _, right_s = child.ask()
     child.clock.set(wall_offset_s=hours * 3600)
     answer, took_s = child.ask()
 
     assert abs(answer["wall_s"] - time.time() - hours * 3600) < 5
     assert abs(answer["mono_s"] - time.monotonic()) < 5
-    assert 0.6 <= took_s < 6
+    assert 0.6 <= took_s < 10 * right_s
 
 
 @pytest.mark.parametrize("rate", [0.5, 2.0])

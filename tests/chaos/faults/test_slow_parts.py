@@ -50,14 +50,15 @@ def test_a_proxied_link_adds_its_delay_each_way(proxied: tuple[Proxy, socket.soc
     """100 ms each way make a round trip of 200 ms, and healing the link makes it fast again."""
     proxy, through = proxied
     proxy.slow(100, None)
-    slow_s = _round_trip_s(through, b"ping")
+    slow_s = [_round_trip_s(through, b"ping") for _ in range(5)]
     carried = proxy.slowed_bytes
     proxy.slow(0, None)
-    quick_s = _round_trip_s(through, b"ping")
+    quick_s = [_round_trip_s(through, b"ping") for _ in range(20)]
 
-    assert 0.2 <= slow_s < 2
-    assert quick_s < 0.2
-    assert carried == proxy.slowed_bytes == 8
+    # A busy machine stands still now and then, but not in each of them.
+    assert 0.2 <= min(slow_s) < 2
+    assert min(quick_s) < 0.2
+    assert carried == proxy.slowed_bytes == 40
     assert proxy.connections == 1
 
 

@@ -11,8 +11,6 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-_APT_S = 300
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facility:
@@ -20,7 +18,7 @@ class Facility:
 
     name: str
     lacking: Callable[[], str | None]
-    """What is missing, in one sentence; None if it is there. May install a Debian package when run as root."""
+    """What is missing, in one sentence; None if it is there."""
 
 
 def missing(facilities: Iterable[Facility]) -> list[str]:
@@ -30,15 +28,10 @@ def missing(facilities: Iterable[Facility]) -> list[str]:
 
 
 def program(command: str, package: str) -> str | None:
-    """Reports what is missing if ``command`` cannot be found, after trying to install its Debian ``package``."""
+    """Reports what is missing if ``command`` cannot be found, and which Debian ``package`` has it."""
     if shutil.which(command):
         return None
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        for verb in (["update", "-qq"], ["install", "-y", "-qq", package]):
-            subprocess.run(["apt-get", *verb], check=False, capture_output=True, timeout=_APT_S)
-    if shutil.which(command):
-        return None
-    return f"the command {command} is not there (on Debian: apt-get install {package})"
+    return f"the command {command} is not there (as root: make packages, or on Debian: apt-get install {package})"
 
 
 def _root() -> str | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from cluster_of_cores import UNIX_MS, Cluster
 from core_builders import TP, F, L, partition_image
 from shard_cells import ASKED_OF_OTHERS, Get, batch_of, cells_of, code, coordinators, put, shard_of
+from strandline.core.log.producers.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.shard import ShardState
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.log.effects import Compute, SendTxnMarkers
 from strandline.core.log.events import CallGone, Computed, Ticked, TxnMarkersAnswered
-from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 from strandline.core.types import LeaderEpoch
 
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
@@ -123,6 +123,22 @@ def test_below_min_isr_nothing_is_written() -> None:
     assert cluster.log(L).leo == leo
     assert cluster.answered[read] == {}
     assert cells_of(cluster, L, TP).takes == []
+
+
+def test_a_shard_that_always_waits_for_its_last_write_is_not_stalled() -> None:
+    """While the HW moves writes are committed, so the machine acts, however long something has been open (G8)."""
+    cluster = _cluster(stalled_after_ms=300)
+    for count in range(10):
+        cluster.ask_coordinator(put(a=count))
+        while cluster.log(L).hw < count:
+            cluster.deliver(L, F)
+            cluster.deliver(F, L)
+        cluster.advance(100)
+        assert cluster.ends(L) == (count + 1, count)
+    cells_of(cluster, L, TP).due.append(Decision(batches=(batch_of("g", ("due", 1)),), scope="g"))
+    cluster.advance(100)
+
+    assert cells_of(cluster, L, TP).of("g") == {"a": 9, "due": 1}
 
 
 def test_time_below_min_isr_is_nobodys_fault() -> None:

@@ -92,9 +92,13 @@ def test_a_new_coordinator_sees_what_changed_meanwhile(alone: GroupsAlone) -> No
 
 
 def test_racks_of_members_are_a_reason(alone: GroupsAlone) -> None:
-    """G15: a member that moves to another rack raises the epoch; the same rack does not."""
+    """G15: a member that moves to another rack raises the epoch; the same rack does not. An empty one takes it back."""
     alone.join("m", "foo", rack_id="r1")
     alone.beat("m", rack_id="r1")
     assert alone.group.epoch == 1
     alone.beat("m", rack_id="r2")
     assert alone.group.epoch == 2
+    alone.beat("m")
+    assert (alone.group.epoch, alone.group.members["m"].rack_id) == (2, "r2")
+    alone.beat("m", rack_id="")
+    assert (alone.group.epoch, alone.group.members["m"].rack_id) == (3, None)
