@@ -13,7 +13,8 @@ from running_cluster import Probe, plan, started, stopped, until
 from strandline.cli.local_cluster import LocalCluster
 from strandline.export.destination import LocalDirectory
 from strandline.export.local_lines import EVENTS_NAME
-from strandline.export.reading import clusters, find_files, read_rows, verify
+from strandline.export.reading import clusters, find_files, read_rows
+from strandline.export.verify import verify
 
 Rows = dict[int, dict[str, Any]]
 VICTIM = 1

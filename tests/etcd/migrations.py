@@ -10,7 +10,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from strandline.controller.tools import migrate
-from strandline.controller.tools.migrate import EtcdAccess, Step
+from strandline.controller.tools.etcd_access import EtcdAccess
+from strandline.controller.tools.migrate import Step
 from strandline.controller.tools.places import EtcdPlace, Place
 from strandline.core.control.state import (
     ClusterHeader,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from several_controllers import WITHIN_S, Several, node_directory, several, stub_of
 
-from strandline.controller.tools.migrate import EtcdAccess
+from strandline.controller.tools.etcd_access import EtcdAccess
 from strandline.controller.tools.recover import recover_store_in_etcd
 from strandline.core.errors import Refused
 from strandline.core.reigns.reign import State

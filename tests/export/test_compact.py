@@ -10,7 +10,8 @@ from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export
 from strandline.export.compact import Unsound, compact
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
-from strandline.export.reading import find_files, read_rows, verify
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import verify
 
 NEXT_HOUR = START_US // HOUR_US + 1
 

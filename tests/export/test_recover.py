@@ -16,7 +16,7 @@ from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport
-from strandline.export.spool import StillRuns, recover
+from strandline.export.recover import StillRuns, recover
 
 
 def _recover(data: Path, out: Path) -> int:

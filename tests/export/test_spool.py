@@ -15,9 +15,9 @@ from exported_rows import CLUSTER, every_type, run_of
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
-from strandline.export.reading import verify
 from strandline.export.schema import EVENT_TYPES
 from strandline.export.spool import FOLDER, Spool
+from strandline.export.verify import verify
 
 FORMATS = list(ExportFormat)
 ROWS = every_type(3 * len(EVENT_TYPES))

@@ -12,7 +12,7 @@ from exported_rows import CLUSTER, every_type, export, gap, heartbeat, row
 from strandline.export.compact import Unsound, compact
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
-from strandline.export.reading import Completeness, Verified, verify
+from strandline.export.verify import Completeness, Verified, verify
 
 
 def _verify(root: Path) -> Verified:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import Completeness, verify
+from strandline.export.verify import Completeness, verify
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pytest
 from run_a_files import CLUSTER, rows_of, source_of
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import Completeness, verify
+from strandline.export.verify import Completeness, verify
 from strandline.kafka.history.broker_clocks import BrokerClock, Span
 from strandline.kafka.history.broker_logs import BrokerLog, read_logs
 from strandline.kafka.history.importing import Import, Imported

@@ -12,7 +12,7 @@ import pytest
 from run_a_files import CLUSTER, RUN_A, rows_of, source_of
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import Completeness, verify
+from strandline.export.verify import Completeness, verify
 from strandline.kafka.history.importing import Import, Imported, cluster_of
 from strandline.kafka.history.log_files import open_copy
 from strandline.kafka.history.window import Window

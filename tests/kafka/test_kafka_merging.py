@@ -35,7 +35,8 @@ from metadata_log_bytes import (
 )
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows, verify
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import verify
 from strandline.kafka.history import kept, merging
 from strandline.kafka.history.importing import Assumed, Import, Imported, cluster_of
 from strandline.kafka.history.log_files import open_copy

@@ -19,8 +19,8 @@ from nodes_in_process import TOPIC, TOPIC_ID, batch, leader_stub, produce, runni
 
 from strandline.export.counters import ExportCounters
 from strandline.export.destination import open_destination
-from strandline.export.reading import Completeness, Verified, verify
 from strandline.export.sink import TRANSITIONS_BEYOND
+from strandline.export.verify import Completeness, Verified, verify
 from strandline.node.node import ReplicaNode
 
 PRODUCE_S = 5.0

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
-from strandline.export.reading import Completeness, clusters, find_files, read_rows, verify
+from strandline.export.reading import clusters, find_files, read_rows
 from strandline.export.rows import Row
+from strandline.export.verify import Completeness, verify
 from strandline.sim.exporting import ExportingTrace
 from strandline.sim.profiles import PROFILES
 from strandline.sim.run import Outcome, run_world

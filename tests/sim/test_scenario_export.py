@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import verify
+from strandline.export.verify import verify
 from strandline.sim.scenario.control import CLUSTER_ID
 from strandline.sim.scenario.language import ScenarioFailed
 from strandline.sim.scenario.run import run_file

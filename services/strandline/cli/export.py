@@ -19,7 +19,7 @@ from strandline.cli.output import Column, Format, show
 
 if TYPE_CHECKING:
     from strandline.export.destination import Destination
-    from strandline.export.reading import IncarnationFound, Verified
+    from strandline.export.verify import IncarnationFound, Verified
 
 app = typer.Typer(help="Verify, compact and recover exported state events.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ _COLUMNS = [
 @app.command()
 def verify(place: Place, output: Output = Format.TABLE) -> None:
     """Check hashes against manifests, and that the numbers of every incarnation have no unreported gap."""
-    from strandline.export.reading import verify as verified
+    from strandline.export.verify import verify as verified
 
     destination = _open(place)
     found = _guarded(place, lambda: [verified(destination, cluster) for cluster in _clusters(place, destination)])
@@ -91,8 +91,8 @@ def recover(
 ) -> None:
     """Export what a killed process had not: the events in the spool of its data directory."""
     from strandline.export.encoding import ExportFormat
-    from strandline.export.spool import StillRuns
-    from strandline.export.spool import recover as recovered
+    from strandline.export.recover import StillRuns
+    from strandline.export.recover import recover as recovered
 
     if kind not in [*ExportFormat]:
         raise typer.BadParameter(f"--format: {kind!r} is none of: {', '.join(ExportFormat)}")

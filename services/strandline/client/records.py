@@ -12,12 +12,16 @@ from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.codec import Headers, Record
 
 if TYPE_CHECKING:
+    # Only for type checkers: at run time the parameters need no default.
     from typing_extensions import TypeVar
 
-
-if TYPE_CHECKING:
     K = TypeVar("K", default=bytes)
     V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):

@@ -22,7 +22,7 @@ from strandline.controller.seen import CountedSink, Place, TimedCommits
 from strandline.controller.seen_position import SeenPosition
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
-from strandline.controller.tools.migrate import EtcdAccess
+from strandline.controller.tools.etcd_access import EtcdAccess
 from strandline.controller.watches import Watches
 from strandline.core.control.controller import ControllerCore
 from strandline.core.control.events import ControllerStarted

@@ -48,17 +48,14 @@ from strandline.metadata.store import (
     mark_value,
     read_mark,
 )
-from strandline.metadata.transactions import (
+from strandline.metadata.transactions import pack, state_of, unpack, whole
+from strandline.metadata.write_order import (
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,
     Transactions,
     append_writes,
-    pack,
     snapshot_writes,
-    state_of,
-    unpack,
-    whole,
     write_in_order,
 )
 

@@ -53,15 +53,14 @@ from strandline.core.reigns.lease import ReignTimings
 from strandline.core.reigns.reign import ReignCore, State
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import Batch, Place
-from strandline.metadata.transactions import (
+from strandline.metadata.transactions import pack, whole
+from strandline.metadata.write_order import (
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,
     Transactions,
     append_writes,
-    pack,
     snapshot_writes,
-    whole,
     write_in_order,
 )
 from strandline.sim.clock import Clock

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import Completeness, find_files, read_rows, verify
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import Completeness, verify
 from strandline.kafka.collector.cluster import Broker
 from strandline.kafka.collector.collecting import Collected, Collection, Wanted, reach
 from strandline.kafka.collector.decisions import Decisions

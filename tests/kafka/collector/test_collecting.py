@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import Completeness, find_files, read_rows, verify
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import Completeness, verify
 from strandline.kafka.collector.cluster import Broker
 from strandline.kafka.collector.collecting import Collected, Collection, Wanted, reach
 from strandline.kafka.collector.refusals import Refused, Unreachable

@@ -13,7 +13,8 @@ from kafka_jars import KafkaAbsent
 
 from strandline.cli.certificate_folder import add, begin
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import Completeness, clusters, find_files, read_rows, verify
+from strandline.export.reading import clusters, find_files, read_rows
+from strandline.export.verify import Completeness, verify
 from strandline.kafka.collector.cluster import Broker
 from strandline.kafka.collector.collecting import Collected, Collection, Wanted, reach
 from strandline.kafka.collector.refusals import Refused, Unreachable

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import verify
+from strandline.export.verify import verify
 
 
 @pytest.fixture

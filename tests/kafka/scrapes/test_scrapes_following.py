@@ -9,7 +9,8 @@ import pytest
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import Completeness, find_files, read_rows, verify
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import Completeness, verify
 from strandline.kafka.history.state import Broker, ClusterState, Partition
 from strandline.kafka.scrapes.following import Following
 from strandline.kafka.scrapes.mapping import Mapping

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from strandline.controller.process import COPY_NAME, ENDPOINT_NAME
-from strandline.controller.tools.migrate import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
+from strandline.controller.tools.etcd_access import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
 from strandline.core.control.state import ClusterState
 from strandline.metadata.sqlite import FILE_NAME, SqliteStore, sync
 from strandline.metadata.store import StoreFailed, StoreInUse

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from strandline.controller.tools.migrate import EtcdAccess
+from strandline.controller.tools.etcd_access import EtcdAccess
 from strandline.core.control.state import ClusterState
 from strandline.core.messages import Endpoint
 from strandline.etcd.errors import EtcdError

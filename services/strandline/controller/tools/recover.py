@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strandline.controller import seen_position
-from strandline.controller.tools.migrate import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
+from strandline.controller.tools.etcd_access import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
 from strandline.core.control.recovery import GivenNode, recover
 from strandline.core.control.state import ClusterState
 from strandline.core.errors import ErrorCode, Refused

@@ -10,7 +10,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from strandline.controller.tools.migrate import add_files, move
+from strandline.controller.tools.etcd_access import add_files
+from strandline.controller.tools.migrate import move
 from strandline.runtime.exit_codes import ExitCode
 
 
