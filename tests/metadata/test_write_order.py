@@ -9,7 +9,6 @@ import pytest
 from strandline.core.control.state import ClusterHeader, TopicRecord, Transaction
 from strandline.core.reigns.events import Head
 from strandline.metadata.etcd_layout import batches
-from strandline.metadata.transactions import write_in_order
 from strandline.metadata.write_order import (
     SnapshotNamed,
     SnapshotPart,
@@ -17,6 +16,7 @@ from strandline.metadata.write_order import (
     Transactions,
     append_writes,
     snapshot_writes,
+    write_in_order,
 )
 
 REIGN = "a" * 32

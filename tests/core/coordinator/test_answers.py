@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster_of_cores import UNIX_MS, Cluster
 from core_builders import TP, F, L, partition_image
 from shard_cells import ASKED_OF_OTHERS, Get, batch_of, cells_of, code, coordinators, put, shard_of
-from strandline.core.log.producers.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
+from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.shard import ShardState
