@@ -20,13 +20,13 @@ from written_export import HOUR_US, Emitter, write_export
 from strandline.cli import submit
 from strandline.cli.app import app
 from strandline.core.types import TopicPartition
-from strandline.sim.disk import LogFile
-from strandline.sim.process import Process
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_world
-from strandline.sim.shape import draw_shape
-from strandline.sim.trace import Trace
-from strandline.sim.world import World
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_world
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.trace import Trace
+from strandline_sim.world.disk import LogFile
+from strandline_sim.world.process import Process
+from strandline_sim.world.world import World
 
 # The first query waits for the session; spark-submit starts a second JVM.
 pytestmark = pytest.mark.timeout(600)

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from strandline.core.log import node
-from strandline.sim.campaign import rare_collections
-from strandline.sim.run import run_seed
+from strandline_sim.runs.campaign import rare_collections
+from strandline_sim.runs.run import run_seed
 
 WANTED_EVENTS_PER_S = 40_000
 WANTED_EVENTS_PER_SIMULATED_S = 900

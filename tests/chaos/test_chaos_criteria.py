@@ -24,7 +24,7 @@ from harness.scenario import Form, Scenario, scenarios
 
 from strandline.cli.processes import Exit
 from strandline.runtime.exit_codes import ExitCode
-from strandline.sim.history import SendOutcome, Value, anomalies
+from strandline_sim.checks.history import SendOutcome, Value, anomalies
 
 
 async def _nothing(_: Any) -> None:

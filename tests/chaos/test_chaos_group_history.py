@@ -14,9 +14,9 @@ from harness.group_history_file import GroupHistoryWriter, member_operations, me
 from harness.history_file import HistoryWriter
 
 from strandline.client import DescribedGroup, TopicPartition
-from strandline.sim.group_history import CommitOutcome
-from strandline.sim.history import Place, Read, SendOutcome, Value
-from strandline.sim.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken
+from strandline_sim.checks.group_history import CommitOutcome
+from strandline_sim.checks.history import Place, Read, SendOutcome, Value
+from strandline_sim.checks.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken
 
 TP, SHARE = TopicPartition(TOPIC, 0), Share(GROUP, TOPIC, 0)
 

@@ -14,8 +14,8 @@ from harness.history_file import HistoryWriter
 from harness.transaction_history_file import INPUTS_FROM, Asked, Input, TransactionHistoryWriter, transactions
 from harness.transformers import GROUP, INPUTS, AwaitedCommit, Transformers
 
-from strandline.sim.history import Place, Read, SendOutcome, Value
-from strandline.sim.transaction_history import GroupAt, Moved, Polled, ReadUpTo, TxnOutcome
+from strandline_sim.checks.history import Place, Read, SendOutcome, Value
+from strandline_sim.checks.transaction_history import GroupAt, Moved, Polled, ReadUpTo, TxnOutcome
 
 COUNT = 4
 LATE_S = 1e12

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
-from strandline.sim.scenario.shipped import find
+from strandline_sim.scenario.language import find
 
 STORY = "strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nproduce A m0\nstabilize\nexpect-hw A=1\n"
 

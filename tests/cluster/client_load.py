@@ -20,7 +20,7 @@ from running_cluster import CALL_S, Probe
 
 from strandline.client import Consumer, Delivery, Producer, SendFailed
 from strandline.core.errors import Refused
-from strandline.sim.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value, anomalies
 
 _VALUE_BYTES = 1_000
 """Large enough that segments of 1 MiB roll during a test."""

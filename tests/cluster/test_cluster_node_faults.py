@@ -11,7 +11,7 @@ from client_load import Load
 from running_cluster import SESSION_S, Probe, until
 from settled_logs import assert_settled
 
-from strandline.sim.history import SendOutcome
+from strandline_sim.checks.history import SendOutcome
 
 _KILLS = 5
 _ELECTION_S = 2.0

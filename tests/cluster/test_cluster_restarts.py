@@ -10,7 +10,7 @@ from client_load import Load
 from running_cluster import Probe
 from settled_logs import assert_settled
 
-from strandline.sim.history import SendOutcome
+from strandline_sim.checks.history import SendOutcome
 
 _CONTROLLER_DOWN_S = 20.0
 

@@ -15,8 +15,8 @@ from settled_logs import assert_settled
 from stored_reigns import stored_reigns
 
 from strandline.etcd.members import HOW_TO_INSTALL, is_installed
-from strandline.sim.history import SendOutcome
 from strandline.v1 import controller_service_pb2 as pb
+from strandline_sim.checks.history import SendOutcome
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason=HOW_TO_INSTALL)
 

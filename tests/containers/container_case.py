@@ -27,7 +27,7 @@ from running_cluster import Probe, until  # noqa: E402
 from settled_logs import assert_settled  # noqa: E402
 
 from strandline.client import Admin  # noqa: E402
-from strandline.sim.history import anomalies  # noqa: E402
+from strandline_sim.checks.history import anomalies  # noqa: E402
 
 _SEED = 20_26
 _Result = TypeVar("_Result")

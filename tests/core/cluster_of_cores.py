@@ -52,8 +52,8 @@ from strandline.core.types import (
 from strandline.observe.reporting import Reporting
 from strandline.runtime.log_performers import Found, LogPerformers
 from strandline.runtime.ports import Opened
-from strandline.sim.disk import Disk, LogFile
-from strandline.sim.memory_logs import Commit, MemoryLogs, as_fetched
+from strandline_sim.world.disk import Disk, LogFile
+from strandline_sim.world.memory_logs import Commit, MemoryLogs, as_fetched
 
 E = TypeVar("E")
 

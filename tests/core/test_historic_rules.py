@@ -27,7 +27,7 @@ from strandline.core.types import (
     Rules,
     Truncation,
 )
-from strandline.sim.historic_rules import HISTORIC_TRUNCATION
+from strandline_sim.runs.historic_rules import HISTORIC_TRUNCATION
 
 A, B, C = 1, 2, 3
 SAFE = [Truncation.LEADER_EPOCH, Truncation.FETCH]
@@ -208,7 +208,7 @@ def test_no_server_has_a_historic_rule() -> None:
 import sys
 import strandline.controller.process, strandline.node.node
 from strandline.core.log.truncation import HISTORIC, rule_for
-assert not any(name.startswith("strandline.sim") for name in sys.modules)
+assert not any(name.startswith("strandline_sim") for name in sys.modules)
 for historic in HISTORIC:
     try:
         rule_for(historic)

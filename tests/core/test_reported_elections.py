@@ -8,7 +8,6 @@ import pytest
 from controller_builders import Controller
 
 # Historic rules, of which one test needs one, come with the simulator.
-import strandline.sim  # noqa: F401
 from strandline.core import types
 from strandline.core.control.messages import ElectionKind, ElectLeaders, PartitionsRef, TopicRef
 from strandline.core.control.state import ControllerTimings

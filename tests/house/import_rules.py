@@ -23,6 +23,7 @@ class MayImport(Contract):
 
     - package: the package that the rule is for; a package without files keeps every rule.
     - may_import: the project's modules it may import, each with all below it; the bare root is always allowed.
+    - apart: packages below it that have rules of their own.
     - never: third-party modules, or modules of the standard library, that it must not import.
     - standard_library_only: whether it must import nothing that has to be installed.
     """
@@ -31,12 +32,14 @@ class MayImport(Contract):
 
     package = fields.StringField()
     may_import = fields.SetField(subfield=fields.StringField())
+    apart = fields.SetField(subfield=fields.StringField(), required=False)
     never = fields.SetField(subfield=fields.StringField(), required=False)
     standard_library_only = fields.BooleanField(required=False, default=False)
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """Compare every direct import of the package with the lists."""
-        importers = sorted(module for module in graph.modules if _is_in(module, [str(self.package)]))
+        apart: Any = self.apart or ()
+        importers = sorted(m for m in graph.modules if _is_in(m, [str(self.package)]) and not _is_in(m, apart))
         broken = [
             (importer, imported, reason)
             for importer in importers

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from strandline.sim.scenario.shipped import shipped
+from strandline_sim.scenario.language import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.sim.scenario.run import run_file
-from strandline.sim.scenario.shipped import shipped
+from strandline_sim.scenario.language import shipped
+from strandline_sim.scenario.run import run_file
 
 FILES = shipped()
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from ledger import append
 from seeds_onward import committed, row_of
 
-from strandline.sim.campaign import Campaign, outcomes
-from strandline.sim.profiles import PROFILES
+from strandline_sim.runs.campaign import Campaign, outcomes
+from strandline_sim.runs.profiles import PROFILES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "RELIABILITY.md"
 BEGIN, END = "<!-- campaigns: written by `make campaigns` -->", "<!-- end of campaigns -->"

@@ -58,11 +58,11 @@ setup(name="compiled", packages=[], ext_modules=mypycify(checks, opt_level="2", 
 
 _DIGESTS = """
 import sys
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_world
-from strandline.sim.shape import draw_shape
-from strandline.sim.trace import Digest
-from strandline.sim.world import World
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_world
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.trace import Digest
+from strandline_sim.world.world import World
 for asked in sys.argv[1:]:
     profile, _, seed = asked.partition("/")
     digest = Digest()

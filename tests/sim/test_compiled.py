@@ -54,7 +54,9 @@ def test_a_copy_of_these_sources_is_used_as_it_is(tmp_path: Path) -> None:
 def test_no_interpreted_class_of_the_simulator_inherits_from_a_translated_one() -> None:
     """mypyc refuses such a class when it is imported, and then nothing of the copy can be used."""
     translated = {name.removesuffix(".py").replace("/", ".") for name in compiled().MODULES}
-    script = "import strandline.sim.run, sys; print(*(name for name in sys.modules if name.startswith('strandline.')))"
+    script = (
+        "import strandline_sim.runs.run, sys; print(*(name for name in sys.modules if name.startswith('strandline.')))"
+    )
     ran = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
     wrong = [
         f"{name}.{defined.__name__} from {base.__module__}"

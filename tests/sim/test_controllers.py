@@ -13,13 +13,13 @@ from strandline.core.control.nodes import Sessions
 from strandline.core.reigns.events import AppendRefused, Head, Holder, NoSpace
 from strandline.core.reigns.reign import ReignCore
 from strandline.metadata.etcd_layout import Keys, LogValue, Range
-from strandline.sim import fenced_log
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_seed
-from strandline.sim.shape import draw_shape
-from strandline.sim.store import LeasedStore
-from strandline.sim.stored_values import KEYS, StoredValues
-from strandline.sim.world import World
+from strandline_sim.control import stored_values
+from strandline_sim.control.store import LeasedStore
+from strandline_sim.control.stored_values import KEYS, StoredValues
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_seed
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.world.world import World
 
 
 @pytest.mark.parametrize("profile", ["controllers", "store-trouble"])
@@ -70,7 +70,7 @@ def test_append_without_the_token_breaks(monkeypatch: pytest.MonkeyPatch) -> Non
     def only_head(key: Holder | None, head: Head | None, token: int, after: int) -> bool:
         return (0 if head is None else head.revision) == after
 
-    monkeypatch.setattr(fenced_log, "may_append", only_head)
+    monkeypatch.setattr(stored_values, "may_append", only_head)
 
     assert _broken_within(12) == "I19"
 

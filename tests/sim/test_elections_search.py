@@ -12,9 +12,9 @@ from strandline.cli.app import app
 from strandline.core.control import election, leadership
 from strandline.core.control.election import Elected, HasRoom, IsActive
 from strandline.core.messages import PartitionImage
-from strandline.sim.elections import Bounds, search
-from strandline.sim.elections.steps import successors
-from strandline.sim.elections.world import REPLICAS, State, canonical, renumbered, start
+from strandline_sim.searches.elections import Bounds, search
+from strandline_sim.searches.elections.search import successors
+from strandline_sim.searches.elections.world import REPLICAS, State, canonical, renumbered, start
 
 RUN = CliRunner()
 

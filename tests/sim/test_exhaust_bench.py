@@ -26,11 +26,11 @@ from strandline.core.log.events import (
 )
 from strandline.core.messages import FetchedPartition, ProducePartition
 from strandline.core.types import Acks, BatchHeader, Offset
-from strandline.sim.exhaust import VARIANTS, Bounds, search
-from strandline.sim.exhaust.actions import Actions
-from strandline.sim.exhaust.bench import TP, Bench
-from strandline.sim.exhaust.control import Controller
-from strandline.sim.exhaust.local import Image, Leading, Local, newborn
+from strandline_sim.searches.exhaust import VARIANTS, Bounds, search
+from strandline_sim.searches.exhaust.actions import Actions
+from strandline_sim.searches.exhaust.bench import TP, Bench
+from strandline_sim.searches.exhaust.local import Image, Leading, Local, newborn
+from strandline_sim.searches.exhaust.settling import Controller
 
 
 @pytest.mark.parametrize("rules", ["leader-epoch", "fetch", "high-watermark", "kip-101", "first-try"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.sim.exhaust import VARIANTS, Bounds, Property, search
-from strandline.sim.exhaust.models import MODELS
-from strandline.sim.exhaust.space import Space
-from strandline.sim.exhaust.words import tell
+from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, search
+from strandline_sim.searches.exhaust.local import tell
+from strandline_sim.searches.exhaust.space import Space
+from strandline_sim.searches.exhaust.variants import MODELS
 
 BY_NAME = {model.name: model for model in MODELS}
 

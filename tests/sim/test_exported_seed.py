@@ -9,12 +9,12 @@ from strandline.export.encoding import ExportFormat
 from strandline.export.reading import clusters, find_files, read_rows
 from strandline.export.rows import Row
 from strandline.export.verify import Completeness, verify
-from strandline.sim.exporting import ExportingTrace
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import Outcome, run_world
-from strandline.sim.shape import draw_shape
-from strandline.sim.trace import Trace
-from strandline.sim.world import World
+from strandline_sim.runs.exporting import ExportingTrace
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import Outcome, run_world
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.trace import Trace
+from strandline_sim.world.world import World
 
 SEED = 3
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.sim.group_history import CommitOutcome, Committed, Fetched, group_anomalies
-from strandline.sim.run import run_seed
+from strandline_sim.checks.group_history import CommitOutcome, Committed, Fetched, group_anomalies
+from strandline_sim.runs.run import run_seed
 
 DONE, UNKNOWN, NOT_WRITTEN = CommitOutcome.DONE, CommitOutcome.UNKNOWN, CommitOutcome.NOT_WRITTEN
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.sim.group_history import CommitOutcome
-from strandline.sim.member_history import (
+from strandline_sim.checks.group_history import CommitOutcome
+from strandline_sim.checks.member_history import (
     Commit,
     Fetch,
     Given,

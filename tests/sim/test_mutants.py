@@ -29,7 +29,7 @@ from mutants.verdict import Layer, Verdict  # noqa: E402
 
 from strandline.core.log import high_watermark  # noqa: E402
 from strandline.core.log.replica_log import ReplicaLog  # noqa: E402
-from strandline.sim.run import run_seed  # noqa: E402
+from strandline_sim.runs.run import run_seed  # noqa: E402
 
 BOUNDED = Bounds(all_scenarios=False, seeds=12, seed_s=10.0, search_s=10.0)
 

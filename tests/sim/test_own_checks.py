@@ -9,8 +9,7 @@ import pytest
 
 from strandline.core.messages import ProposedIsr
 from strandline.core.types import LeaderEpoch, PartitionEpoch, TopicPartition
-from strandline.sim.committed import Broken
-from strandline.sim.own_checks import check_own
+from strandline_sim.checks.committed import Broken, check_own
 
 TP = TopicPartition("id", 0)
 

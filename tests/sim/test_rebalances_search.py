@@ -8,10 +8,9 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.groups import heartbeats, targets
 from strandline.core.groups.group import Owners
-from strandline.sim.rebalances import Bounds, Result, search, steps
-from strandline.sim.rebalances.steps import check, successors
-from strandline.sim.rebalances.symmetry import exchanged_client, exchanged_rows, exchanges
-from strandline.sim.rebalances.world import World, decided, start
+from strandline_sim.searches.rebalances import Bounds, Result, search
+from strandline_sim.searches.rebalances.search import check, successors
+from strandline_sim.searches.rebalances.world import World, decided, exchanged_client, exchanged_rows, exchanges, start
 
 RUN = CliRunner()
 SMALL = Bounds(epochs=2, restarts=0, partitions=1)
@@ -95,7 +94,7 @@ def test_a_report_that_is_not_asked_for_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_partitions_that_are_free_with_the_rebalance_timeout_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant R85: a member that is removed for its slowness reads on until its lease ends."""
-    monkeypatch.setattr(steps, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
+    monkeypatch.setattr(search, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
 
     assert _search().violation.startswith("I32")
 

@@ -12,12 +12,11 @@ from strandline.core.control.doubt import Doubt
 from strandline.core.reigns.effects import Append, AppendSettled, Settled
 from strandline.core.reigns.events import Head, Holder
 from strandline.core.reigns.reign import ReignCore
-from strandline.sim import fenced_log
-from strandline.sim.reigns import Bounds, Result, search
-from strandline.sim.reigns.frozen import freeze, thaw
-from strandline.sim.reigns.steps import successors
-from strandline.sim.reigns.symmetry import exchanged, exchanged_step
-from strandline.sim.reigns.world import Broken, World, start, tidied
+from strandline_sim.control import stored_values
+from strandline_sim.searches.reigns import Bounds, Result, search
+from strandline_sim.searches.reigns.search import exchanged, exchanged_step
+from strandline_sim.searches.reigns.steps import successors
+from strandline_sim.searches.reigns.world import Broken, World, freeze, start, thaw, tidied
 
 RUN = CliRunner()
 RESTORED = Bounds(transactions=1, campaigns=1, endings=0, takings=0, late=0, restores=1)
@@ -83,7 +82,7 @@ def test_names_of_steps_are_exchanged_with_the_controllers() -> None:
 def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a trace follows the one before it, and the violation comes next."""
     monkeypatch.setattr(
-        fenced_log,
+        stored_values,
         "key_after_taking",
         lambda key, token, taker: taker if key is not None and key.token == token else key,
     )
@@ -116,7 +115,7 @@ def test_append_without_the_token_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     def only_head(key: Holder | None, head: Head | None, token: int, after: int) -> bool:
         return (0 if head is None else head.revision) == after
 
-    monkeypatch.setattr(fenced_log, "may_append", only_head)
+    monkeypatch.setattr(stored_values, "may_append", only_head)
     result = _search()
 
     assert result.violation.startswith("I19")
@@ -129,7 +128,7 @@ def test_compare_that_the_key_exists_is_found(monkeypatch: pytest.MonkeyPatch) -
     def exists(key: Holder | None, head: Head | None, token: int, after: int) -> bool:
         return key is not None and (0 if head is None else head.revision) == after
 
-    monkeypatch.setattr(fenced_log, "may_append", exists)
+    monkeypatch.setattr(stored_values, "may_append", exists)
     result = _search()
 
     assert result.violation.startswith("I19")
@@ -155,7 +154,7 @@ def test_head_that_is_not_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 def test_key_taken_by_a_put_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant 34: a put over the key keeps its create revision, and two controllers hold one token (TR24)."""
     monkeypatch.setattr(
-        fenced_log,
+        stored_values,
         "key_after_taking",
         lambda key, token, taker: taker if key is not None and key.token == token else key,
     )

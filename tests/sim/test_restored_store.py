@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from strandline.core.reigns.reign import ReignCore
-from strandline.sim.run import run_seed
-from strandline.sim.scenario.run import run_text
-from strandline.sim.scenario.shipped import FOLDER
+from strandline_sim.runs.run import run_seed
+from strandline_sim.scenario.language import FOLDER
+from strandline_sim.scenario.run import run_text
 
 NAME = "tr18_restored_store_of_several_controllers"
 

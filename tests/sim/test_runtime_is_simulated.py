@@ -11,9 +11,9 @@ from strandline.core.log.events import LogFlushed
 from strandline.node.leader_links import LeaderLinks
 from strandline.runtime.flusher import Flusher
 from strandline.runtime.session import Session
-from strandline.sim.memory_logs import MemoryLogs
-from strandline.sim.run import run_seed
 from strandline.storage.journal import Journal
+from strandline_sim.runs.run import run_seed
+from strandline_sim.world.memory_logs import MemoryLogs
 
 SEEDS = range(12)
 ANY = {"I0", "I5", "I8", "I15", "I16", "L5", "L6", "L7", "M55"}

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.sim.scenario.language import ScenarioFailed, parse
-from strandline.sim.scenario.run import VERBS, carry_out, run_text
-from strandline.sim.scenario.shipped import shipped
-from strandline.sim.scenario.stage import Stage
+from strandline_sim.scenario.language import ScenarioFailed, parse, shipped
+from strandline_sim.scenario.run import VERBS, carry_out, run_text
+from strandline_sim.scenario.stage import Stage
 
 FILES = shipped()
 SCENE = (

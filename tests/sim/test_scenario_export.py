@@ -9,10 +9,9 @@ import pytest
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import verify
-from strandline.sim.scenario.control import CLUSTER_ID
-from strandline.sim.scenario.language import ScenarioFailed
-from strandline.sim.scenario.run import run_file
-from strandline.sim.scenario.shipped import FOLDER
+from strandline_sim.scenario.control import CLUSTER_ID
+from strandline_sim.scenario.language import FOLDER, ScenarioFailed
+from strandline_sim.scenario.run import run_file
 
 
 def lines(directory: Path, place: str) -> list[dict[str, object]]:

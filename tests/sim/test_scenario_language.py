@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from strandline.sim.scenario.language import NotReadable, ScenarioFailed, parse, rewritten
-from strandline.sim.scenario.run import VERBS, run_text
+from strandline_sim.scenario.language import NotReadable, ScenarioFailed, parse, rewritten
+from strandline_sim.scenario.run import VERBS, run_text
 
 HEAD = "strandline-scenario 1\n"
 SCENE = HEAD + "nodes A B\ntopic lines replicas=A,B\n"
@@ -329,7 +329,7 @@ def test_every_verb_explains_itself() -> None:
 
 _PRINT = """
 import sys
-from strandline.sim.scenario.run import run_text
+from strandline_sim.scenario.run import run_text
 print(run_text(sys.stdin.read(), "f", compare=False).text())
 """
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from strandline.core.errors import ErrorCode
-from strandline.sim.scenario.language import ScenarioFailed
-from strandline.sim.scenario.run import VERBS, run_text
-from strandline.sim.scenario.shipped import shipped
-from strandline.sim.scenario.truth import CHECKED
-from strandline.sim.scenario.verbs_wire import KINDS
+from strandline_sim.scenario.language import ScenarioFailed, shipped
+from strandline_sim.scenario.run import VERBS, run_text
+from strandline_sim.scenario.truth import CHECKED
+from strandline_sim.scenario.verbs.wire import KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "SCENARIOS.md").read_text(encoding="utf-8")

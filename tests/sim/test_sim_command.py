@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from typer.testing import CliRunner
 
-from strandline.cli import sim
-from strandline.sim.campaign import Campaign
-from strandline.sim.run import Outcome, Violation
+from strandline_sim.commands import sim
+from strandline_sim.runs.campaign import Campaign
+from strandline_sim.runs.run import Outcome, Violation
 
 RUNNER = CliRunner()
 

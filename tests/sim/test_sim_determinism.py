@@ -8,20 +8,20 @@ import sys
 
 import pytest
 
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_world
-from strandline.sim.shape import draw_shape
-from strandline.sim.trace import Digest, Trace
-from strandline.sim.world import World
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_world
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.trace import Digest, Trace
+from strandline_sim.world.world import World
 
 SEEDS = (3, 17, 28)
 
 _SCRIPT = """
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_world
-from strandline.sim.shape import draw_shape
-from strandline.sim.trace import Digest
-from strandline.sim.world import World
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_world
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.runs.trace import Digest
+from strandline_sim.world.world import World
 for seed in {seeds}:
     digest = Digest()
     run_world(World(draw_shape(seed, PROFILES["swarm"]), recorder=digest))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from strandline.core.types import BatchHeader, EpochEntry, LeaderEpoch, Offset, TopicPartition
-from strandline.sim.disk import Disk, LogFile
-from strandline.sim.draws import Draw, Purpose
-from strandline.sim.memory_logs import MemoryLogs
+from strandline_sim.world.disk import Disk, LogFile
+from strandline_sim.world.draws import Draw, Purpose
+from strandline_sim.world.memory_logs import MemoryLogs
 
 
 def grown(*counts: int, epoch: int = 0, log: LogFile | None = None) -> LogFile:

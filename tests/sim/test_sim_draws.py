@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.sim.draws import Draw, Purpose, mix, mix2
+from strandline_sim.world.draws import Draw, Purpose, mix, mix2
 
 
 def test_values_are_those_of_every_other_machine() -> None:

@@ -9,8 +9,8 @@ import pytest
 from strandline.core.groups import commits, heartbeats, machine
 from strandline.core.groups.group import Owners
 from strandline.core.types import TopicPartition
-from strandline.sim.group_members import GroupMember, Reading
-from strandline.sim.run import run_seed
+from strandline_sim.clients.group_members import GroupMember, Reading
+from strandline_sim.runs.run import run_seed
 
 
 def _broken_within(seeds: int) -> str | None:

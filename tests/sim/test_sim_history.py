@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.sim.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value, anomalies
 
 OK, DEFINITE, INDEFINITE = SendOutcome.OK, SendOutcome.DEFINITE, SendOutcome.INDEFINITE
 

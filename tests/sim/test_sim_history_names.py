@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.sim.history import Operation, Place, Read, Value, anomalies
-from strandline.sim.names import Names
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_world
-from strandline.sim.shape import draw_shape
-from strandline.sim.world import World
+from strandline_sim.checks.history import Operation, Place, Read, Value, anomalies
+from strandline_sim.clients.clients import Names
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_world
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.world.world import World
 
 
 def history_of(seed: int) -> list[Operation]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.sim.profiles import AIMED_KINDS, LOSSES, PROFILES
-from strandline.sim.run import Outcome, run_world
-from strandline.sim.shape import Fault, Shape, draw_shape
-from strandline.sim.world import World
+from strandline_sim.runs.profiles import AIMED_KINDS, LOSSES, PROFILES
+from strandline_sim.runs.run import Outcome, run_world
+from strandline_sim.runs.shape import Fault, Shape, draw_shape
+from strandline_sim.world.world import World
 
 
 def struck(seed: int, *others: int) -> Outcome:

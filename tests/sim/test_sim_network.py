@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from strandline.sim.network import Network, Stream
-from strandline.sim.timeline import Timeline
+from strandline_sim.world.clock import Timeline
+from strandline_sim.world.network import Network, Stream
 
 
 class Somebody:

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from strandline.sim.campaign import Campaign, outcomes
-from strandline.sim.run import run_seed
+from strandline_sim.runs.campaign import Campaign, outcomes
+from strandline_sim.runs.run import run_seed
 
 FIRST_SEED, SEEDS = 100_000, 32
 """A second each."""

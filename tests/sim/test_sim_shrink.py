@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from strandline.cli.sim import app
-from strandline.sim.ddmin import ddmin
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_world
-from strandline.sim.scenario.language import ScenarioFailed
-from strandline.sim.scenario.run import run_file, run_text
-from strandline.sim.shape import Shape, draw_shape
-from strandline.sim.shrink import Shrinker
-from strandline.sim.world import World
+from strandline_sim.commands.sim import app
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_world
+from strandline_sim.runs.shape import Shape, draw_shape
+from strandline_sim.runs.shrink import Shrinker, ddmin
+from strandline_sim.scenario.language import ScenarioFailed
+from strandline_sim.scenario.run import run_file, run_text
+from strandline_sim.world.world import World
 
 SEED, PROFILE = 0, "high-watermark"
 

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from strandline.core.log.replica_log import ReplicaLog
-from strandline.sim.copiers import Copier
-from strandline.sim.run import run_seed
-from strandline.sim.transactors import Transactor
+from strandline_sim.clients.copiers import Copier
+from strandline_sim.clients.transactors import Transactor
+from strandline_sim.runs.run import run_seed
 
 
 @pytest.mark.timeout(120)

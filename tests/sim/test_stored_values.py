@@ -9,7 +9,7 @@ from strandline.core.reigns.events import Head
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import batches, snapshot_of
 from strandline.metadata.transactions import pack, state_of, whole
-from strandline.sim.stored_values import KEYS, StoreCopy, StoredValues
+from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValues
 
 REIGN = "1" * 32
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.sim.cycles import cycles
-from strandline.sim.history import Anomaly, Place, Read, Send, SendOutcome, Value, anomalies
-from strandline.sim.transaction_history import (
+from strandline_sim.checks.history import Anomaly, Place, Read, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.transaction_history import (
     GroupAt,
     Moved,
     Polled,
@@ -14,6 +13,7 @@ from strandline.sim.transaction_history import (
     Txn,
     TxnOperation,
     TxnOutcome,
+    cycles,
     sends_of,
     transaction_anomalies,
 )

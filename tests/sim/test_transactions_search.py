@@ -11,17 +11,25 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
-from strandline.sim.transactions import Bounds, Result, coordinator, partition, rules, search
-from strandline.sim.transactions.rules import check, check_end, check_step
-from strandline.sim.transactions.steps import successors
-from strandline.sim.transactions.symmetry import exchanged
-from strandline.sim.transactions.world import Late, LateBatch, LateEnd, LateMarker, LateQuestion, World, start
+from strandline_sim.searches.transactions import Bounds, Result, coordinator, partition, search
+from strandline_sim.searches.transactions.search import check, check_end, check_step
+from strandline_sim.searches.transactions.steps import successors
+from strandline_sim.searches.transactions.world import (
+    Late,
+    LateBatch,
+    LateEnd,
+    LateMarker,
+    LateQuestion,
+    World,
+    exchanged,
+    start,
+)
 
 RUN = CliRunner()
 
 
 def _forget() -> None:
-    for clear in (*coordinator.CACHED, *partition.CACHED, *rules.CACHED):
+    for clear in (*coordinator.CACHED, *partition.CACHED, *search.CACHED):
         clear()
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from strandline.sim.clock import Clock
-from strandline.sim.timeline import Timeline
-from strandline.sim.virtual_loop import Life, VirtualLoop
+from strandline_sim.world.clock import Clock, Timeline
+from strandline_sim.world.virtual_loop import Life, VirtualLoop
 
 
 class Machine:

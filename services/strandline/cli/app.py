@@ -1,5 +1,7 @@
 """Which commands there are, in which order `--help` lists them, and nothing else.
 
+Commands of other packages (simulator, analytics, history of Kafka) are found by their entry points.
+
 Invariant: importing this file imports typer and the command modules, all of which import their work lazily.
 """
 
@@ -17,8 +19,6 @@ from strandline.cli import (
     completion,
     console,
     consume,
-    elections,
-    exhaust,
     export,
     group,
     log,
@@ -26,18 +26,14 @@ from strandline.cli import (
     perf,
     produce,
     profile,
-    rebalances,
-    reigns,
     roles,
-    scenario,
     settings,
-    sim,
     topic,
-    transactions,
     txn,
     up,
 )
 from strandline.cli.demo import command as demo
+from strandline.cli.extras import installed_elsewhere
 from strandline.cli.former_options import in_todays_words
 
 _ORDER = (
@@ -84,18 +80,13 @@ app.command("demo")(demo.demo)
 app.command("console", context_settings=roles.PASS_FLAGS)(console.console)
 app.add_typer(export.app, name="export")
 app.add_typer(analytics.app, name="analytics")
-app.add_typer(scenario.app, name="scenario")
-sim.app.command("exhaust")(exhaust.exhaust)
-sim.app.command("elections")(elections.elections)
-sim.app.command("reigns")(reigns.reigns)
-sim.app.command("rebalances")(rebalances.rebalances)
-sim.app.command("transactions")(transactions.transactions)
-app.add_typer(sim.app, name="sim")
 app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)
 app.command("replica", context_settings=roles.PASS_FLAGS)(roles.replica)
 app.command("settings", context_settings=settings.PASS_FLAGS)(settings.settings)
 app.command("completion")(completion.completion)
+for name, command in installed_elsewhere():
+    app.add_typer(command, name=name)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,11 +1,17 @@
-"""Which extra of the distribution each command needs, and the line that names it where it is not installed.
+"""Which extra of the distribution and which package each command needs, and the line that names what is missing.
+
+Other packages add commands in the entry-point group `strandline.commands`, by the words before them joined with a dot.
 
 Invariant: a missing library of an extra ends a command with one line; a missing module of our own stays a defect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+
+import typer
 
 EXTRA_OF = {
     "up": "server",
@@ -20,6 +26,9 @@ EXTRA_OF = {
     "sim": "sim",
 }
 """By the command's first word. Every other command is complete in the base install."""
+
+ANALYTICS_IMAGE = ("strandline_analytics", "strandline_kafka")
+"""Packages of ours that one container image has and the other has not (deploy/images/Dockerfile)."""
 
 _SERVER_LIBRARIES = (
     "grpc_health",
@@ -50,3 +59,35 @@ def require_server() -> None:
     for library in _SERVER_LIBRARIES:
         if find_spec(library) is None:
             raise ModuleNotFoundError(f"No module named {library!r}", name=library)
+
+
+def installed_elsewhere(below: str = "") -> Iterator[tuple[str, typer.Typer]]:
+    """The commands that other packages add to the program, or to its command ``below``: name and commands."""
+    prefix = f"{below}." if below else ""
+    for entry in entry_points(group="strandline.commands"):
+        name = entry.name.removeprefix(prefix)
+        if entry.name.startswith(prefix) and "." not in name:
+            yield name, _loaded(entry)
+
+
+def _loaded(entry: EntryPoint) -> typer.Typer:
+    package = entry.module.partition(".")[0]
+    if find_spec(package) is not None:
+        commands: typer.Typer = entry.load()
+        return commands
+
+    # Entry points belong to the distribution; an image has some of its packages.
+    absent = typer.Typer(add_help_option=False)
+
+    @absent.callback(
+        invoke_without_command=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+    )
+    def say_so() -> None:
+        words = entry.name.replace(".", " ")
+        where = "the image strandline-analytics has it" if package in ANALYTICS_IMAGE else "no image has it"
+        typer.echo(
+            f"strandline: `strandline {words}` needs the package {package}, which is not here; {where}", err=True
+        )
+        raise typer.Exit(1)
+
+    return absent

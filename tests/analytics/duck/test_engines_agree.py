@@ -17,16 +17,16 @@ from written_export import write_export
 
 from strandline.export.encoding import ExportFormat
 from strandline.export.schema import COLUMNS
-from strandline.sim.exporting import ExportingTrace
-from strandline.sim.profiles import PROFILES
-from strandline.sim.run import run_world
-from strandline.sim.shape import draw_shape
-from strandline.sim.world import World
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
+from strandline_sim.runs.exporting import ExportingTrace
+from strandline_sim.runs.profiles import PROFILES
+from strandline_sim.runs.run import run_world
+from strandline_sim.runs.shape import draw_shape
+from strandline_sim.world.world import World
 
 # Times of a simulation begin in 1970, so the generated day does as well: one query runs over both.
 SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)

@@ -19,7 +19,7 @@ from running_cluster import alarms
 from settled_logs import assert_settled
 
 from strandline.runtime.exit_codes import ExitCode
-from strandline.sim.history import anomalies
+from strandline_sim.checks.history import anomalies
 
 SETTLE_S = 30.0
 _RSS_SLACK_KB = 256 << 10

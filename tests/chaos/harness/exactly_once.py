@@ -1,7 +1,7 @@
 """Whether each input that was acknowledged has exactly one committed output (I39), by what lies in the logs at the end.
 
 An output names its input in its key, so this needs nothing of what the transforming processes believe; what they wrote
-down is judged too, by `strandline.sim.transaction_history` and `strandline.sim.history`.
+down is judged too, by `strandline_sim.checks.transaction_history` and `strandline_sim.checks.history`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strandline.sim.history import Anomaly, Operation, Read, Send, SendOutcome, Value, anomalies
-from strandline.sim.transaction_history import GroupAt, ReadUpTo, Txn, sends_of, transaction_anomalies
+from strandline_sim.checks.history import Anomaly, Operation, Read, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.transaction_history import GroupAt, ReadUpTo, Txn, sends_of, transaction_anomalies
 
 
 @dataclass(slots=True)

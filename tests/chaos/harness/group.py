@@ -28,9 +28,9 @@ from running_cluster import until
 from strandline.client import Admin, DescribedGroup, TopicPartition
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import Refused
-from strandline.sim.group_history import CommitOutcome
-from strandline.sim.history import anomalies
-from strandline.sim.member_history import Commit, MemberOperation, member_anomalies, offsets_that_went_back
+from strandline_sim.checks.group_history import CommitOutcome
+from strandline_sim.checks.history import anomalies
+from strandline_sim.checks.member_history import Commit, MemberOperation, member_anomalies, offsets_that_went_back
 
 if TYPE_CHECKING:
     from harness.run import Run

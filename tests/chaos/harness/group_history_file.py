@@ -23,9 +23,9 @@ from typing import Any
 from harness.history_file import HistoryWriter
 
 from strandline.client import TopicPartition
-from strandline.sim.group_history import CommitOutcome
-from strandline.sim.history import Place, Read, Value
-from strandline.sim.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken
+from strandline_sim.checks.group_history import CommitOutcome
+from strandline_sim.checks.history import Place, Read, Value
+from strandline_sim.checks.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken
 
 
 class GroupHistoryWriter(HistoryWriter):
@@ -59,7 +59,7 @@ class GroupHistoryWriter(HistoryWriter):
 
 
 def member_operations(paths: Iterable[Path], group: str) -> list[MemberOperation]:
-    """The histories of a group's members, and of those who asked, as `strandline.sim.member_history` checks them."""
+    """Histories of members of a group and of readers, as `strandline_sim.checks.member_history` checks them."""
     return [operation for path in paths for operation in _of_one_file(path, group)]
 
 
@@ -84,7 +84,7 @@ def _of_one_file(path: Path, group: str) -> Iterator[MemberOperation]:
 
 
 def member_reads(paths: Iterable[Path], topic: str) -> Iterator[Read]:
-    """What members read of a topic, as `strandline.sim.history` checks it.
+    """What members read of a topic, as `strandline_sim.checks.history` checks it.
 
     A member is another consumer each time that it takes a partition, for it may begin anywhere.
     """

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.core.types import Offset
-from strandline.sim.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value
+from strandline_sim.checks.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value
 
 VALUE_BYTES = 1_000
 """Large enough that segments of 1 MiB roll during a run."""
@@ -94,7 +94,7 @@ def new_lines(path: Path, position: int) -> tuple[list[bytes], int]:
 
 
 def operations(paths: Iterable[Path], topics: list[str], loose: frozenset[str]) -> Iterator[Operation]:
-    """The histories of all clients in the form that `strandline.sim.history` checks, read as they are taken.
+    """The histories of all clients in the form that `strandline_sim.checks.history` checks, read as they are taken.
 
     An acknowledgement in a topic of ``loose`` came with acks=1 and promises nothing: it counts as indefinite.
     """

@@ -20,7 +20,7 @@ from harness.cluster import Cluster
 from harness.history_file import new_lines, operations
 from running_cluster import Probe, until
 
-from strandline.sim.history import Operation, Value
+from strandline_sim.checks.history import Operation, Value
 
 STRICT, LOOSE = "tides", "loose"
 STRICT_PARTITIONS = 3

@@ -31,7 +31,7 @@ from harness.stale_client import StaleClient
 from strandline.client import Admin, Consumer, Delivery, Producer, SendFailed
 from strandline.client.offsets import LATEST
 from strandline.core.errors import Refused
-from strandline.sim.history import SendOutcome, Value
+from strandline_sim.checks.history import SendOutcome, Value
 
 REQUEST_MS = 5_000
 DELIVERY_MS = 15_000

@@ -31,7 +31,7 @@ from strandline.client import (
 )
 from strandline.core.errors import Outcome, Refusal, Refused
 from strandline.core.types import Offset
-from strandline.sim.group_history import CommitOutcome
+from strandline_sim.checks.group_history import CommitOutcome
 
 _POLL_MS = 200
 _MAX_RECORDS = 200

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from harness.history_file import HistoryWriter, rows_of
 
-from strandline.sim.history import Place, Send, SendOutcome, Value
-from strandline.sim.transaction_history import Moved, Polled, Txn, TxnOutcome
+from strandline_sim.checks.history import Place, Send, SendOutcome, Value
+from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
 
 INPUTS_FROM = 1_000
 """As `history_file.operations` numbers the second of two topics."""
@@ -64,7 +64,7 @@ class TransactionHistoryWriter(HistoryWriter):
 
 
 def transactions(paths: Iterable[Path]) -> list[Txn]:
-    """The transactions of all processes, as `strandline.sim.transaction_history` judges them."""
+    """The transactions of all processes, as `strandline_sim.checks.transaction_history` judges them."""
     return [txn for path in paths for txn in _of_one_file(path)]
 
 

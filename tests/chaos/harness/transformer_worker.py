@@ -29,8 +29,8 @@ from strandline.client import (
     TransactionAborted,
 )
 from strandline.core.errors import Refused
-from strandline.sim.history import Value
-from strandline.sim.transaction_history import TxnOutcome
+from strandline_sim.checks.history import Value
+from strandline_sim.checks.transaction_history import TxnOutcome
 
 _POLL_MS = 200
 _MAX_RECORDS = 50

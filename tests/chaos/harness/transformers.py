@@ -25,8 +25,8 @@ from running_cluster import until
 
 from strandline.client import Admin, Consumer
 from strandline.core.errors import Refused
-from strandline.sim.history import Place, Read
-from strandline.sim.transaction_history import GroupAt, ReadUpTo
+from strandline_sim.checks.history import Place, Read
+from strandline_sim.checks.transaction_history import GroupAt, ReadUpTo
 
 if TYPE_CHECKING:
     from harness.run import Run

@@ -2,8 +2,8 @@
 
 A topic of nine partitions is produced to all the time; six processes work on it as one group and commit behind what
 they have worked on. Each time the node is hit that FindCoordinator names. What members did and saw is judged by
-`strandline.sim.member_history`: every acknowledged record was worked on, no committed offset went back or was lost or
-is somebody's who did not hold the partition, and no two worked on one partition at a time.
+`strandline_sim.checks.member_history`: every acknowledged record was worked on, no committed offset went back, was lost
+or was written by a member that did not hold the partition, and no two worked on one partition at a time.
 """
 
 from __future__ import annotations

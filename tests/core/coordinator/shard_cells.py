@@ -17,7 +17,7 @@ from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.errors import Refusal
 from strandline.core.log.effects import Effect, SendTxnMarkers
 from strandline.core.types import LeaderEpoch, TopicPartition
-from strandline.sim.record_codec import IdentityCodec
+from strandline_sim.world.record_codec import IdentityCodec
 
 TOPIC = "lines"
 """The name that every topic of `core_builders.metadata` has."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from cluster_of_cores import UNIX_MS, Cluster
 from core_builders import TP, F, L, partition_image
 from shard_cells import ASKED_OF_OTHERS, Get, batch_of, cells_of, code, coordinators, put, shard_of
-from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 
 from strandline.core.coordinator.machine import Decision
 from strandline.core.coordinator.shard import ShardState
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.log.effects import Compute, SendTxnMarkers
 from strandline.core.log.events import CallGone, Computed, Ticked, TxnMarkersAnswered
+from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
 from strandline.core.types import LeaderEpoch
 
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)

@@ -10,7 +10,7 @@ from strandline.core.coordinator.machine import Context, Decision, Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.state_events import CoordinatorLoad, PartitionFailed
 from strandline.core.types import LeaderEpoch, Offset
-from strandline.sim.record_codec import IdentityCodec
+from strandline_sim.world.record_codec import IdentityCodec
 
 ALONE = partition_image(replicas=(1,), isr=(1,))
 

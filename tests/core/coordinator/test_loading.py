@@ -13,7 +13,7 @@ from shard_cells import Get, cells_of, code, coordinators, put, shard_of
 from strandline.core.coordinator.machine import DecodedRecord
 from strandline.core.coordinator.shard import ShardState
 from strandline.core.errors import ErrorCode, Refused
-from strandline.sim.record_codec import IdentityCodec
+from strandline_sim.world.record_codec import IdentityCodec
 
 ALONE = partition_image(replicas=(1,), isr=(1,))
 

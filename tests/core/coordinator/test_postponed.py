@@ -25,7 +25,7 @@ from strandline.core.transactions.messages import (
     TxnMarkerAnswer,
 )
 from strandline.core.types import TopicPartition
-from strandline.sim.record_codec import IdentityCodec
+from strandline_sim.world.record_codec import IdentityCodec
 
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
 P0, P1 = TopicPartition("foo", 0), TopicPartition("bar", 0)

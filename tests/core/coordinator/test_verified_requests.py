@@ -23,7 +23,7 @@ from strandline.core.log import effects as want
 from strandline.core.log import events
 from strandline.core.types import Offset, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
-from strandline.sim.record_codec import IdentityCodec
+from strandline_sim.world.record_codec import IdentityCodec
 
 FOO = TopicPartition("foo", 0)
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)

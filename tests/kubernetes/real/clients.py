@@ -18,7 +18,7 @@ from typing import Any
 from harness.history_file import operations
 from kubectl import CLIENTS, NAMESPACE, Failed, get, in_namespace, kubectl, strandline, until
 
-from strandline.sim.history import Anomaly, anomalies
+from strandline_sim.checks.history import Anomaly, anomalies
 
 TOPIC, PARTITIONS, REPLICATION = "tides", 3, 3
 _HISTORY = "/histories/clients.jsonl"

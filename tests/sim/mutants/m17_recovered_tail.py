@@ -10,7 +10,7 @@ from typing import Any
 
 from mutants.mutant import Mutant, Real, Swap
 
-from strandline.sim.disk import LogFile
+from strandline_sim.world.disk import LogFile
 
 
 def _without_sync(real: Real, log: LogFile, *given: Any, **named: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.core.reigns.events import Head, Holder
-from strandline.sim import fenced_log
+from strandline_sim.control import stored_values
 
 _PROFILES = ("controllers", "store-trouble")
 
@@ -30,7 +30,7 @@ MUTANTS = (
         source="C7; TR22",
         scenario="tr22_append_of_a_paused_controller",
         profiles=_PROFILES,
-        swaps=(Swap(fenced_log, "may_append", _only_the_head),),
+        swaps=(Swap(stored_values, "may_append", _only_the_head),),
     ),
     Mutant(
         number="28",
@@ -39,7 +39,7 @@ MUTANTS = (
         source="C7; TR23",
         scenario="tr23_key_of_a_third_controller",
         profiles=_PROFILES,
-        swaps=(Swap(fenced_log, "may_append", _that_the_key_exists),),
+        swaps=(Swap(stored_values, "may_append", _that_the_key_exists),),
     ),
     Mutant(
         number="34",
@@ -48,6 +48,6 @@ MUTANTS = (
         source="C3; TR24",
         scenario="tr24_key_taken_by_a_put",
         profiles=_PROFILES,
-        swaps=(Swap(fenced_log, "key_after_taking", _put_over),),
+        swaps=(Swap(stored_values, "key_after_taking", _put_over),),
     ),
 )

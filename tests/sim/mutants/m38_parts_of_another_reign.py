@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mutants.mutant import Mutant, Real, Swap
 
 from strandline.metadata.etcd_layout import LogValue
-from strandline.sim.stored_values import KEYS, StoredValues
+from strandline_sim.control.stored_values import KEYS, StoredValues
 
 
 def _of_any_reign(real: Real, stored: StoredValues, taken: LogValue) -> tuple[bytes, ...]:

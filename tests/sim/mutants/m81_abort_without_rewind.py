@@ -6,8 +6,8 @@ from mutants.mutant import Mutant, Real, Swap
 from mutants.verdict import Layer
 
 from strandline.client.consumer import Consumer
-from strandline.sim.copiers import Copier
-from strandline.sim.transactors import Transactor
+from strandline_sim.clients.copiers import Copier
+from strandline_sim.clients.transactors import Transactor
 
 
 def _stays(real: Real, self: Consumer) -> None:

@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from mutants.verdict import Layer
 
-ROOMS = ("strandline.core", "strandline.sim")
+ROOMS = ("strandline.core", "strandline_sim")
 """Where rules are decided and where they are doubted; a function is exchanged under every name it has in here."""
 
 

@@ -22,9 +22,8 @@ from pathlib import Path
 
 from mutants.verdict import Layer, Verdict
 
-from strandline.sim.scenario.language import ScenarioFailed, parse
-from strandline.sim.scenario.run import run_text
-from strandline.sim.scenario.shipped import FOLDER
+from strandline_sim.scenario.language import FOLDER, ScenarioFailed, parse
+from strandline_sim.scenario.run import run_text
 
 HERE = Path(__file__).parent
 FOLDERS = (FOLDER, HERE / "scenarios")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from mutants.verdict import Layer, Verdict
 
-from strandline.sim.exhaust import VARIANTS, Bounds, Property, Result, search
+from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, Result, search
 
 NAMES = {
     Property.CANDIDATES: "I5",

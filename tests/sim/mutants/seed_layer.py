@@ -10,7 +10,7 @@ import time
 
 from mutants.verdict import Layer, Verdict
 
-from strandline.sim.run import run_seed
+from strandline_sim.runs.run import run_seed
 
 
 def judge(profiles: tuple[str, ...], *, seeds: int, seconds: float) -> Verdict:

@@ -1,0 +1,1 @@
+"""What must hold after every event, and what a run remembers to judge it."""

@@ -1,0 +1,350 @@
+"""After every event, whether what nodes and controller did is allowed: I1-I18, I27 of RELIABILITY.md.
+
+Invariant: a check reads cores and disks and changes nothing, and costs O(replicas), not O(log): every log carries the
+hash of each of its prefixes, so "the same below o" is one comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from strandline.core.errors import Refusal
+from strandline.core.log.effects import AnswerCall, AnswerOffsets, AnswerProduce, Emit
+from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.replica_log import ReplicaLog
+from strandline.core.messages import (
+    AlterPartitionAnswer,
+    DeletedPartition,
+    FetchResult,
+    PartitionImage,
+    ProduceResult,
+    ServedPartition,
+)
+from strandline.core.state_events import EpochStart, PartitionFailed, Truncation
+from strandline.core.types import Acks, Durability, LeaderEpoch, NodeEpoch, NodeId, TopicPartition
+from strandline_sim.checks.committed import Broken, Committed
+from strandline_sim.checks.metadata_checks import MetadataChecks
+from strandline_sim.world.disk import LogFile
+
+if TYPE_CHECKING:
+    from strandline.core.control.state import ClusterState
+    from strandline_sim.world.process import Process
+    from strandline_sim.world.world import World
+
+
+class Checks:
+    """All invariants of one world, and the history variables they need."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._fsync = world.rules.durability is Durability.FSYNC
+        self.committed: dict[TopicPartition, Committed] = {}
+        self.metadata = MetadataChecks(world)
+        # (tp, leader epoch) -> (node, node epoch) that leads it.
+        self._reigns: dict[tuple[TopicPartition, int], tuple[NodeId, int]] = {}
+        # (tp, base offset, epoch) -> hash of the one log that holds such a batch.
+        self._names: dict[tuple[TopicPartition, int, int], int] = {}
+        # tp -> below which offset a deletion was answered as complete.
+        self._deleted_below: dict[TopicPartition, int] = {}
+        # tp -> (leader epoch, offset) of the newest answer to "where does it end?".
+        self._latest: dict[TopicPartition, tuple[int, int]] = {}
+
+    def of(self, tp: TopicPartition) -> Committed:
+        """What was committed in ``tp``."""
+        found = self.committed.get(tp)
+        if found is None:
+            found = self.committed[tp] = Committed()
+        return found
+
+    def hash_below(self, tp: TopicPartition, offset: int) -> int:
+        """The hash of everything committed below ``offset``."""
+        return self.of(tp).hash_below(offset)
+
+    def after_step(self, process: Process) -> None:
+        """Whatever this step moved is compared with what was committed."""
+        hws = process.hws
+        for tp, log in process.core.state.logs.items():
+            if hws.get(tp) != log.hw:
+                hws[tp] = log.hw
+                self._hw_moved(process, tp, log)
+
+    def _hw_moved(self, process: Process, tp: TopicPartition, log: ReplicaLog) -> None:
+        file, committed = process.disk.logs[tp], self.of(tp)
+        leader = process.core.state.leaders.get(tp)
+        world = self._world
+        # A HW that was raised to a log start within a batch says nothing of that batch's other records.
+        hw = file.border_below(log.hw) if log.hw == log.log_start_offset else log.hw
+        if log.hw == log.log_start_offset == file.root and not committed.has_border(hw):
+            return
+        if world.recorder is not None:
+            world.recorder.hw_moved(process, tp, log.hw, leader)
+        if leader is None:
+            committed.check(file, hw, "I9", f"node {process.node_id}, below its own HW,")
+            return
+        vote, safe = log.vote, file.synced if self._fsync else file.leo
+        if vote > safe:
+            raise Broken("M55", f"node {process.node_id} votes for {vote}, safe is {safe}", offset=safe)
+        if log.hw > committed.end:
+            before = committed.end
+            committed.grow(file, log.hw)
+            world.coverage.saw("committed", log.hw - before)
+            self.members_complete(tp)
+        else:
+            committed.check(file, hw, "I10", f"leader {process.node_id}, below its own HW,")
+        self._weak_isr(tp, leader, hw)
+        self._superset(process, tp, leader)
+
+    def _weak_isr(self, tp: TopicPartition, leader: LeaderReplica, hw: int) -> None:
+        """I3: below its own HW a leader agrees with its own ISR."""
+        for member in set(leader.isr.committed) - leader.isr.unproven:
+            machine = self._world.machines[member]
+            losses = self._world.faults.losses
+            if losses.lacks(tp, member) or losses.was_counted_before(tp, member, leader.image.leader_epoch):
+                continue
+            if machine.disk.copy == 0 and (self._fsync or machine.running is not None):
+                self.of(tp).check(machine.log(tp), hw, "I3", f"member {member} of its leader's ISR")
+
+    def _superset(self, process: Process, tp: TopicPartition, leader: LeaderReplica) -> None:
+        """I6: the HW is counted over at least everybody who could be elected."""
+        image = self.metadata.partitions.get(tp)
+        if image is None or (image.leader, image.leader_epoch) != (process.node_id, leader.image.leader_epoch):
+            return
+        isr = leader.isr
+        electable = {*image.isr, *image.elr}
+        if len(isr.committed) >= leader.image.min_isr and not isr.maximal >= electable:
+            raise Broken("I6", f"leader {process.node_id} counts {sorted(isr.maximal)}, electable: {sorted(electable)}")
+
+    def members_complete(self, tp: TopicPartition) -> None:
+        """I4, I5: every replica that could be elected has everything that was ever below a leader's HW."""
+        image = self.metadata.partitions.get(tp)
+        if image is not None:
+            for member in (*image.isr, *image.elr):
+                if member not in image.unproven:
+                    self.member_complete(image, member)
+
+    def member_complete(self, image: PartitionImage, member: NodeId) -> None:
+        """I5 for one member; what counts is what would survive whatever may happen to it."""
+        world = self._world
+        if world.faults.losses.lacks(image.tp, member):
+            # Its disk lost something while it was down. It is unproven once it registers, and then I8 has to hold.
+            return
+        machine = world.machines[member]
+        if machine.disk.directory_id != self.metadata.directories.get(member):
+            return
+        process = machine.running
+        if not self._fsync and (process is None or not process.is_registered):
+            return
+        committed, file = self.of(image.tp), machine.log(image.tp)
+        safe = file.synced if self._fsync else file.leo
+        if safe < committed.end:
+            raise Broken(
+                "I5", f"node {member} is electable and safe to {safe}; committed is {committed.end}", offset=safe
+            )
+        committed.check(file, committed.end, "I5", f"node {member}, which is electable,")
+
+    def disk_changed(self, node_id: NodeId) -> None:
+        """A disk lost something."""
+        for image in self.metadata.partitions.values():
+            if node_id not in image.unproven and (node_id in image.isr or node_id in image.elr):
+                self.member_complete(image, node_id)
+
+    def nothing_lost(self) -> None:
+        """I16, at the end: what was committed is in some log, unless all of a partition's nodes lost their cache."""
+        for tp, committed in self.committed.items():
+            image = self.metadata.partitions[tp]
+            if not self._fsync and image.leader is None:
+                continue
+            wanted = committed.hash_below(committed.end)
+            if not any(machine.log(tp).hash_at(committed.end) == wanted for machine in self._world.machines.values()):
+                raise Broken("I16", f"what was committed below {committed.end} is in no log", offset=committed.end - 1)
+
+    def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
+        """I0, I2: batches from index ``first`` on are new in this log."""
+        names, headers = self._names, log.headers
+        for index in range(first, len(headers)):
+            header = headers[index]
+            if index and header.stamped_epoch < headers[index - 1].stamped_epoch:
+                raise Broken("I0", f"epochs go back at {header.base_offset} on node {process.node_id}")
+            key = (tp, header.base_offset, header.stamped_epoch)
+            known = names.setdefault(key, log.hashes[index])
+            if known != log.hashes[index]:
+                offset = header.base_offset
+                raise Broken(
+                    "I2", f"two logs differ at or below {offset} in epoch {header.leader_epoch}", offset=offset
+                )
+        cached = process.core.state.logs[tp].epochs.epoch_of(headers[-1].base_offset)
+        if cached != headers[-1].leader_epoch:
+            raise Broken("I0", f"node {process.node_id} believes epoch {cached} wrote {headers[-1].base_offset}")
+        if self._world.recorder is not None:
+            self._world.recorder.appended(process, tp, log, first)
+
+    def truncating(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:
+        """I11: no committed record is cut."""
+        self._world.coverage.saw("truncation of records")
+        index = log.index_of(offset)
+        if self._world.recorder is not None:
+            self._world.recorder.truncated(process, tp, log, offset)
+        if index < len(log.headers):
+            header = log.headers[index]
+            if self.of(tp).is_committed(header.next_offset, log.hashes[index]):
+                raise Broken("I11", f"node {process.node_id} cuts committed records from {offset}", offset=offset)
+
+    def opened(self, process: Process, tp: TopicPartition) -> None:
+        """A log was opened: what its process will believe of the HW is checked at the end of the step."""
+        process.hws.pop(tp, None)
+        file = process.disk.logs[tp]
+        # One above the log end was saved before this log lost records; recovery reported that (M58).
+        process.saved[tp] = min(file.hw_cached, file.leo)
+
+    def answered_produce(self, process: Process, effect: AnswerProduce) -> None:
+        """I12: an acknowledgement of acks=all is of what is committed, by a leader with enough in-sync replicas."""
+        # The step that answers may be the one that moved the HW.
+        self.after_step(process)
+        asked = process.produces.pop(effect.request_id, None)
+        result = effect.results[0]
+        if result.refusal is not None:
+            self._refused_produce(process, result)
+            return
+        if asked is None or result.base_offset is None:
+            return
+        acks, value, count, leo_before = asked
+        if result.base_offset < leo_before:
+            self._world.coverage.saw("duplicate recognised")
+        end = result.base_offset + count
+        file = process.disk.logs[result.tp]
+        if acks is Acks.LEADER:
+            if self._fsync and file.synced < end:
+                raise Broken("M55", f"acks=1 below {end}, synced is {file.synced}", offset=result.base_offset)
+            return
+        leader = process.core.state.leaders.get(result.tp)
+        if leader is None or leader.log.hw < end or len(leader.isr.committed) < leader.image.min_isr:
+            raise Broken("I12", f"node {process.node_id} acknowledged {end} as {leader!r}", offset=result.base_offset)
+        if self.of(result.tp).value_at(result.base_offset) != (value, count):
+            raise Broken("I12", f"acknowledged at {result.base_offset}, not committed there", offset=result.base_offset)
+        if self._world.recorder is not None:
+            self._world.recorder.acknowledged(process, result.tp, result.base_offset, end)
+
+    def _refused_produce(self, process: Process, result: ProduceResult) -> None:
+        assert result.refusal is not None
+        self._world.coverage.saw(f"produce refused: {result.refusal.code.name}")
+        image = self.metadata.partitions.get(result.tp)
+        if image is not None and image.leader != process.node_id and result.tp in process.core.state.leaders:
+            self._world.coverage.saw("zombie refused a produce")
+
+    def served_replica(self, result: FetchResult) -> None:
+        """Count the answer to a replica's fetch."""
+        if result.refusal is not None:
+            self._world.coverage.saw(f"fetch refused: {result.refusal.code.name}")
+        elif result.diverging is not None:
+            self._world.coverage.saw("fetch diverged")
+
+    def served_consumer(self, process: Process, served: Sequence[ServedPartition]) -> None:
+        """I18: a consumer is given only what is committed."""
+        self.after_step(process)
+        for result, payload in served:
+            if result.refusal is not None:
+                self._world.coverage.saw(f"fetch refused: {result.refusal.code.name}")
+            if not payload:
+                continue
+            given: Any = payload
+            end = given.headers[-1].next_offset
+            hw = process.core.state.logs[result.tp].hw
+            if result.tp not in process.core.state.leaders:
+                self._world.coverage.saw("read at a follower")
+            if end > hw:
+                raise Broken("I18", f"node {process.node_id} with HW {hw} gave a consumer {end}", offset=hw)
+            self.of(result.tp).check(process.disk.logs[result.tp], end, "I18", f"what node {process.node_id} gave away")
+
+    def answered_latest(self, process: Process, effect: AnswerOffsets) -> None:
+        """I13: what clients learn of the end of a partition never goes back, asked of ever newer leaders."""
+        answer = effect.answers[0]
+        if answer.refusal is not None or answer.offset is None or answer.leader_epoch is None:
+            self._world.coverage.saw("latest not available")
+            return
+        epoch, offset = self._latest.get(answer.tp, (0, 0))
+        if answer.leader_epoch < epoch:
+            return
+        if answer.offset < offset or answer.offset > self.of(answer.tp).end:
+            raise Broken("I13", f"node {process.node_id} says the end is {answer.offset}, it was {offset}")
+        self._latest[answer.tp] = (answer.leader_epoch, answer.offset)
+
+    def answered_call(self, effect: AnswerCall) -> None:
+        """I27: remember below which offset an operator was informed that everything is deleted."""
+        for answer in effect.answers:
+            if answer.refusal is not None:
+                self._world.coverage.saw(f"{effect.call} refused: {answer.refusal.code.name}")
+            elif isinstance(answer, DeletedPartition) and answer.low_watermark is not None:
+                self._world.coverage.saw("deletion complete")
+                below = self._deleted_below.get(answer.tp, 0)
+                self._deleted_below[answer.tp] = max(answer.low_watermark, below)
+
+    def alter_answered(self, answer: AlterPartitionAnswer) -> None:
+        """Count what the controller said."""
+        refusals: list[Refusal | None] = [answer.refusal, *(each.refusal for each in answer.partitions)]
+        for refusal in refusals:
+            if refusal is not None:
+                self._world.coverage.saw(f"alter refused: {refusal.code.name}")
+
+    def emitted(self, process: Process, emit: Emit) -> None:
+        """A node reported a decision."""
+        match emit.event:
+            case EpochStart():
+                self._reign_began(process, emit.tp, emit.event.leader_epoch)
+            case Truncation(reason=reason):
+                self._world.coverage.saw("truncation")
+                self._world.coverage.saw(f"truncation: {reason}")
+            case PartitionFailed(refused_to_leo=refused):
+                if refused is not None:
+                    raise Broken("I11", f"node {process.node_id} was asked to cut below its HW: {emit.event}")
+                self._world.coverage.saw("partition failed")
+
+    def _reign_began(self, process: Process, tp: Any, epoch: LeaderEpoch) -> None:
+        """I1, I8, I27: an epoch has one incarnation; nothing acknowledged is missing, and nothing deleted is back."""
+        node_epoch = process.core.state.identity.node_epoch
+        me = (process.node_id, int(node_epoch))
+        other = self._reigns.setdefault((tp, epoch), me)
+        if other != me:
+            raise Broken("I1", f"epoch {epoch} of {tp.partition} is led by {me} and {other}")
+        image = self.metadata.partitions.get(tp)
+        if image is not None and (image.leader, image.leader_epoch) == (process.node_id, epoch):
+            self.of(tp).check(process.disk.logs[tp], self.of(tp).end, "I8", f"the new leader {process.node_id}")
+            self._still_deleted(process, tp)
+
+    def _still_deleted(self, process: Process, tp: TopicPartition) -> None:
+        """I27: a completed DeleteRecords is never undone by an election, unless this disk lost its log start (A5)."""
+        start, deleted_below = process.disk.logs[tp].log_start, self._deleted_below.get(tp, 0)
+        if start >= deleted_below:
+            return
+        if not self._world.faults.losses.lacks(tp, process.node_id):
+            what = f"the new leader {process.node_id} has log start {start}, deleted was below {deleted_below}"
+            raise Broken("I27", what, offset=start)
+        self._deleted_below[tp] = start
+
+    def registered(self, process: Process, node_epoch: NodeEpoch) -> None:
+        """A process was given its node epoch. I15: after an unclean stop it has lost its places by then."""
+        if process.disk.is_unclean and not self._world.controller.is_old:
+            self.metadata.excluded(process.node_id)
+        self._world.note(f"n{process.node_id}", f"registered, node epoch {node_epoch}")
+
+    def died(self, process: Process) -> None:
+        """A process is gone."""
+        self._world.note(f"n{process.node_id}", "is gone")
+
+    def committed_state(self, state: ClusterState) -> None:
+        """The controller's decisions are durable."""
+        if self._world.recorder is not None:
+            self._world.recorder.decided(state)
+        for tp in self.metadata.take(state):
+            self._world.faults.losses.committed(self.metadata.partitions[tp])
+            self.members_complete(tp)
+            image = self.metadata.partitions[tp]
+            machine = self._world.machines.get(image.leader) if image.leader is not None else None
+            process = machine.running if machine is not None else None
+            leader = process.core.state.leaders.get(tp) if process is not None else None
+            if process is not None and leader is not None:
+                self._superset(process, tp, leader)
+
+    def controller_emitted(self, emit: Emit) -> None:
+        """The controller reported a decision."""
+        self.metadata.reported(emit)

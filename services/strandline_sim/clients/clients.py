@@ -1,0 +1,244 @@
+"""What clients do: which records they send, when they try again, what they read, and what they remember of it.
+
+Invariants: every record has a value of its own; a send counts as failed for certain only if every attempt did (P2);
+an idempotent producer goes on with a new producer epoch when it gives a batch up, so nothing overtakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from strandline.core.errors import ErrorCode, Outcome
+from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.types import Acks, BatchHeader, NodeId, Offset, ProducerStamp, TopicPartition
+from strandline_sim.checks.history import Place, Send, SendOutcome, Value
+from strandline_sim.world.draws import Draw, Purpose
+from strandline_sim.world.network import Call
+
+if TYPE_CHECKING:
+    from strandline_sim.world.world import World
+
+
+# ---- names
+# Which object represents a value or a place in the history of a run: always the same one.
+#
+# Invariant: equal values, and equal places, of one run are one object, so a record that five consumers read is built
+# and compared once.
+
+VALUE_BITS = 24
+"""A value is client << VALUE_BITS | sequence of the record in this client."""
+
+
+class Names:
+    """All values and places of one run."""
+
+    __slots__ = ("_places", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[int, list[Value]] = {}
+        self._places: dict[int, list[Place]] = {}
+
+    def values(self, code: int, count: int) -> list[Value]:
+        """What the records of a batch hold, which a log keeps as one number."""
+        found = self._values.get(code)
+        if found is None or len(found) < count:
+            client, first = f"p{code >> VALUE_BITS}", code & ((1 << VALUE_BITS) - 1)
+            found = self._values[code] = [Value(client, first + index) for index in range(count)]
+        return found
+
+    def place(self, partition: int, offset: int) -> Place:
+        """Where a record lies."""
+        found = self._places.get(partition)
+        if found is None:
+            found = self._places[partition] = []
+        while len(found) <= offset:
+            found.append(Place(partition, len(found)))
+        return found[offset]
+
+
+FIRST_CLIENT = -100
+DEADLINE_MS = 400
+PATIENCE_US = 2_500_000
+BACKOFF_US = (10_000, 120_000)
+OVERHEAD_BYTES, RECORD_BYTES = 61, 100
+
+
+class Client:
+    """What producers and consumers share: an address, and a memory of who leads."""
+
+    def __init__(self, world: World, number: int, tp: TopicPartition) -> None:
+        self.world = world
+        self.number = number
+        self.party_id = FIRST_CLIENT - number
+        self.alive = True
+        self.tp = tp
+        self.draw = Draw(world.shape.seed, Purpose.CLIENT, number)
+        self._leader: NodeId | None = None
+
+    def hand(self, action: Callable[..., None], *given: Any) -> None:
+        """Clients are never paused."""
+        action(*given)
+
+    def forget_leader(self) -> None:
+        """The node that was asked does not lead, or did not answer; look again, most of the time."""
+        if not self.draw.chance(200):
+            self._leader = None
+
+    def leader(self) -> NodeId | None:
+        """Who leads, as far as this client knows."""
+        if self._leader is None:
+            self._leader = self.world.leader_of(self.tp)
+        return self._leader
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch on its way."""
+
+    code: int
+    count: int
+    sequence: int
+    producer_epoch: int
+    invoked_us: int
+    open: bool = True
+    maybe_appended: bool = False
+    in_flight: bool = False
+    outcome: SendOutcome = SendOutcome.INDEFINITE
+    completed_us: int | None = None
+    base_offset: int | None = None
+
+
+class Producer(Client):
+    """Sends batches to one partition. ``window`` > 0: idempotent, with so many batches in flight."""
+
+    def __init__(self, world: World, number: int, tp: TopicPartition, acks: Acks, window: int) -> None:
+        super().__init__(world, number, tp)
+        self._acks = acks
+        self._window = window
+        self._open: list[Batch] = []
+        self._sent: list[Batch] = []
+        self._next_value = 0
+        self._next_sequence = 0
+        self._producer_epoch = 0
+        self._gap_us = self.draw.choose(((1_000, 6_000), (2_000, 15_000)))
+        self.stopped = False
+        self._is_full = False
+
+    def start(self) -> None:
+        """Begin to send."""
+        self.world.timeline.after(self.draw.between(*self._gap_us), self._produce)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a batch is not decided yet."""
+        return bool(self._open)
+
+    def _produce(self) -> None:
+        if self.stopped:
+            return
+        if len(self._open) >= max(1, self._window):
+            self._is_full = True
+            return
+        self.start()
+        count = self.draw.choose((1, 1, 1, 2, 3))
+        if self.world.shape.single_records:
+            count = 1
+        code = (self.number << VALUE_BITS) | self._next_value
+        batch = Batch(code, count, self._next_sequence, self._producer_epoch, self.world.timeline.now_us)
+        self._next_value += count
+        self._next_sequence += count
+        self._open.append(batch)
+        self._sent.append(batch)
+        self._send(batch)
+
+    def _send(self, batch: Batch) -> None:
+        if not batch.open:
+            return
+        leader = self.leader()
+        if self.world.timeline.now_us - batch.invoked_us > PATIENCE_US:
+            self._give_up(batch)
+        elif leader is None:
+            self._again(batch)
+        else:
+            batch.in_flight = True
+            part = ProducePartition(self.tp, self._header(batch), batch.code)
+
+            def serve(call: Call) -> None:
+                self.world.process_at(int(leader)).serve_produce(call, self._acks, DEADLINE_MS, part)
+
+            self.world.network.call(
+                self, int(leader), serve, lambda answer: self._answered(batch, answer), deadline_us=DEADLINE_MS * 1000
+            )
+
+    def _header(self, batch: Batch) -> BatchHeader:
+        size = OVERHEAD_BYTES + RECORD_BYTES * batch.count
+        if not self._window:
+            return BatchHeader(Offset(0), None, batch.count, size, 0)
+        stamp = ProducerStamp(self.number, batch.producer_epoch, batch.sequence)
+        return BatchHeader(Offset(0), None, batch.count, size, 0, stamp)
+
+    def _answered(self, batch: Batch, answer: Any) -> None:
+        batch.in_flight = False
+        if not batch.open:
+            return
+        result: ProduceResult | None = answer[0] if answer is not None else None
+        if result is None:
+            batch.maybe_appended = True
+        elif result.refusal is None:
+            self._finish(batch, SendOutcome.OK, result.base_offset)
+            return
+        elif result.refusal.outcome is not Outcome.NOT_APPENDED:
+            batch.maybe_appended = True
+        self.forget_leader()
+        if result is not None and result.refusal is not None and self._is_final(result.refusal.code):
+            self._give_up(batch)
+        elif batch.maybe_appended and not self._window:
+            self._finish(batch, SendOutcome.INDEFINITE, None)
+        else:
+            self._again(batch)
+
+    def _is_final(self, code: ErrorCode) -> bool:
+        return code in (
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+        )
+
+    def _again(self, batch: Batch) -> None:
+        self.world.timeline.after(self.draw.between(*BACKOFF_US), self._send, batch)
+
+    def _give_up(self, batch: Batch) -> None:
+        """No more attempts; what comes after it in the sequence cannot be appended any more either."""
+        for each in list(self._open) if self._window else [batch]:
+            appended = each.maybe_appended or each.in_flight
+            self._finish(each, SendOutcome.INDEFINITE if appended else SendOutcome.DEFINITE, None)
+        self._producer_epoch += 1
+        self._next_sequence = 0
+        self.world.coverage.saw("producer gave up")
+
+    def _finish(self, batch: Batch, outcome: SendOutcome, base_offset: Offset | None) -> None:
+        batch.open = False
+        self._open.remove(batch)
+        if self._is_full:
+            self._is_full = False
+            self.start()
+        if outcome is SendOutcome.OK and self._acks is not Acks.ALL:
+            # Only the leader has it: it may be lost with the leader (P7).
+            outcome, base_offset = SendOutcome.INDEFINITE, None
+        batch.outcome, batch.base_offset = outcome, base_offset
+        batch.completed_us = self.world.timeline.now_us
+
+    def sends(self) -> Iterator[Send]:
+        """Everything that was sent, record by record, in the order in which it was sent."""
+        for batch in self._sent:
+            for index, value in enumerate(self.world.names.values(batch.code, batch.count)):
+                yield Send(
+                    value=value,
+                    partition=self.tp.partition,
+                    invoked_s=batch.invoked_us / 1e6,
+                    completed_s=None if batch.completed_us is None else batch.completed_us / 1e6,
+                    outcome=batch.outcome,
+                    offset=None if batch.base_offset is None else batch.base_offset + index,
+                )

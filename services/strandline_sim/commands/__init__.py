@@ -1,0 +1,1 @@
+"""`strandline sim` and `strandline scenario`."""

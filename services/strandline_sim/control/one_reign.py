@@ -1,0 +1,250 @@
+"""One hold of the key by one simulated process: the production controller over the store of several.
+
+Invariant: what the reign stores, sends and decides is checked as it happens (I20, I23, I24); a reign that ends leaves
+no task behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strandline.controller.watches import Watch, Watches
+from strandline.core.control.events import ControllerStarted, ControllerTicked, DoorsOpened
+from strandline.core.control.messages import ControllerRequest, WatchMetadata
+from strandline.core.control.recovery import position_sent
+from strandline.core.control.state import ClusterState, Standing, Transaction, standing
+from strandline.core.errors import Refused
+from strandline.core.messages import MetadataImage, Position
+from strandline.core.reigns.effects import AppendSettled, Settled
+from strandline.core.reigns.events import AppendAsked, Head
+from strandline.core.state_events import NodeSession, StateEvent
+from strandline.core.types import TopicPartition
+from strandline.metadata.etcd_layout import Batch, batches
+from strandline_sim.checks.committed import Broken
+from strandline_sim.control.controller import (
+    CLUSTER_ID,
+    SECRET,
+    TICK_MS,
+    WATCH_BACKLOG,
+    _as_it_is,
+    _CheckedDriver,
+    _CountedCore,
+    _Notes,
+    _Sink,
+    _stop,
+)
+from strandline_sim.world.network import Stream
+
+if TYPE_CHECKING:
+    from strandline_sim.control.reigning import ReignProcess
+    from strandline_sim.world.world import World
+
+_ALIVE_HEARTBEATS = 4
+
+
+class _ReignSink:
+    """Where state events go: I24 is checked on the way."""
+
+    def __init__(self, reign: Reign) -> None:
+        self._reign = reign
+        self._sink = _Sink(reign)  # type: ignore[arg-type]
+
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Take one event."""
+        if isinstance(event, NodeSession) and event.phase == "fence" and event.cause == "session_timeout":
+            self._reign.fenced(self._reign.world.controller_timings.session_timeout_ms)
+        self._sink.take(tp, event)
+
+
+class Reign:
+    """One hold of the key by one process: `ControllerCore` and the services' driver."""
+
+    def __init__(self, process: ReignProcess, state: ClusterState | None, head: Head | None, token: int) -> None:
+        world: World = process.world
+        self.process = process
+        self.world: World = world
+        self.token = token
+        # A store that went back gives tokens again.
+        self._restored = process.machine.group.store.restored
+        self.core = world.build.controller_core(state, world.rules, world.controller_timings)
+        self.reign_id = f"{self._restored:016x}{token:016x}"
+        self.batch: Batch | None = None
+        self._settled: asyncio.Future[Settled] | None = None
+        self._wanted: Head | None = None
+        self._stored = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: dict[int, tuple[Stream, asyncio.Task[None]]] = {}
+        self._opened_ms: int | None = None
+        self.driver = _CheckedDriver(
+            world,
+            _CountedCore(self),  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            clock=process.clock.ms,
+            sink=_ReignSink(self),
+            watches=Watches(WATCH_BACKLOG, _as_it_is),
+            stop=_stop,
+            log=_Notes(world),
+        )
+        self.driver.on_stop_serving = self._stopped_serving
+        self.driver.may_decide = lambda: process.reign is self and process.core.serves(process.clock.ms())
+
+    def _stopped_serving(self, reason: str) -> None:
+        if self.process.machine.group.store.is_old:
+            self.world.coverage.saw("restored store noticed by a node")
+            self.process.machine.group.recover_soon()
+            return
+        raise Broken("I0", f"a sound store is not believed: {reason}")
+
+    async def idle(self) -> None:
+        """Wait until nothing waits to be stored; for a reign that ends meanwhile this never ends."""
+        while not self.is_idle:
+            await self._stored.wait()
+            self._stored.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be stored."""
+        return self._settled is None and not self.driver._pending
+
+    def start(self) -> None:
+        """Begin the reign."""
+        self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET, self.reign_id))
+        self._own(self.driver.perform_forever())
+        self._own(self._tick_forever())
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.process.own(work)
+        self._tasks = [*(each for each in self._tasks if not each.done()), task]
+        return task
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1_000)
+            now_ms = self.process.clock.ms()
+            if self.process.core.serves(now_ms):
+                self.driver.step(ControllerTicked(now_ms))
+
+    async def commit(self, transactions: Sequence[Transaction]) -> None:
+        """Make transactions durable (`controller.driver.Store`); a reign that ends meanwhile never returns."""
+        process = self.process
+        for batch in batches(self.reign_id, transactions, part_bytes=process.machine.group.store.limits.part_bytes):
+            self.batch, self._wanted = batch, batch.head
+            self._settled = process.loop.create_future()
+            process.take(AppendAsked(process.clock.ms(), batch.head))
+            settled = await self._settled
+            self._settled = None
+            if settled is not Settled.DONE:
+                self._stored.set()
+                # The core of this reign is about to be dropped, and this task with it.
+                await process.loop.create_future()
+        self._stored.set()
+
+    def settled(self, effect: AppendSettled) -> None:
+        """The batch is stored, or not, or nobody knows."""
+        assert effect.head == self._wanted and self._settled is not None
+        self.world.coverage.saw(f"append settled: {effect.settled.value}")
+        store = self.process.machine.group.store
+        is_stored = effect.head.digest in store.digests
+        if effect.settled is not Settled.UNCERTAIN and (effect.settled is Settled.DONE) != is_stored:
+            raise Broken("I20", f"{effect.head} is settled as {effect.settled.value}")
+        if effect.settled is Settled.REFUSED:
+            store.refused.add(effect.head.digest)
+        if effect.settled is Settled.DONE:
+            assert self.batch is not None
+            self.process.settled(self.batch, effect.head)
+        if not self._settled.done():
+            self._settled.set_result(effect.settled)
+
+    def fenced(self, session_timeout_ms: int) -> None:
+        """A node was fenced for its silence.
+
+        Raises:
+            Broken: I24, it had no full session of this reign.
+        """
+        if self._opened_ms is None or self.process.clock.ms() < self._opened_ms + session_timeout_ms:
+            raise Broken("I24", f"{self.process.name} fenced a node within one session after it took over")
+
+    def open_doors(self, closed_ms: int) -> None:
+        """Serve from now on."""
+        now_ms = self.process.clock.ms()
+        if self._opened_ms is None:
+            self._opened_ms = now_ms
+            self._know_what_was_sent()
+        self.driver.step(DoorsOpened(now_ms, closed_ms))
+
+    def _know_what_was_sent(self) -> None:
+        """I23: what a node was ever sent is part of the history that a reign begins to serve."""
+        state, store = self.core.state, self.process.machine.group.store
+        if store.is_old and self.process.core.revision <= store.revision:
+            # It cannot know that this is a copy; the nodes do, and end this reign (C35).
+            return
+        for reign_id, offset in self.process.machine.group.sent.items():
+            if standing(state.reigns, state.header.metadata_offset, Position(reign_id, offset)) is Standing.UNKNOWN:
+                what = f"offset {offset} of reign {reign_id}, which a node was sent"
+                raise Broken("I23", f"{self.process.name} serves and does not know {what}")
+
+    def drop(self) -> None:
+        """End everything of this reign."""
+        network = self.world.network
+        for task in self._tasks:
+            task.cancel()
+        for stream, task in self._watching.values():
+            task.cancel()
+            network.close(stream, by_opener=False)
+
+    def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
+        self._own(self._serve(request, reply))
+
+    async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
+        try:
+            answer: object = await self.driver.request(request, object)
+        except Refused as error:
+            answer = error.refusal
+        self.process.machine.group.note_sent(getattr(answer, "position", None))
+        reply(answer)
+
+    def watch(self, stream: Stream, request: WatchMetadata) -> None:
+        """Serve a watch until its stream or the watch ends."""
+        self._watching[stream.number] = (stream, self.process.own(self._watch(stream, request)))
+
+    async def _watch(self, stream: Stream, request: WatchMetadata) -> None:
+        network, store = self.world.network, self.process.machine.group.store
+        alive_every_ms = _ALIVE_HEARTBEATS * self.world.controller_timings.heartbeat_interval_ms
+        watch: Watch[MetadataImage] | None = None
+        try:
+            watch = await self.driver.watch(request)
+            while True:
+                news = await watch.next_news(alive_every_ms)
+                image = news.metadata
+                if (
+                    image is not None
+                    and not store.is_old
+                    and not store.holds(image.controller_epoch, image.metadata_offset)
+                ):
+                    raise Broken("I20", f"a node is sent offset {image.metadata_offset}, which is not stored")
+                if image is not None:
+                    self.process.machine.group.note_sent(position_sent(image))
+                network.send_down(stream, news)
+        except Refused as error:
+            network.send_down(stream, error.refusal)
+            network.close(stream, by_opener=False)
+        finally:
+            if watch is not None:
+                self.driver.watches.close(watch)
+
+    def watch_ended(self, stream: Stream) -> None:
+        """The watcher is gone."""
+        found = self._watching.pop(stream.number, None)
+        if found is not None:
+            found[1].cancel()
+
+    def elect(self, tp: Any, node_id: Any) -> None:
+        """Move leadership to a member of the ISR, as an operator's tool would."""
+        self.process.hand(self._elect, tp, node_id)
+
+    def _elect(self, tp: Any, node_id: Any) -> None:
+        if self.process.reign is self and self.process.core.serves(self.process.clock.ms()):
+            self.driver.carry_out(self.core.elect(tp, node_id))

@@ -1,0 +1,308 @@
+"""How the effects of a data node's core come true in a scenario: messages wait on the wire, commits on the disk.
+
+Invariant: effects are performed in the order in which they were asked for; an answer with records reads the disk as
+it is at that moment, as the production performers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from strandline.core.log import effects as want
+from strandline.core.log import events
+from strandline.core.messages import (
+    DeletedPartition,
+    EpochEndQuestion,
+    FetchedPartition,
+    FetchResult,
+    OffsetAnswer,
+    OffsetQuestion,
+    ProducerSnapshotAnswer,
+)
+from strandline.core.types import CONTROL_BIT, AbortedTransaction, BatchHeader, TopicPartition
+from strandline_sim.scenario import telling
+from strandline_sim.scenario.nodes import Actor
+from strandline_sim.scenario.wire import Envelope, Link
+from strandline_sim.world.disk import LogFile
+from strandline_sim.world.memory_logs import NoLooks, as_fetched
+
+if TYPE_CHECKING:
+    from strandline_sim.scenario.stage import Stage
+
+
+@dataclass(slots=True)
+class Asked:
+    """A question of one node to another that is not answered yet."""
+
+    asker: str
+    life: int
+    leader: str
+    correlation_id: int
+    fail: Callable[[str], None]
+    arrived: bool = False
+
+
+def perform(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
+    """Make an effect come true. Returns the events that answer it at once."""
+    on_logs = actor.files.table.get(type(effect))
+    if on_logs is None:
+        return _PERFORM[type(effect)](stage, actor, effect)
+    event = on_logs(effect)
+    return [] if event is None else [event]
+
+
+def _nothing(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
+    return []
+
+
+class TruthLooks(NoLooks):
+    """Looks whether a committed record is cut, before it is."""
+
+    def __init__(self, stage: Stage, actor: Actor) -> None:
+        self._stage = stage
+        self._actor = actor
+
+    def truncating(self, tp: TopicPartition, log: LogFile, offset: int) -> None:
+        """Batches from ``offset`` on are about to be cut."""
+        self._stage.truth.truncating(self._actor, offset, self._stage.lines)
+
+
+def _flush(stage: Stage, actor: Actor, effect: want.Flush) -> list[events.Event]:
+    commit = actor.logs.issue_flush(effect.tp)
+    if actor.holds_commits:
+        actor.commit = commit
+        stage.tell(f"{actor.name}: commit up to {commit.leo_at_issue} is held")
+        return []
+    commit.sync()
+    return [events.LogFlushed(stage.now_ms, effect.tp, commit.leo_at_issue)]
+
+
+def _send_fetch(stage: Stage, actor: Actor, effect: want.SendFetch) -> list[events.Event]:
+    failed = events.FetchFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    arrived = events.FetchArrived(stage.now_ms, request_id, effect.request)
+    (part,) = effect.request.partitions
+    return _send(stage, request_id, "fetch", telling.fetch_text(part), arrived)
+
+
+def _send_epoch_ends(stage: Stage, actor: Actor, effect: want.SendEpochEnds) -> list[events.Event]:
+    failed = events.EpochEndsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    replica = actor.core.state.identity if actor.core else None
+    arrived = events.EpochEndsAsked(stage.now_ms, request_id, effect.questions, replica)
+    question: EpochEndQuestion = effect.questions[0]
+    return _send(stage, request_id, "end-of-epoch", telling.epoch_question_text(question), arrived)
+
+
+def _send_offsets(stage: Stage, actor: Actor, effect: want.SendListOffsets) -> list[events.Event]:
+    failed = events.OffsetsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    replica = actor.core.state.identity if actor.core else None
+    arrived = events.OffsetsAsked(stage.now_ms, request_id, effect.questions, replica)
+    question: OffsetQuestion = effect.questions[0]
+    current = question.current_leader_epoch
+    text = "offsets?" + ("" if current is None else f" epoch={current}")
+    return _send(stage, request_id, "offsets", text, arrived)
+
+
+def _send_producers(stage: Stage, actor: Actor, effect: want.SendProducerSnapshot) -> list[events.Event]:
+    failed = events.ProducerSnapshotFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
+    request_id = _ask(stage, actor, effect, failed)
+    replica = actor.core.state.identity if actor.core else None
+    arrived = events.ProducerSnapshotAsked(stage.now_ms, request_id, effect.question, replica)
+    text = f"producers? epoch={effect.question.current_leader_epoch}"
+    return _send(stage, request_id, "producers", text, arrived)
+
+
+_Question = want.SendFetch | want.SendEpochEnds | want.SendListOffsets | want.SendProducerSnapshot
+_Failure = events.FetchFailed | events.EpochEndsFailed | events.OffsetsFailed | events.ProducerSnapshotFailed
+
+
+def _ask(stage: Stage, actor: Actor, effect: _Question, failed: _Failure) -> int:
+    """Note who asked whom. Returns the number under which it is served."""
+    request_id, life = stage.request_id(), actor.life
+
+    def fail(reason: str) -> None:
+        stage.asked.pop(request_id, None)
+        if actor.is_running and actor.life == life:
+            stage.step(actor, replace(failed, now_ms=stage.now_ms, reason=reason))
+
+    stage.asked[request_id] = Asked(actor.name, life, stage.names.name(effect.leader), effect.correlation_id, fail)
+    return request_id
+
+
+def _send(stage: Stage, request_id: int, kind: str, text: str, arrived: events.Event) -> list[events.Event]:
+    asked = stage.asked[request_id]
+    leader = stage.actors[asked.leader]
+
+    def arrive() -> None:
+        asked.arrived = True
+        stage.step(leader, replace(arrived, now_ms=stage.now_ms))
+
+    stage.send(Envelope(Link(asked.asker, asked.leader), kind, text, arrive, asked.fail))
+    return []
+
+
+def _answer_fetch(stage: Stage, actor: Actor, effect: want.AnswerFetch) -> list[events.Event]:
+    if not effect.results:
+        return []
+    found = actor.files.read(effect.results, effect.max_bytes)
+    received = as_fetched(found.partitions[0])
+    asked = stage.asked.get(effect.request_id)
+    if asked is not None:
+        leader = actor.node_id
+        arrived = events.FetchAnswered(stage.now_ms, leader, asked.correlation_id, (received,))
+        _reply(stage, actor, effect.request_id, "fetched", telling.fetched_text(received), arrived)
+    else:
+        stage.clients.fetched(effect.request_id, _given(received, found.partitions[0].result))
+    if effect.replica is None or not found.ends:
+        return []
+    return [events.FetchServed(stage.now_ms, effect.replica, tuple(found.ends))]
+
+
+def _given(received: FetchedPartition, result: FetchResult) -> FetchedPartition:
+    """What a client keeps of an answer: of a log with transactions neither markers nor what was aborted (X14)."""
+    payloads: Any = received.payload
+    kept = [
+        (header, payload)
+        for header, payload in zip(received.batches, payloads or (), strict=True)
+        if not header.attributes & CONTROL_BIT and not _is_aborted(header, result.aborted)
+    ]
+    if len(kept) == len(received.batches):
+        return received
+    return received._replace(batches=tuple(h for h, _ in kept), payload=tuple(p for _, p in kept))
+
+
+def _is_aborted(header: BatchHeader, aborted: tuple[AbortedTransaction, ...]) -> bool:
+    sent = header.producer
+    return sent is not None and any(
+        sent.producer_id == one.producer_id and one.first_offset <= header.base_offset < one.marker_offset
+        for one in aborted
+    )
+
+
+def _send_add(stage: Stage, actor: Actor, effect: want.SendAddPartitions) -> list[events.Event]:
+    producers, core = stage.clients.producers, actor.core
+    refusal = stage.consent(effect.producer_id, effect.producer_epoch, effect.tp)
+    held = producers.held_back.get(effect.producer_id)
+    if held is None:
+        return [events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal)]
+
+    def arrive() -> None:
+        # A process that began meanwhile asked nothing.
+        if actor.is_running and actor.core is core:
+            stage.step(actor, events.AddPartitionsAnswered(stage.now_ms, effect.correlation_id, refusal))
+
+    held.append(arrive)
+    stage.tell(f"{actor.name}: asks the coordinator")
+    return []
+
+
+def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds) -> list[events.Event]:
+    asked = stage.asked.get(effect.request_id)
+    if asked is not None:
+        arrived = events.EpochEndsAnswered(stage.now_ms, actor.node_id, asked.correlation_id, effect.answers)
+        _reply(stage, actor, effect.request_id, "end-of-epoch", telling.epoch_answer_text(effect.answers[0]), arrived)
+    return []
+
+
+def _answer_offsets(stage: Stage, actor: Actor, effect: want.AnswerOffsets) -> list[events.Event]:
+    asked = stage.asked.get(effect.request_id)
+    if asked is None:
+        stage.clients.reported_offset(effect.request_id, effect.answers[0])
+        return []
+    arrived = events.OffsetsAnswered(stage.now_ms, actor.node_id, asked.correlation_id, effect.answers)
+    _reply(stage, actor, effect.request_id, "offsets", _offsets_text(effect.answers), arrived)
+    return []
+
+
+def _offsets_text(answers: tuple[OffsetAnswer, ...]) -> str:
+    refusal = next((answer.refusal for answer in answers if answer.refusal), None)
+    if refusal is not None:
+        return f"offsets {refusal.code.name}"
+    return f"offsets latest={answers[0].offset} earliest={answers[1].offset}"
+
+
+def _reply(stage: Stage, actor: Actor, request_id: int, kind: str, text: str, arrived: events.Event) -> None:
+    asked = stage.asked.pop(request_id)
+    asker, life = stage.actors[asked.asker], asked.life
+
+    def arrive() -> None:
+        if asker.life == life:
+            stage.step(asker, replace(arrived, now_ms=stage.now_ms))
+
+    stage.send(Envelope(Link(actor.name, asked.asker), kind, text, arrive, asked.fail))
+
+
+def _answer_call(stage: Stage, actor: Actor, effect: want.AnswerCall) -> list[events.Event]:
+    (answer,) = effect.answers
+    if isinstance(answer, ProducerSnapshotAnswer):
+        asked = stage.asked[effect.request_id]
+        arrived = events.ProducerSnapshotAnswered(stage.now_ms, actor.node_id, asked.correlation_id, answer)
+        _reply(stage, actor, effect.request_id, "producers", _producers_text(answer), arrived)
+        return []
+    assert isinstance(answer, DeletedPartition)
+    stage.clients.deleted(effect.request_id, answer)
+    return []
+
+
+def _producers_text(answer: ProducerSnapshotAnswer) -> str:
+    if answer.refusal is not None:
+        return f"producers {answer.refusal.code.name}"
+    return f"producers below {answer.log_start_offset}: {len(answer.producers)} batches"
+
+
+def _send_alter(stage: Stage, actor: Actor, effect: want.SendAlterPartition) -> list[events.Event]:
+    stage.control.propose(actor, effect.request)
+    return []
+
+
+def _send_logs(stage: Stage, actor: Actor, effect: want.SendReplicaLogs) -> list[events.Event]:
+    refusal = stage.control.report(actor, effect.request)
+    return [events.ReplicaLogsAnswered(stage.now_ms, effect.report_id, refusal)]
+
+
+def _refresh(stage: Stage, actor: Actor, effect: want.RefreshMetadata) -> list[events.Event]:
+    stage.control.watch(actor)
+    return []
+
+
+def _answer_produce(stage: Stage, actor: Actor, effect: want.AnswerProduce) -> list[events.Event]:
+    stage.clients.produced(effect.request_id, effect.results[0])
+    return []
+
+
+def _emit(stage: Stage, actor: Actor, effect: want.Emit) -> list[events.Event]:
+    stage.report(actor.name, actor.node_id, effect.tp, effect.event)
+    return []
+
+
+def _halt(stage: Stage, actor: Actor, effect: want.Halt) -> list[events.Event]:
+    stage.tell(f"{actor.name}: stops: {effect.reason}")
+    stage.end_process(actor)
+    return []
+
+
+_PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
+    want.BelieveMetadata: _nothing,
+    want.IgnoreMetadata: _nothing,
+    want.Flush: _flush,
+    want.SendFetch: _send_fetch,
+    want.SendForget: _nothing,
+    want.SendEpochEnds: _send_epoch_ends,
+    want.SendListOffsets: _send_offsets,
+    want.SendProducerSnapshot: _send_producers,
+    want.SendAddPartitions: _send_add,
+    want.SendAlterPartition: _send_alter,
+    want.SendReplicaLogs: _send_logs,
+    want.RefreshMetadata: _refresh,
+    want.AnswerProduce: _answer_produce,
+    want.AnswerFetch: _answer_fetch,
+    want.AnswerEpochEnds: _answer_epoch_ends,
+    want.AnswerOffsets: _answer_offsets,
+    want.AnswerCall: _answer_call,
+    want.Emit: _emit,
+    want.Halt: _halt,
+}

@@ -1,0 +1,175 @@
+"""Whether a scenario came true: every command carried out, its output compared line by line.
+
+Invariant: a run depends on the file alone; the same file prints the same lines anywhere, at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.control import CallRefused
+from strandline_sim.scenario.language import Command, Misuse, NotReadable, ScenarioFailed, Script, parse, rewritten
+from strandline_sim.scenario.stage import Observers, Sink, Stage
+from strandline_sim.scenario.telling import Exports
+from strandline_sim.scenario.verbs import (
+    clients,
+    controller,
+    controllers,
+    coordinators,
+    expect,
+    nodes,
+    records,
+    scene,
+    wire,
+)
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb
+    for family in (
+        scene,
+        controllers,
+        controller,
+        nodes,
+        wire,
+        clients,
+        coordinators,
+        records,
+        expect,
+    )
+    for verb in family.VERBS
+}
+"""Every verb of the language."""
+
+
+@dataclass(slots=True)
+class Transcript:
+    """What a run printed, by the line of each command."""
+
+    script: Script
+    outputs: dict[int, list[str]] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """The file with this output in place of the expected one."""
+        return rewritten(self.script, self.outputs)
+
+
+def run_text(
+    text: str, name: str, *, compare: bool = True, observers: Observers | None = None, stage: Stage | None = None
+) -> Transcript:
+    """Run a scenario. ``compare`` False takes the output as it comes; claims must hold all the same.
+
+    Raises:
+        NotReadable: it is no scenario, or has a verb that there is not; nothing was played.
+        ScenarioFailed: with file, line, what was expected and what is.
+    """
+    script = read(text, name)
+    transcript = Transcript(script)
+    stage = stage or Stage(observers)
+    for command in script.commands:
+        transcript.outputs[command.line] = printed = carry_out(stage, script, command)
+        if compare:
+            _compare(script, command, printed)
+    return transcript
+
+
+def read(text: str, name: str) -> Script:
+    """Read a whole file before anything of it is played: its form, and whether there is each of its verbs.
+
+    Raises:
+        NotReadable: it is no scenario of this language.
+    """
+    script = parse(text, name)
+    for command in script.commands:
+        word = command.words[0]
+        if word.text not in VERBS:
+            expected = f"a verb ({_nearest(word.text)})"
+            raise NotReadable(name, command.line, command.text, word.column, expected, repr(word.text))
+    return script
+
+
+def carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
+    """Do what one command says. Returns what it printed.
+
+    Raises:
+        ScenarioFailed: it cannot be done, or claims what does not hold.
+    """
+    stage.lines, stage.tells_messages = [], True
+    try:
+        verb = VERBS[command.words[0].text]
+        verb.run(Call(stage, command, verb.options))
+    except Misuse as wrong:
+        raise ScenarioFailed(
+            script.name, command.line, command.text, wrong.column, wrong.expected, wrong.actual
+        ) from wrong
+    except CallRefused as refused:
+        raise ScenarioFailed(
+            script.name, command.line, command.text, 0, "a call that the controller takes", str(refused)
+        ) from refused
+    return stage.lines
+
+
+def _nearest(text: str) -> str:
+    """The verbs that begin alike, or all."""
+    alike = [name for name in VERBS if name.startswith(text[:1])]
+    return ", ".join(alike or VERBS)
+
+
+def _compare(script: Script, command: Command, printed: list[str]) -> None:
+    expected = command.expected
+    for index in range(max(len(expected), len(printed))):
+        wanted = expected[index] if index < len(expected) else None
+        found = printed[index] if index < len(printed) else None
+        if wanted == found:
+            continue
+        line = command.line + 1 + index if wanted is not None else command.line
+        text = wanted if wanted is not None else command.text
+        column = _first_difference(wanted, found) if wanted is not None and found is not None else 0
+        raise ScenarioFailed(script.name, line, text, column, wanted or "no more output", found or "no more output")
+
+
+def _first_difference(one: str, other: str) -> int:
+    shorter = min(len(one), len(other))
+    return next((i for i in range(shorter) if one[i] != other[i]), shorter)
+
+
+def run_file(
+    path: Path,
+    *,
+    rewrite: bool = False,
+    export: Path | None = None,
+    trace: Callable[[str], None] | None = None,
+) -> Transcript:
+    """Run a file; ``rewrite`` puts what it printed into it, ``export`` writes its state events, as nodes do.
+
+    Raises:
+        ScenarioFailed: the scenario did not come true.
+        OSError: a file cannot be read or written.
+    """
+    text = path.read_text(encoding="utf-8")
+    with ExitStack() as closing:
+        watched: list[Stage] = []
+        stage = Stage(Observers(_tracer(trace, watched), _sinks(export, watched, closing)))
+        watched.append(stage)
+        transcript = run_text(text, str(path), compare=not rewrite, stage=stage)
+    if rewrite and transcript.text() != text:
+        path.write_text(transcript.text(), encoding="utf-8")
+    return transcript
+
+
+def _sinks(export: Path | None, watched: list[Stage], closing: ExitStack) -> Callable[[str, int | None], Sink | None]:
+    """Where the events of a place go: to the exporter, or nowhere."""
+    if export is None:
+        return lambda place, node_id: None
+    exports = Exports(export, closing)
+    return lambda place, node_id: exports.sink(watched[0], place, node_id)
+
+
+def _tracer(trace: Callable[[str], None] | None, watched: list[Stage]) -> Callable[[str, object], None]:
+    """Prints an event or effect with the time."""
+    if trace is None:
+        return lambda place, what: None
+    return lambda place, what: trace(f"{watched[0].now_ms:>7} {place}: {what!r}")

@@ -1,0 +1,439 @@
+"""Several controllers of a scenario, on one store: production cores of reigns, whose calls are answered at once.
+
+Invariant: only a command delays, loses or stops anything. What the store compares is `sim.fenced_log`'s; each write is
+checked as it is made (I19, I21), each reign where it begins (I22) and where it serves (I23), each end of an append when
+it is known (I20).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from strandline.core.control import events as want
+from strandline.core.control.events import DoorsOpened
+from strandline.core.control.state import ClusterState, Standing, standing
+from strandline.core.reigns.effects import (
+    Append,
+    AppendSettled,
+    Campaign,
+    CloseDoors,
+    DropCore,
+    FinishCore,
+    GrantLease,
+    LookAtActive,
+    NameSuccessor,
+    OpenDoors,
+    ReadAlarm,
+    ReadLog,
+    ReadStore,
+    ReignEffect,
+    RenewLease,
+    Resign,
+    RevokeLease,
+    Settled,
+    StartCore,
+    Stop,
+    TakeKey,
+)
+from strandline.core.reigns.events import (
+    AlarmRead,
+    AppendAsked,
+    Appended,
+    AppendRefused,
+    CampaignLost,
+    CampaignWon,
+    CoreDropped,
+    CoreFinished,
+    Head,
+    Holder,
+    KeyChanged,
+    KeyTaken,
+    LeaseGranted,
+    LeaseLost,
+    LeaseRenewed,
+    LogRead,
+    Look,
+    Looked,
+    NoSpace,
+    ReignEvent,
+    Resigned,
+    StoreRead,
+    SuccessorNamed,
+    Ticked,
+    TransactionsCame,
+    Unanswered,
+)
+from strandline.core.reigns.reign import FOLLOWING, ReignCore, State
+from strandline_sim.control import stored_values
+from strandline_sim.scenario.controlling import StagedController
+
+if TYPE_CHECKING:
+    from strandline_sim.scenario.control import Control
+
+Answer = tuple[Any, ...]
+_WRITES = (Append, Campaign, TakeKey, Resign)
+
+
+class Member:
+    """One controller: its core of reigns and, while it reigns, the core that decides."""
+
+    def __init__(self, name: str, *, life: int = 1, seen_revision: int = 0) -> None:
+        self.name = name
+        self.life = life
+        self.incarnation = f"{name}-{life}"
+        self.core = ReignCore(name, self.incarnation, seen_revision=seen_revision)
+        self.decider: StagedController | None = None
+        self.is_paused = False
+        self.stops_at_key = False
+        """Whether it is paused as soon as it has won the key, before it hears of that."""
+        self.inbox: list[Callable[[], None]] = []
+        """What happens when it goes on."""
+        self.events: deque[ReignEvent] = deque()
+        self.is_stepping = False
+        self.applied = 0
+        self.state: ClusterState | None = None
+        self.batches = 0
+        self.asked: _Asked | None = None
+        self.waiting: deque[list[want.ControllerEffect]] = deque()
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A transaction that is being appended, and what is done once it is stored."""
+
+    head: Head
+    after: ClusterState
+    rest: list[want.ControllerEffect]
+
+
+@dataclass(slots=True)
+class StagedStore:
+    """The store of several controllers."""
+
+    key: Holder | None = None
+    revision: int = 1
+    heads: list[Head] = field(default_factory=list)
+    states: list[ClusterState] = field(default_factory=list)
+    leases: set[int] = field(default_factory=set)
+    granted: int = 0
+    is_away: bool = False
+    is_full: bool = False
+    lags: bool = False
+    """Whether watches show no new transaction."""
+    loses: str = ""
+    """What is lost of the next write: its ``request``, its ``answer``, or nothing."""
+    epochs: dict[int, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    restored: int = 0
+    """How many times it went back to an earlier state."""
+    highest: int = 1
+    """The highest revision it ever had."""
+
+    def restore(self, count: int) -> None:
+        """Be as after an earlier transaction (C40): the revision goes back, and nobody holds a lease or the key."""
+        self.highest = max(self.highest, self.revision)
+        self.restored += 1
+        del self.heads[count:], self.states[count:]
+        self.key, self.revision = None, self.heads[-1].revision
+        self.leases.clear()
+        kept = self.states[-1].header.controller_epoch
+        self.epochs = {epoch: token for epoch, token in self.epochs.items() if epoch <= kept}
+
+    def hold(self, state: ClusterState) -> None:
+        """Be what a recovery wrote: one state, at a revision that this store never had."""
+        self.key, self.revision = None, max(self.highest, self.revision) + 1
+        self.leases.clear()
+        self.heads = [Head("recovery", state.header.metadata_offset, f"recovery.{self.restored}", self.revision)]
+        self.states = [state]
+
+    @property
+    def head(self) -> Head | None:
+        """The last transaction."""
+        return self.heads[-1] if self.heads else None
+
+    def put_key(self, key: Holder | None) -> None:
+        """Change the key."""
+        if key != self.key:
+            self.key, self.revision = key, self.revision + 1
+
+    def end_lease(self, lease_id: int) -> None:
+        """A lease ends, and its key with it."""
+        self.leases.discard(lease_id)
+        if self.key is not None and self.key.lease_id == lease_id:
+            self.put_key(None)
+
+
+class Several:
+    """The controllers of a scenario."""
+
+    def __init__(self, control: Control, names: list[str]) -> None:
+        self._control = control
+        self.store = StagedStore()
+        self.members = {name: Member(name) for name in names}
+        self._is_telling = False
+
+    @property
+    def active(self) -> Member | None:
+        """Who serves."""
+        core = self._control.core
+        return next((each for each in self.members.values() if core is not None and each.decider is core), None)
+
+    def start(self) -> None:
+        """All of them begin to follow the store; the first one wins."""
+        for member in self.members.values():
+            self.take(member, Ticked(self._now_ms))
+            self._follow(member)
+
+    def restart(self) -> None:
+        """Every controller begins another process, and follows the store that there is now."""
+        for name, before in self.members.items():
+            self.members[name] = Member(name, life=before.life + 1, seen_revision=before.core.revision)
+        self.start()
+
+    @property
+    def _now_ms(self) -> int:
+        return self._control.now_ms
+
+    def tick(self) -> None:
+        """Time passed."""
+        for member in self.members.values():
+            if not member.is_paused:
+                self.take(member, Ticked(self._now_ms))
+
+    def resume(self, member: Member) -> None:
+        """SIGCONT: what waited happens now, the oldest first."""
+        member.is_paused = False
+        waiting, member.inbox = member.inbox, []
+        for action in waiting:
+            action()
+        self.take(member, Ticked(self._now_ms))
+        self.tell_all()
+
+    # Events in, effects out.
+
+    def take(self, member: Member, event: ReignEvent) -> None:
+        """Step a controller, and all that follows from it at once."""
+        if member.is_paused:
+            member.inbox.append(lambda: self.take(member, event))
+            return
+        self._step(member, event)
+
+    def _step(self, member: Member, event: ReignEvent) -> None:
+        member.events.append(event)
+        if member.is_stepping:
+            return
+        member.is_stepping = True
+        while member.events:
+            before = member.core.state
+            for effect in member.core.step(member.events.popleft()):
+                self._perform(member, effect)
+            if member.core.state is not before:
+                self._control.tell(f"{member.name}: {before.value} to {member.core.state.value}")
+        member.is_stepping = False
+        self.tell_all()
+
+    def _perform(self, member: Member, effect: ReignEffect) -> None:
+        now_ms, control = self._now_ms, self._control
+        match effect:
+            case AppendSettled():
+                self._settled(member, effect)
+            case StartCore():
+                self._start_core(member, effect)
+            case OpenDoors():
+                assert member.decider is not None
+                self._knows_what_was_sent(member.name, member.decider.state)
+                member.decider.step(DoorsOpened(now_ms, effect.closed_ms))
+                control.serve(member.decider)
+            case CloseDoors():
+                if control.core is not None and control.core is member.decider:
+                    control.end()
+            case FinishCore():
+                member.events.append(CoreFinished(now_ms))
+            case DropCore():
+                member.decider, member.asked, member.applied, member.state = None, None, 0, None
+                member.waiting.clear()
+                member.events.append(CoreDropped(now_ms))
+            case NameSuccessor():
+                token = self.store.key.token if self.store.key else 0
+                for other in self.members.values():
+                    if other is not member:
+                        self.take(other, SuccessorNamed(now_ms, token, effect.controller_id))
+            case RevokeLease():
+                self.store.end_lease(effect.lease_id)
+            case Stop():
+                if effect.reason is not None:
+                    control.tell(f"{member.name}: serves no more: {effect.reason.partition(':')[0]}")
+            case LookAtActive():
+                look = Look.REFUSED if self.store.key and self.store.key.token == effect.token else Look.SILENT
+                member.events.append(Looked(now_ms, effect.question, look))
+            case _ if hasattr(effect, "question"):
+                if member.is_paused:
+                    member.inbox.append(lambda: self._ask(member, effect))
+                else:
+                    self._ask(member, effect)
+
+    def _ask(self, member: Member, effect: Any) -> None:
+        store, is_write = self.store, isinstance(effect, _WRITES)
+        if store.is_away:
+            answer: Answer = (Unanswered,)
+        elif is_write and store.loses:
+            lost, store.loses = store.loses, ""
+            if lost == "answer":
+                self._reach(member, effect)
+            answer = (Unanswered,)
+        else:
+            answer = self._reach(member, effect)
+        kind, *given = answer
+        if kind is CampaignWon and member.stops_at_key:
+            member.is_paused, member.stops_at_key = True, False
+        self.take(member, kind(self._now_ms, effect.question, *given))
+
+    def _reach(self, member: Member, effect: Any) -> Answer:
+        store = self.store
+        match effect:
+            case GrantLease():
+                if store.is_full:
+                    return (NoSpace,)
+                store.granted += 1
+                store.leases.add(store.granted)
+                return LeaseGranted, store.granted
+            case RenewLease():
+                return (LeaseRenewed,) if effect.lease_id in store.leases else (LeaseLost,)
+            case ReadAlarm():
+                return AlarmRead, store.is_full
+            case ReadStore():
+                return StoreRead, store.revision, store.key, store.head
+            case ReadLog():
+                self._apply(member, effect.head.offset)
+                return LogRead, effect.head
+            case Campaign():
+                return self._campaign(member, effect)
+            case TakeKey():
+                before = store.key
+                self._take_key(member, effect.token)
+                return KeyTaken, store.revision, before is not None and store.key is None
+            case Resign():
+                self._take_key(member, effect.token)
+                if effect.lease_id is not None:
+                    store.end_lease(effect.lease_id)
+                return (Resigned,)
+            case Append():
+                return self._append(member, effect)
+        raise AssertionError(effect)
+
+    def _campaign(self, member: Member, effect: Campaign) -> Answer:
+        store = self.store
+        if store.key is not None:
+            return CampaignLost, store.revision, store.key
+        if store.is_full or effect.lease_id not in store.leases:
+            return (NoSpace,)
+        wanted = Holder(0, member.name, member.incarnation, effect.lease_id)
+        store.put_key(stored_values.put_key(store.key, wanted, store.revision + 1))
+        return CampaignWon, store.revision
+
+    def _take_key(self, member: Member, token: int) -> None:
+        taker = Holder(token, member.name, member.incarnation, member.core._lease.lease_id or 0)
+        self.store.put_key(stored_values.key_after_taking(self.store.key, token, taker))
+
+    def _append(self, member: Member, effect: Append) -> Answer:
+        store, asked, head = self.store, member.asked, effect.head
+        if not stored_values.may_append(store.key, store.head, effect.token, effect.after):
+            return AppendRefused, store.revision, store.key, store.head
+        if store.is_full:
+            return (NoSpace,)
+        if store.key is None or store.key.token != effect.token:
+            self._control.breaks(
+                "I19", f"{member.name} writes offset {head.offset} with the token of a reign that ended"
+            )
+        if head.digest in store.refused:
+            self._control.breaks("I20", f"{member.name} writes offset {head.offset}, which was answered as refused")
+        assert asked is not None
+        epoch = asked.after.header.controller_epoch
+        if store.epochs.setdefault(epoch, effect.token) != effect.token:
+            self._control.breaks("I21", f"controller epoch {epoch} has two reigns")
+        store.revision += 1
+        store.heads.append(Head(head.reign_id, head.offset, head.digest, store.revision))
+        store.states.append(asked.after)
+        self._control.stored(asked.after)
+        return Appended, store.revision
+
+    # The state that each of them follows.
+
+    def _apply(self, member: Member, offset: int) -> None:
+        member.applied = sum(head.offset <= offset for head in self.store.heads)
+        member.state = self.store.states[member.applied - 1] if member.applied else None
+
+    def _follow(self, member: Member) -> None:
+        head, core = self.store.head, member.core
+        is_news = not core._follows or (head is not None and core.applied != head)
+        if core.state in FOLLOWING and is_news and not (self.store.lags and core._follows):
+            self._apply(member, head.offset if head else 0)
+            self.take(member, TransactionsCame(self._now_ms, head))
+        if not member.is_paused and (member.core.holder != self.store.key or member.core._key_revision is None):
+            self.take(member, KeyChanged(self._now_ms, self.store.revision, self.store.key))
+
+    def tell_all(self) -> None:
+        """Watches show what changed."""
+        if self._is_telling or self.store.is_away:
+            return
+        self._is_telling = True
+        for member in self.members.values():
+            if not member.is_stepping and not member.is_paused and member.core.state is not State.STOPPED:
+                self._follow(member)
+        self._is_telling = False
+
+    # A reign.
+
+    def _start_core(self, member: Member, effect: StartCore) -> None:
+        store = self.store
+        if store.key is not None and store.key.token == effect.token and effect.head != store.head:
+            ours, theirs = (0 if head is None else head.offset for head in (effect.head, store.head))
+            self._control.breaks("I22", f"{member.name} begins from offset {ours}, the log ends at {theirs}")
+        if any(each is not member and each.core.token == effect.token for each in self.members.values()):
+            self._control.breaks("I21", f"{member.name} begins a reign with the token of another one")
+        member.decider = self._control.new_core(member.state)
+        started = self._control.started(f"{store.restored:016x}{effect.token:016x}")
+        self.run(member, member.decider.step(started))
+
+    def _knows_what_was_sent(self, name: str, state: ClusterState) -> None:
+        for position in self._control.positions_sent():
+            if standing(state.reigns, state.header.metadata_offset, position) is Standing.UNKNOWN:
+                how = f"{name} serves and does not know offset {position.metadata_offset}, which a node was sent"
+                self._control.breaks("I23", how)
+
+    def run(self, member: Member, effects: list[want.ControllerEffect]) -> None:
+        """Make a decision come true; what is behind a commit waits until that is stored."""
+        if member.asked is not None:
+            member.waiting.append(effects)
+            return
+        for at, effect in enumerate(effects):
+            if isinstance(effect, want.Commit):
+                assert member.decider is not None
+                after = member.decider.state
+                member.batches += 1
+                digest = f"{member.incarnation}.{member.batches}"
+                head = Head(member.name, after.header.metadata_offset, digest)
+                member.asked = _Asked(head, after, effects[at + 1 :])
+                self._step(member, AppendAsked(self._now_ms, head))
+                return
+            self._control.perform_one(effect)
+
+    def _settled(self, member: Member, effect: AppendSettled) -> None:
+        asked, is_stored = member.asked, any(h.digest == effect.head.digest for h in self.store.heads)
+        if effect.settled is not Settled.UNCERTAIN and (effect.settled is Settled.DONE) != is_stored:
+            end = "is" if is_stored else "is not"
+            how = f"{member.name} answers offset {effect.head.offset} as {effect.settled.value}, and it {end} stored"
+            self._control.breaks("I20", how)
+        if effect.settled is Settled.REFUSED:
+            self.store.refused.add(effect.head.digest)
+        if effect.settled is not Settled.DONE:
+            self._control.tell(f"{member.name}: a change is {effect.settled.value}")
+            return
+        assert asked is not None
+        member.asked = None
+        self.run(member, asked.rest)
+        while member.waiting and member.asked is None:
+            self.run(member, member.waiting.popleft())

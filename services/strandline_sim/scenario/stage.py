@@ -1,0 +1,297 @@
+"""How the world of a scenario moves: one event at a time, into production cores, on a clock that stands still.
+
+Invariant: nothing happens that no command asked for. Messages wait on the wire, commits (when held) on the disk, and
+time passes only by `tick`; so a file replays to the same lines for ever.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Protocol
+
+from strandline.core.control.state import ControllerTimings
+from strandline.core.errors import Refusal
+from strandline.core.log import events
+from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
+from strandline.core.state_events import StateEvent
+from strandline.core.transactions.messages import ProducerIdentity
+from strandline.core.types import Durability, Rules, TopicPartition
+from strandline.observe.reporting import Reporting
+from strandline_sim.scenario.clients import Clients
+from strandline_sim.scenario.control import Control
+from strandline_sim.scenario.coordinators import GroupCoordinator, TransactionCoordinator
+from strandline_sim.scenario.nodes import TP, Actor, Names
+from strandline_sim.scenario.performing import Asked, TruthLooks, perform
+from strandline_sim.scenario.telling import Sight, change_text, emitted_text, sight_of
+from strandline_sim.scenario.truth import Truth
+from strandline_sim.scenario.wire import CONTROLLER, Envelope, Link, Wire
+
+TICK_MS = 100
+"""How finely `tick` moves the clock."""
+STEPS_WITHOUT_END = 20_000
+"""A `stabilize` that needs more messages than this has met a loop, which is a finding."""
+
+
+class Sink(Protocol):
+    """Where the state events of one place go."""
+
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Take one event."""
+        ...
+
+
+class Moment(Enum):
+    """When somebody who draws the run may want to look."""
+
+    ARRIVES = "arrives"
+    ARRIVED = "arrived"
+    LOST = "lost"
+    TICKED = "ticked"
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Who else watches a run.
+
+    ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place; ``moment`` is called when a message
+    is about to arrive, has arrived or is lost, and when the clock has moved, all with the world at rest.
+    """
+
+    trace: Callable[[str, object], None] = lambda place, what: None
+    sink: Callable[[str, int | None], Sink | None] = lambda place, node_id: None
+    moment: Callable[[Moment, Envelope | None], None] = lambda moment, envelope: None
+
+
+class Stage:
+    """Nodes, controller, wire, disks, clients and the clock."""
+
+    def __init__(self, observers: Observers | None = None) -> None:
+        self.observers = observers or Observers()
+        self.now_ms = 0
+        self.rules = Rules()
+        self.timings = NodeTimings()
+        self.controller_timings = ControllerTimings(auto_leader_rebalance=False)
+        self.names = Names()
+        self.actors: dict[str, Actor] = {}
+        self.wire = Wire()
+        self.truth = Truth(self.names)
+        self.clients = Clients(self)
+        self.control = Control(self)
+        self.transactions = TransactionCoordinator(self)
+        self.groups = GroupCoordinator(self)
+        # Requests between nodes that were not answered yet, by the number under which they were served.
+        self.asked: dict[int, Asked] = {}
+        # What the command under way has printed.
+        self.lines: list[str] = []
+        self.tells_messages = True
+        self._sights: dict[str, Sight] = {}
+        self._requests = 0
+
+    def tell(self, line: str) -> None:
+        """Print a line of output."""
+        self.lines.append(line)
+
+    def report(self, place: str, node_id: int | None, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Export a state event."""
+        sink = self.observers.sink(place, node_id)
+        if sink is not None:
+            sink.take(tp, event)
+
+    def request_id(self) -> int:
+        """A number that no other request has."""
+        self._requests += 1
+        return self._requests
+
+    def actor(self, node_id: int) -> Actor:
+        """A node by its id."""
+        return self.actors[self.names.name(node_id)]
+
+    def running(self) -> list[Actor]:
+        """Every node whose process lives, in the order in which they were named."""
+        return [actor for actor in self.actors.values() if actor.is_running]
+
+    def step(self, actor: Actor, event: events.Event) -> None:
+        """One event for one node, and all that follows from it at once."""
+        queue = deque([event])
+        while queue and actor.core is not None:
+            event = queue.popleft()
+            self.observers.trace(actor.name, event)
+            try:
+                asked = actor.core.step(event)
+            except AssertionError as error:
+                self.tell(f"!! {actor.name} stops by an assertion of its own: {error}")
+                self.truth.breaks("I0", actor.name, str(error), self.lines)
+                self.end_process(actor)
+                return
+            self._observe(actor, asked)
+            queue.extend(self._perform(actor, asked))
+            self.check()
+        actor.logs.sync_saves()
+
+    def _perform(self, actor: Actor, asked: list[Effect]) -> list[events.Event]:
+        follow: list[events.Event] = []
+        for effect in asked:
+            self.observers.trace(actor.name, effect)
+            follow.extend(perform(self, actor, effect))
+            if actor.core is None:
+                break
+        return follow
+
+    def _observe(self, actor: Actor, asked: list[Effect]) -> None:
+        """Tell what a node decided, and what changed in it."""
+        for effect in asked:
+            if isinstance(effect, Emit) and (text := emitted_text(effect)):
+                self.tell(f"{actor.name}: {text}")
+        before, after = self._sights.get(actor.name, Sight()), sight_of(actor.core)
+        self._sights[actor.name] = after
+        if text := change_text(before, after, self.names):
+            self.tell(f"{actor.name}: {text}")
+
+    def check(self) -> None:
+        """Look whether anything happened that must never happen."""
+        self.truth.check(self.actors.values(), self.control.decided(), self.lines)
+
+    def consent(self, producer_id: int, producer_epoch: int, tp: TopicPartition) -> Refusal | None:
+        """What the coordinator of a producer says of a partition that it writes to first in its transaction."""
+        producers = self.clients.producers
+        if not producers.is_identified(producer_id):
+            return producers.verdict(producer_id)
+        identity = ProducerIdentity(producer_id, producer_epoch)
+        return self.transactions.verdict(producers.transactional_id_of(producer_id), identity, tp)
+
+    def tick(self, ms: int, *, settle: bool = False) -> None:
+        """Let time pass; with ``settle`` everything that can arrive does so after every tick."""
+        end_ms = self.now_ms + ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + TICK_MS)
+            self.control.tick()
+            self.transactions.tick()
+            self.groups.tick()
+            for actor in self.running():
+                self.step(actor, events.Ticked(self.now_ms))
+            self.observers.moment(Moment.TICKED, None)
+            if settle:
+                self.settle()
+
+    def add(self, name: str, timings: NodeTimings, *, observer: bool) -> Actor:
+        """A new node, without a process yet."""
+        actor = Actor(
+            name,
+            self.names.add(name),
+            timings,
+            observer=observer,
+            clock=lambda: self.now_ms,
+            looks=partial(TruthLooks, self),
+        )
+        self.actors[name] = actor
+        return actor
+
+    def start(self, actor: Actor, *, unclean: bool | None = None) -> bool:
+        """Begin a process: recover, register, watch. ``unclean`` overrides what the disk says of itself (M58)."""
+        disk = actor.disk
+        disk.recover(trusts_only_clean_stops=self.rules.durability is Durability.PAGE_CACHE)
+        if unclean is not None:
+            disk.is_unclean = unclean
+        actor.life += 1
+        registered = self.control.register(actor)
+        if registered is None:
+            return False
+        disk.is_unclean = False
+        actor.core = NodeCore(
+            node_id=actor.node_id, rules=self.rules, timings=actor.timings, seen=disk.seen, observe=Reporting
+        )
+        self._sights[actor.name] = Sight()
+        self.step(actor, replace(registered, now_ms=self.now_ms))
+        self.control.watch(actor)
+        return True
+
+    def end_process(self, actor: Actor, *, keep_sent: bool = False) -> None:
+        """The process is gone; what was under way to it is lost, and by default what it sent, too."""
+        if actor.core is None:
+            return
+        actor.core = None
+        self._sights[actor.name] = Sight()
+        for envelope in self.wire.touching(actor.name):
+            if not (keep_sent and envelope.link.source == actor.name):
+                self.wire.take(envelope)
+                envelope.fail("the process ended")
+        self.control.forget(actor)
+        self._forget_requests(actor)
+        self.clients.gone(actor)
+        actor.log.flushing, actor.commit = None, None
+
+    def _forget_requests(self, actor: Actor) -> None:
+        """Callers that wait for a dead process get a failure; a process that serves one learns that the caller went
+        away."""
+        for request_id, asked in list(self.asked.items()):
+            if asked.leader == actor.name:
+                del self.asked[request_id]
+                asked.fail("the leader's process ended")
+            elif asked.asker == actor.name:
+                del self.asked[request_id]
+                leader = self.actors[asked.leader]
+                if asked.arrived and leader.is_running:
+                    self.step(leader, events.CallGone(self.now_ms, request_id))
+
+    def complete_commit(self, actor: Actor) -> None:
+        """The commit under way on a disk is complete."""
+        commit = actor.commit
+        assert commit is not None, "the caller must hold a commit in flight"
+        actor.commit = None
+        commit.sync()
+        self.step(actor, events.LogFlushed(self.now_ms, TP, commit.leo_at_issue))
+
+    def send(self, envelope: Envelope) -> None:
+        """Put a message on the wire."""
+        self.wire.send(envelope)
+        if self.tells_messages:
+            self.tell(f"{envelope.link} sent: {envelope.text}")
+
+    def deliver(self, envelope: Envelope) -> None:
+        """Let a message arrive, or be lost if its link is cut or nobody is there."""
+        if envelope.link in self.wire.cut or not self.is_there(envelope.link.target):
+            self.lose(envelope)
+            return
+        self.wire.take(envelope)
+        if self.tells_messages:
+            self.tell(f"{envelope.link} arrived: {envelope.text}")
+        self.observers.moment(Moment.ARRIVES, envelope)
+        envelope.arrive()
+        self.observers.moment(Moment.ARRIVED, envelope)
+
+    def lose(self, envelope: Envelope, *, silently: bool = False) -> None:
+        """Lose a message; its asker hears of it, unless ``silently``."""
+        self.wire.take(envelope)
+        if self.tells_messages:
+            self.tell(f"{envelope.link} lost: {envelope.text}")
+        self.observers.moment(Moment.LOST, envelope)
+        if not silently:
+            envelope.fail("lost")
+
+    def is_there(self, place: str) -> bool:
+        """Whether a process listens at a place."""
+        return self.control.core is not None if place == CONTROLLER else self.actors[place].is_running
+
+    def settle(self) -> None:
+        """Deliver and commit until nothing is under way that may move."""
+        for _ in range(STEPS_WITHOUT_END):
+            committing = next((a for a in self.running() if a.commit is not None and not a.holds_commits), None)
+            envelope = self.wire.next_free()
+            if committing is not None:
+                self.complete_commit(committing)
+            elif envelope is not None:
+                self.deliver(envelope)
+            else:
+                return
+        self.tell(f"!! {STEPS_WITHOUT_END} messages and no end")
+
+    def is_connected(self, one: str, other: str) -> bool:
+        """Whether nothing is cut between two places and both are there. What is held waits; it is not cut."""
+        both = {Link(one, other), Link(other, one)}
+        return not both & self.wire.cut and self.is_there(one) and self.is_there(other)

@@ -1,0 +1,161 @@
+"""The verbs that happen to processes and disks, and the one that lets time pass."""
+
+from __future__ import annotations
+
+from strandline.core.log import events
+from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.language import Word
+from strandline_sim.scenario.nodes import Actor
+from strandline_sim.scenario.wire import CONTROLLER
+
+
+def crash(call: Call) -> None:
+    """`crash`: kill -9. What was written survives in the page cache. ``keep-sent``: what it sent still arrives."""
+    keep_sent = call.words[-1].text == "keep-sent" if len(call.words) > 1 else False
+    for word in call.words[: -1 if keep_sent else None] or [call.word(0, "a node, or ctl")]:
+        if word.text == CONTROLLER:
+            _only_one(call, word)
+            if call.stage.control.core is None:
+                raise call.wrong(word, "a controller that runs", "a controller that is down")
+            call.stage.control.end()
+        else:
+            _end(call, call.running(word), keep_sent=keep_sent)
+
+
+def _only_one(call: Call, word: Word) -> None:
+    if call.stage.control.several is not None:
+        raise call.wrong(word, "a node: of several controllers one is paused, or its lease ended")
+
+
+def _end(call: Call, actor: Actor, *, keep_sent: bool = False) -> None:
+    actor.disk.was_stopped_cleanly = False
+    call.stage.end_process(actor, keep_sent=keep_sent)
+
+
+def power_off(call: Call) -> None:
+    """`power-off`: the process ends and what was not durable is lost, from ``keep`` on."""
+    word = call.word(0, "a node")
+    actor = call.node(word)
+    call.no_more(1)
+    durable, leo = actor.log.synced, actor.log.leo
+    keep = call.integer_option("keep", durable)
+    if not durable <= keep <= leo:
+        raise call.wrong(call.options["keep"], f"an offset from {durable} (what is durable) to {leo} (the log end)")
+    _whole_batches(call, "keep", actor, keep)
+    if actor.is_running:
+        _end(call, actor)
+    actor.log.cut(keep)
+    actor.log.hw_cached = actor.log.hw_durable
+    call.stage.tell(f"{actor.name}: log {leo}->{keep} on the disk")
+
+
+def _whole_batches(call: Call, option: str, actor: Actor, offset: int) -> None:
+    """A checksum covers a batch: none is left half."""
+    border = actor.log.border_below(offset)
+    if border != offset:
+        raise call.wrong(call.options.get(option), f"an offset at which a batch begins or ends, such as {border}")
+
+
+def restart(call: Call) -> None:
+    """`restart`: begin a process, crashing the old one first if it runs; it recovers, registers and watches."""
+    word = call.word(0, "a node, or ctl")
+    call.no_more(1)
+    stage = call.stage
+    if word.text == CONTROLLER:
+        _only_one(call, word)
+        _restart_controller(call)
+        return
+    actor = call.node(word)
+    if stage.control.core is None:
+        raise call.wrong(word, "a controller that runs, to register with", "a controller that is down")
+    if actor.is_running:
+        _end(call, actor)
+    said = call.text_option("unclean", "", ("yes", "no"))
+    if stage.start(actor, unclean={"yes": True, "no": False}.get(said)):
+        stage.control.beat(actor)
+
+
+def _restart_controller(call: Call) -> None:
+    """The controller begins a new reign; ``lose=2`` on a store that lacks its last two transactions (TR18)."""
+    control, lose = call.stage.control, call.integer_option("lose", 0)
+    if lose >= max(1, control.transactions):
+        raise call.wrong(call.options.get("lose"), f"fewer than the store's {control.transactions} transactions")
+    if control.core is not None:
+        control.end()
+    if lose:
+        control.lose_transactions(lose)
+    control.start()
+
+
+def shutdown(call: Call) -> None:
+    """`shutdown`: a controlled stop: the controller moves leadership away, the log is synced, the process ends."""
+    actor = call.running(call.word(0, "a node"))
+    call.no_more(1)
+    stage = call.stage
+    stage.control.beat(actor, wants_shut_down=True)
+    stage.step(actor, events.StopRequested(stage.now_ms))
+    stage.end_process(actor)
+    actor.log.synced = actor.log.leo
+    actor.disk.was_stopped_cleanly = True
+
+
+def wipe(call: Call) -> None:
+    """`wipe`: an empty disk takes the place of a node that is down."""
+    actor = call.stopped(call.word(0, "a node that is down"))
+    call.no_more(1)
+    actor.disk.wipe()
+
+
+def cut_log(call: Call) -> None:
+    """`cut-log`: damage to the file of a node that is down: everything from ``to`` on is gone."""
+    word = call.word(0, "a node that is down")
+    actor = call.stopped(word)
+    call.no_more(1)
+    if "to" not in call.options:
+        raise call.wrong(None, "to=, the offset at which the log shall end")
+    log, to = actor.log, call.integer(call.options["to"])
+    if not log.log_start <= to <= log.leo:
+        raise call.wrong(call.options["to"], f"an offset from {log.log_start} to {log.leo}")
+    _whole_batches(call, "to", actor, to)
+    leo = log.leo
+    # Recovery misses what lies below its checkpoints (M58); what was written since then it cannot know of.
+    log.lose_from(to)
+    call.stage.tell(f"{actor.name}: log {leo}->{to} on the disk")
+
+
+def copy_disk(call: Call) -> None:
+    """`copy-disk`: a backup of a node's whole directory, as it is now."""
+    actor = call.node(call.word(0, "a node"))
+    call.no_more(1)
+    actor.backup = actor.disk.copied()
+
+
+def restore_disk(call: Call) -> None:
+    """`restore-disk`: the backup takes the place of the directory of a node that is down."""
+    word = call.word(0, "a node that is down")
+    actor = call.stopped(word)
+    call.no_more(1)
+    if actor.backup is None:
+        raise call.wrong(word, "a node whose directory was copied before", "no copy-disk for this node")
+    leo, actor.disk = actor.log.leo, actor.backup.copied()
+    call.stage.tell(f"{actor.name}: log {leo}->{actor.log.leo} on the disk, as it was copied")
+
+
+def tick(call: Call) -> None:
+    """`tick`: let time pass. Heartbeats pass by themselves, other messages wait."""
+    ms = call.duration_ms(call.word(0, "a duration"))
+    call.no_more(1)
+    call.stage.tick(ms)
+
+
+VERBS = (
+    Verb("crash", crash),
+    Verb("power-off", power_off, ("keep",)),
+    Verb("restart", restart, ("unclean", "lose")),
+    Verb("shutdown", shutdown),
+    Verb("wipe", wipe),
+    Verb("cut-log", cut_log, ("to",)),
+    Verb("copy-disk", copy_disk),
+    Verb("restore-disk", restore_disk),
+    Verb("tick", tick),
+)

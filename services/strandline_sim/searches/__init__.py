@@ -1,0 +1,1 @@
+"""Searches of every order of steps in small worlds."""

@@ -1,0 +1,291 @@
+"""What the controller decides in the searched world, with the production code.
+
+Invariant: each function is one step of the controller's core on a `ClusterState` made from the searched state, read
+back from its draft; nothing about elections, ISR, ELR or who is proven is decided here. The order of assignment is the
+search's free choice, so a decision has as many outcomes as the orders make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import permutations
+
+from strandline.core.control.alter_partition import Attempts, alter_partitions
+from strandline.core.control.draft import Draft
+from strandline.core.control.leadership import fence, held_back, take_reports, unfence
+from strandline.core.control.nodes import Sessions, register
+from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkips, NodeRecord
+from strandline.core.control.step_parts import ReplicaReports
+from strandline.core.log.isr import FollowerProgress, may_join
+from strandline.core.messages import (
+    AlterPartitionRequest,
+    Endpoint,
+    IsrMember,
+    NodeImage,
+    PartitionImage,
+    ProposedIsr,
+    RegisterNode,
+    ReplicaLogInfo,
+    ReportReplicaLogs,
+    TopicImage,
+)
+from strandline.core.types import (
+    HIGHEST,
+    EpochEntry,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    Offset,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+)
+from strandline_sim.runs.historic_rules import joins_at_hw
+from strandline_sim.searches.elections.world import (
+    MIN_ISR,
+    NO_REPORTS,
+    NOBODY,
+    REPLICAS,
+    Partition,
+    Reign,
+    Report,
+    Status,
+)
+
+TP = TopicPartition("t", 0)
+_HERE = Endpoint("h", 1)
+_ROLES = frozenset({Role.LEADER, Role.FOLLOWER})
+_PRESENT, _EARLIER, _NEXT = "present", "earlier", "next"
+_NEW_EPOCH = 100
+"""Above the node epochs of all that is there."""
+
+Order = tuple[int, ...]
+_ORDERS: tuple[Order, ...] = tuple(permutations(REPLICAS))
+Statuses = tuple[Status, ...]
+Reports = tuple[Report | None, ...]
+
+
+@cache
+def returned(
+    partition: Partition, statuses: Statuses, reports: Reports, node: int, *, is_known: bool, unclean: bool
+) -> frozenset[Partition]:
+    """A new process of a node registers, and sends its first heartbeat. ``is_known``: to its directory is the process
+    that registered last."""
+    sessions = Sessions(9_000, 2_000)
+    for each in REPLICAS:
+        if statuses[each] is not Status.GONE:
+            sessions.grant(NodeId(each), 0)
+    request = RegisterNode(
+        node_id=NodeId(node),
+        cluster_id="c",
+        incarnation_id=_NEXT,
+        directory_id=f"d{node}",
+        roles=_ROLES,
+        rules=Rules(),
+        client_endpoint=_HERE,
+        internal_endpoint=_HERE,
+        feature_max=HIGHEST,
+        unclean=unclean,
+        known_incarnations=(_PRESENT if is_known else _EARLIER, _NEXT),
+    )
+
+    def decide(draft: Draft) -> None:
+        answer = register(draft, sessions, request)
+        assert answer.refusal is None, answer.refusal
+        record = draft.node(NodeId(node))
+        assert record is not None
+        if record.image.fenced:
+            unfence(draft, NodeId(node))
+
+    return _outcomes(partition, statuses, reports, decide)
+
+
+@cache
+def ended(
+    partition: Partition, statuses: Statuses, reports: Reports, due: tuple[int, ...]
+) -> tuple[frozenset[Partition], frozenset[int]]:
+    """The sessions of these dead nodes are due: the partition then, and whose sessions ended."""
+    silent = {NodeId(n) for n in REPLICAS if statuses[n] is Status.DEAD}
+    asked = _draft(partition, statuses, reports, REPLICAS)
+    ending = {NodeId(n) for n in due} - held_back(asked, {NodeId(n) for n in due}, silent)
+
+    def decide(draft: Draft) -> None:
+        fence(draft, sorted(ending), "session_timeout", {})
+
+    return _outcomes(partition, statuses, reports, decide), frozenset(ending)
+
+
+@cache
+def suspected(partition: Partition, statuses: Statuses, reports: Reports, node: int) -> frozenset[Partition]:
+    """The session of a node that runs ends, and its next heartbeat begins another."""
+
+    def decide(draft: Draft) -> None:
+        fence(draft, [NodeId(node)], "session_timeout", {})
+        unfence(draft, NodeId(node))
+
+    return _outcomes(partition, statuses, reports, decide)
+
+
+@cache
+def reported(
+    partition: Partition, statuses: Statuses, reports: Reports, node: int, report: Report
+) -> frozenset[Partition]:
+    """A node reports its log."""
+    request = ReportReplicaLogs(
+        cluster_id="c", node_id=NodeId(node), node_epoch=_node_epoch(node), logs=(_info(partition, report),)
+    )
+    found = set()
+    for order in _ORDERS:
+        collected = _collected(partition, reports, order)
+        draft = _of_one_reign(_cluster(partition, statuses, order), collected)
+        take_reports(draft, collected, request)
+        found.add(_read(draft))
+    return frozenset(found)
+
+
+@cache
+def altered(
+    partition: Partition, statuses: Statuses, members: tuple[int, ...], proven: frozenset[int]
+) -> Partition | None:
+    """The leader proposes an ISR with the epochs of ``proven`` members; None if the controller refuses."""
+    draft = _draft(partition, statuses, NO_REPORTS, REPLICAS)
+    new_isr = tuple(IsrMember(NodeId(n), _node_epoch(n) if n in proven else None) for n in members)
+    proposal = ProposedIsr(TP, LeaderEpoch(partition.leader_epoch), PartitionEpoch(0), new_isr)
+    request = AlterPartitionRequest(
+        cluster_id="c",
+        controller_epoch=1,
+        node_id=NodeId(partition.leader),
+        node_epoch=_node_epoch(partition.leader),
+        request_sequence=1,
+        partitions=(proposal,),
+    )
+    answer = alter_partitions(draft, Attempts(), request)
+    if answer.refusal is not None or answer.partitions[0].refusal is not None:
+        return None
+    return _read(draft)
+
+
+def is_counted(reign: Reign, node: int, leader_leo: int) -> bool:
+    """Whether a follower's present process was counted where it may join the ISR, or be proven in it (M44, M64)."""
+    counted = reign.counted[node]
+    if not counted.by_present_process:
+        return False
+    progress = FollowerProgress(NodeId(node), None, Offset(0))
+    progress.remote_leo = Offset(counted.leo)
+    return may_join(
+        progress,
+        hw=Offset(reign.high_watermark),
+        leader_leo=Offset(leader_leo),
+        epoch_start_offset=Offset(reign.epoch_start),
+        joins=joins_at_hw,
+        now_ms=0,
+        lag_max_ms=0,
+    )
+
+
+def forget() -> None:
+    """Drop what earlier searches learned: the core may have been patched since."""
+    for each in (returned, ended, suspected, reported, altered):
+        each.cache_clear()
+
+
+def _outcomes(
+    partition: Partition, statuses: Statuses, reports: Reports, decide: Callable[[Draft], None]
+) -> frozenset[Partition]:
+    found = set()
+    for order in _ORDERS:
+        draft = _draft(partition, statuses, reports, order)
+        decide(draft)
+        found.add(_read(draft))
+    return frozenset(found)
+
+
+def _draft(partition: Partition, statuses: Statuses, reports: Reports, order: Order) -> Draft:
+    return _of_one_reign(_cluster(partition, statuses, order), _collected(partition, reports, order))
+
+
+def _of_one_reign(cluster: ClusterState, reports: ReplicaReports) -> Draft:
+    """A step of the reign that made the partitions: their epochs rise by one (C37)."""
+    skips = EpochSkips()
+    partitions = list(cluster.partitions())
+    skips.follow(partitions, {partition.tp: None for partition in partitions})
+    return Draft(cluster, reports, skips=skips)
+
+
+@cache
+def _cluster(partition: Partition, statuses: Statuses, order: Order) -> ClusterState:
+    header = ClusterHeader(cluster_id="c", controller_epoch=1, feature_level=HIGHEST, next_node_epoch=_NEW_EPOCH)
+    topic = TopicImage(name="t", topic_id=TP.topic_id, partitions=(_image(partition, order),))
+    return ClusterState(
+        header=header, nodes={NodeId(n): _record(n, statuses[n]) for n in REPLICAS}, topics={TP.topic_id: topic}
+    )
+
+
+def _image(partition: Partition, order: Order) -> PartitionImage:
+    return PartitionImage(
+        tp=TP,
+        replicas=tuple(NodeId(n) for n in order),
+        isr=tuple(NodeId(n) for n in partition.isr),
+        elr=tuple(NodeId(n) for n in partition.elr),
+        leader=None if partition.leader == NOBODY else NodeId(partition.leader),
+        leader_epoch=LeaderEpoch(partition.leader_epoch),
+        partition_epoch=PartitionEpoch(0),
+        min_isr=MIN_ISR,
+        unproven=tuple(NodeId(n) for n in partition.unproven),
+    )
+
+
+@cache
+def _record(node: int, status: Status) -> NodeRecord:
+    image = NodeImage(
+        node_id=NodeId(node),
+        node_epoch=_node_epoch(node),
+        roles=_ROLES,
+        client_endpoint=_HERE,
+        internal_endpoint=_HERE,
+        fenced=status is Status.GONE,
+    )
+    return NodeRecord(image=image, incarnation_id=_PRESENT, directory_id=f"d{node}", feature_max=HIGHEST)
+
+
+def _node_epoch(node: int) -> NodeEpoch:
+    return NodeEpoch(node + len(REPLICAS))
+
+
+def _collected(partition: Partition, reports: Reports, order: Order) -> ReplicaReports:
+    collected = ReplicaReports()
+    collected.follow([_image(partition, order)], 0)
+    for node, report in enumerate(reports):
+        if report is not None:
+            epoch = _node_epoch(node) if report.is_current else NodeEpoch(node)
+            collected.keep(_info(partition, report), NodeId(node), epoch)
+    return collected
+
+
+def _info(partition: Partition, report: Report) -> ReplicaLogInfo:
+    return ReplicaLogInfo(
+        tp=TP,
+        leader_epoch=LeaderEpoch(partition.leader_epoch),
+        log_start_offset=Offset(0),
+        leo=Offset(len(report.log)),
+        epochs=tuple(
+            EpochEntry(LeaderEpoch(epoch), Offset(offset))
+            for offset, epoch in enumerate(report.log)
+            if offset == 0 or report.log[offset - 1] != epoch
+        ),
+        reconciled_epoch=LeaderEpoch(report.reconciled),
+    )
+
+
+def _read(draft: Draft) -> Partition:
+    found = draft.partition(TP)
+    assert found is not None
+    return Partition(
+        NOBODY if found.leader is None else found.leader,
+        found.leader_epoch,
+        tuple(sorted(found.isr)),
+        tuple(sorted(found.elr)),
+        tuple(sorted(found.unproven)),
+    )

@@ -1,0 +1,228 @@
+"""Which states are the same although they look different: old metadata, and numbers of partition epochs.
+
+Invariant: nothing a node or the controller can do distinguishes two states that settle to one. Metadata that no node
+would take is dropped, metadata that only followers would take keeps the leader and its epoch alone, and partition
+epochs, which are only compared with one another and grow, are replaced by their rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from strandline.core.control.alter_partition import Attempts, alter_partitions
+from strandline.core.control.draft import Draft
+from strandline.core.control.election import Elected, ElectionType
+from strandline.core.control.leadership import fence, install, unfence
+from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkips, NodeRecord
+from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, PartitionImage, TopicImage
+from strandline.core.types import NodeId
+from strandline_sim.searches.exhaust.bench import CLUSTER, TOPIC, TP, Bench
+from strandline_sim.searches.exhaust.local import Image, Leading, Local, partition_epochs, rebased
+from strandline_sim.searches.exhaust.space import Interned
+
+FOLLOWERS_ONLY = -1
+"""Partition epoch of metadata that only followers can still take; for them any that is not below their own will do."""
+
+Ranks = tuple[tuple[int, int], ...]
+
+
+class Cluster(NamedTuple):
+    """The controller's side."""
+
+    now: Image
+    """Its committed state."""
+    published: tuple[Image, ...]
+    """What it ever sent and some node can still receive, oldest first: it may be late, and nodes may skip it."""
+
+
+class Standing(NamedTuple):
+    """What of a node decides which metadata it would take."""
+
+    leader_epoch: int
+    leader: int | None
+    leads: bool
+    known_at: int
+    """Partition epoch it knows; for a follower 0, for nothing depends on it."""
+    partition_epochs: tuple[int, ...]
+
+
+class Settling:
+    """Settles states; remembers by the cluster and the nodes' standings, of which there are few."""
+
+    def __init__(self, clusters: Interned[Cluster], locals_: Interned[Local]) -> None:
+        self._clusters = clusters
+        self._locals = locals_
+        self._standings: Interned[Standing] = Interned()
+        self._standing_of: list[int] = []
+        self._exposed: list[int] = []
+        self._settled: dict[tuple[int, ...], tuple[int, Ranks]] = {}
+        self._rebased: dict[tuple[int, Ranks], int] = {}
+
+    def exposed(self, up_to: int) -> list[int]:
+        """By local: how far consumers can read at a node because it leads; 0 for followers. Reaches to ``up_to``."""
+        if up_to >= len(self._exposed):
+            self._describe()
+        return self._exposed
+
+    def settle(self, cluster: int, data: int, nodes: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+        """The state that represents this one and all its like; ``data`` is handed through."""
+        if max(nodes) >= len(self._standing_of):
+            self._describe()
+        standing_of = self._standing_of
+        key = (cluster, *[standing_of[n] for n in nodes])
+        known = self._settled.get(key)
+        if known is None:
+            known = self._settled[key] = self._settle(cluster, nodes)
+        after, ranks = known
+        if ranks:
+            nodes = tuple(self._rebase(n, ranks) for n in nodes)
+        return after, data, nodes
+
+    def _describe(self) -> None:
+        for local in self._locals.values[len(self._standing_of) :]:
+            self._standing_of.append(self._standings.id_of(_standing(local)))
+            self._exposed.append(local.hw if isinstance(local.part, Leading) else 0)
+
+    def _settle(self, cluster_id: int, nodes: tuple[int, ...]) -> tuple[int, Ranks]:
+        cluster = self._clusters.values[cluster_id]
+        standings = [self._standings.values[self._standing_of[n]] for n in nodes]
+        published = _pruned(cluster.published, standings)
+        epochs = {cluster.now.partition_epoch}
+        epochs.update([image.partition_epoch for image in published])
+        for standing in standings:
+            epochs.update(standing.partition_epochs)
+        epochs.discard(FOLLOWERS_ONLY)
+        if len(epochs) == max(epochs) + 1:
+            if published != cluster.published:
+                cluster_id = self._clusters.id_of(Cluster(cluster.now, published))
+            return cluster_id, ()
+        ranks = {epoch: rank for rank, epoch in enumerate(sorted(epochs))}
+        ranks[FOLLOWERS_ONLY] = FOLLOWERS_ONLY
+        settled = Cluster(_ranked(cluster.now, ranks), tuple([_ranked(image, ranks) for image in published]))
+        return self._clusters.id_of(settled), tuple(ranks.items())
+
+    def _rebase(self, local_id: int, ranks: Ranks) -> int:
+        key = (local_id, ranks)
+        known = self._rebased.get(key)
+        if known is None:
+            known = self._rebased[key] = self._locals.id_of(rebased(self._locals.values[local_id], dict(ranks)))
+        return known
+
+
+def is_news(image: Image, local: Local) -> bool:
+    """Whether this node would take ``image``, and would be another for it."""
+    return _takes(image, _standing(local))
+
+
+def _standing(local: Local) -> Standing:
+    leader = None if local.image is None else local.image.leader
+    known_at = 0 if local.image is None else local.image.partition_epoch
+    return Standing(local.leader_epoch, leader, isinstance(local.part, Leading), known_at, partition_epochs(local))
+
+
+def _pruned(published: tuple[Image, ...], nodes: list[Standing]) -> tuple[Image, ...]:
+    kept: dict[Image, None] = {}
+    for image in published:
+        takers = [n for n, standing in enumerate(nodes) if _takes(image, standing)]
+        if not takers:
+            continue
+        decides = image.leader is None or image.leader in takers or image.partition_epoch == FOLLOWERS_ONLY
+        kept[image if decides else Image(image.leader, image.leader_epoch, (), (), FOLLOWERS_ONLY)] = None
+    return tuple(kept)
+
+
+def _takes(image: Image, standing: Standing) -> bool:
+    if image.leader_epoch != standing.leader_epoch:
+        return image.leader_epoch > standing.leader_epoch
+    if image.partition_epoch == FOLLOWERS_ONLY:
+        return False
+    return (standing.leads or image.leader != standing.leader) and image.partition_epoch > standing.known_at
+
+
+def _ranked(image: Image, ranks: dict[int, int]) -> Image:
+    return image._replace(partition_epoch=ranks[image.partition_epoch])
+
+
+# ---- control
+# What the controller can do to the partition, with the production decisions: elections, fencing, AlterPartition.
+#
+# Invariant: *that* something happens (a node is suspected, an election is held, and who is first in order) is the
+# model's free choice; *what follows* (epochs, ISR, ELR, who may be elected, which proposal is accepted) is decided by
+# `core.leadership`, `core.election`, `core.elr`, `core.draft` and `core.alter_partition`.
+
+
+class Controller:
+    """The controller of one partition, as functions of its committed state."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def first(self) -> Image:
+        """Before any election: all replicas in the ISR, nobody leads, no leader epoch was given yet."""
+        return Image(None, -1, self._bench.replicas, (), 0)
+
+    def elections(self, now: Image) -> Iterator[tuple[int, Image]]:
+        """Every member of the ISR (the ELR, if there is none) that could be made leader: who, and the state then."""
+        for node_id in now.isr or now.elr:
+            if node_id != now.leader:
+                draft = self._draft(now)
+                kind = ElectionType.ISR if node_id in now.isr else ElectionType.ELR
+                partition = draft.partition(TP)
+                assert partition is not None
+                install(draft, partition, Elected(NodeId(node_id), kind), "search")
+                yield node_id, _image(draft)
+
+    def fencings(self, now: Image) -> Iterator[tuple[int, Image]]:
+        """A member is fenced, leaves the ISR, and returns at once: who, and the state then.
+
+        Who is elected in place of a fenced leader depends on the order of assignment, which the model leaves open.
+        """
+        for node_id in now.isr:
+            seen: set[Image] = set()
+            for first in self._bench.replicas:
+                draft = self._draft(now, first)
+                fence(draft, [NodeId(node_id)], "search", {})
+                unfence(draft, NodeId(node_id))
+                after = _image(draft)
+                if after not in seen and after != now:
+                    seen.add(after)
+                    yield node_id, after
+
+    def alter(self, now: Image, request: AlterPartitionRequest) -> tuple[Image, AlterPartitionAnswer]:
+        """A proposal arrives: the state then, and the answer."""
+        draft = self._draft(now)
+        answer = alter_partitions(draft, Attempts(), request)
+        return _image(draft), answer
+
+    def _draft(self, now: Image, first: int | None = None) -> Draft:
+        bench = self._bench
+        partition = bench.partition_image(now)
+        if first is not None:
+            others = tuple(n for n in bench.replicas if n != first)
+            partition = replace(partition, replicas=(NodeId(first), *others))
+        state = ClusterState(
+            header=ClusterHeader(cluster_id=CLUSTER, controller_epoch=1, rules=bench.variant.rules),
+            nodes={
+                image.node_id: NodeRecord(image=image, incarnation_id=f"i{image.node_id}", directory_id="d")
+                for image in bench.nodes
+            },
+            topics={TP.topic_id: TopicImage(name=TOPIC, topic_id=TP.topic_id, partitions=(partition,))},
+        )
+        skips = EpochSkips()
+        # The model is one reign that has made the partition: its epochs rise by one.
+        skips.follow([partition], {TP: None})
+        return Draft(state, skips=skips)
+
+
+def _image(draft: Draft) -> Image:
+    partition: PartitionImage | None = draft.partition(TP)
+    assert partition is not None
+    return Image(
+        partition.leader,
+        partition.leader_epoch,
+        tuple(sorted(partition.isr)),
+        tuple(sorted(partition.elr)),
+        partition.partition_epoch,
+    )
