@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, search
-from strandline_sim.searches.exhaust.local import tell
 from strandline_sim.searches.exhaust.space import Space
 from strandline_sim.searches.exhaust.variants import MODELS
+from strandline_sim.searches.exhaust.words import tell
 
 BY_NAME = {model.name: model for model in MODELS}
 

@@ -12,7 +12,7 @@ from strandline.cli.app import app
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
 from strandline_sim.searches.transactions import Bounds, Result, coordinator, partition, search
-from strandline_sim.searches.transactions.search import check, check_end, check_step
+from strandline_sim.searches.transactions.rules import check, check_end, check_step
 from strandline_sim.searches.transactions.steps import successors
 from strandline_sim.searches.transactions.world import (
     Late,

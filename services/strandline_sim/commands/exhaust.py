@@ -40,7 +40,7 @@ def exhaust(
     output: Output = Format.TABLE,
 ) -> None:
     """Search every state of a small cluster of production cores; find what historic rules lose."""
-    from strandline_sim.searches.exhaust.local import tell
+    from strandline_sim.searches.exhaust.words import tell
 
     rows: list[dict[str, Any]] = []
     sound = True

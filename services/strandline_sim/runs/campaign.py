@@ -16,7 +16,8 @@ from itertools import islice
 from multiprocessing import get_context
 
 from strandline_sim.runs.profiles import PROFILES
-from strandline_sim.runs.run import Outcome, missing, run_seed
+from strandline_sim.runs.run import Outcome, run_seed
+from strandline_sim.world.coverage import missing
 
 
 @dataclass(slots=True)

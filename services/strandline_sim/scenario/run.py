@@ -12,9 +12,9 @@ from pathlib import Path
 
 from strandline_sim.scenario.call import Call, Verb
 from strandline_sim.scenario.control import CallRefused
+from strandline_sim.scenario.exporting import Exports
 from strandline_sim.scenario.language import Command, Misuse, NotReadable, ScenarioFailed, Script, parse, rewritten
 from strandline_sim.scenario.stage import Observers, Sink, Stage
-from strandline_sim.scenario.telling import Exports
 from strandline_sim.scenario.verbs import (
     clients,
     controller,

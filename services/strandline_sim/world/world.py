@@ -37,9 +37,9 @@ from strandline_sim.clients.readers import CommittedReader, Consumer, end_answer
 from strandline_sim.clients.transacting import Transacting
 from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import Controllers
-from strandline_sim.runs.run import Coverage
 from strandline_sim.runs.shape import Shape
 from strandline_sim.world.clock import Timeline
+from strandline_sim.world.coverage import Coverage
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.faults import Faults

@@ -30,7 +30,8 @@ What is the model's.
 - Symmetry: the first leader is node 0; a record is named by offset, epoch and writer; partition epochs by their rank.
 """
 
-from strandline_sim.searches.exhaust.search import Found, Property, Result, search
+from strandline_sim.searches.exhaust.properties import Property
+from strandline_sim.searches.exhaust.search import Found, Result, search
 from strandline_sim.searches.exhaust.variants import VARIANTS, Bounds, Variant
 
 __all__ = ["VARIANTS", "Bounds", "Found", "Property", "Result", "Variant", "search"]

@@ -19,8 +19,8 @@ from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkip
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, PartitionImage, TopicImage
 from strandline.core.types import NodeId
 from strandline_sim.searches.exhaust.bench import CLUSTER, TOPIC, TP, Bench
+from strandline_sim.searches.exhaust.interned import Interned
 from strandline_sim.searches.exhaust.local import Image, Leading, Local, partition_epochs, rebased
-from strandline_sim.searches.exhaust.space import Interned
 
 FOLLOWERS_ONLY = -1
 """Partition epoch of metadata that only followers can still take; for them any that is not below their own will do."""

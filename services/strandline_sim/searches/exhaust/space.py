@@ -7,43 +7,15 @@ worked out once. Partition epochs are renumbered by rank after every change (`se
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from strandline.core.log.follower import FetchState
 from strandline_sim.searches.exhaust.actions import Actions, AssertionBroken, Trip, can_ask
+from strandline_sim.searches.exhaust.interned import Interned
 from strandline_sim.searches.exhaust.local import Data, Following, Image, Leading, Local, newborn
 from strandline_sim.searches.exhaust.settling import FOLLOWERS_ONLY, Cluster, Settling, is_news
 from strandline_sim.searches.exhaust.symmetry import State, Symmetry
 from strandline_sim.searches.exhaust.variants import Bounds
-
-# ---- interned
-# Small numbers for equal values, so that states are tuples of numbers.
-#
-# Invariant: ``values[id_of(value)] == value``, and equal values have equal numbers.
-
-Value = TypeVar("Value")
-
-
-class Interned(Generic[Value]):
-    """Values in order of first appearance."""
-
-    __slots__ = ("_ids", "values")
-
-    def __init__(self) -> None:
-        self.values: list[Value] = []
-        self._ids: dict[Value, int] = {}
-
-    def id_of(self, value: Value) -> int:
-        """The number of ``value``; a new one, if it was never seen."""
-        known = self._ids.get(value)
-        if known is None:
-            known = self._ids[value] = len(self.values)
-            self.values.append(value)
-        return known
-
-    def __len__(self) -> int:
-        return len(self.values)
-
 
 Successors = list[tuple["Step", State]]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from itertools import permutations
 
+from strandline_sim.searches.exhaust.interned import Interned
 from strandline_sim.searches.exhaust.local import Data, Image, Leading, Local, Rec
 from strandline_sim.searches.exhaust.settling import Cluster
-from strandline_sim.searches.exhaust.space import Interned
 
 Names = tuple[int, ...]
 """``names[old]`` is the new name of a replica."""

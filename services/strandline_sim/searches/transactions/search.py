@@ -1,135 +1,18 @@
-"""What must hold in every world of transactions, seen from outside of the rules that lead there."""
+"""The search of transactions: a world is one integer made of the numbers of its parts.
+
+Worlds that differ only in which partition is which are one (`symmetry`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 
 from strandline_sim.searches import breadth_first
 from strandline_sim.searches.breadth_first import Progress
-from strandline_sim.searches.transactions import partition as leading
-from strandline_sim.searches.transactions.partition import Partition
+from strandline_sim.searches.transactions.rules import check, check_end, check_step
 from strandline_sim.searches.transactions.steps import successors
 from strandline_sim.searches.transactions.world import Bounds, World, exchanged, start
-
-
-class Broken(AssertionError):
-    """A world that must not be."""
-
-
-def check(world: World) -> None:
-    """I36 to I38 in one world.
-
-    Raises:
-        Broken: under the number of the invariant.
-    """
-    coordinator = world.coordinator
-    for p, partition in enumerate(world.partitions):
-        ends = coordinator.row.identity.producer_epoch - (coordinator.is_ending and p not in coordinator.done)
-        _check(partition, world.decided, ends)
-
-
-@cache
-def _check(partition: Partition, decided: tuple[bool, ...], ended_below: int) -> None:
-    _markers(partition, decided)
-    _stable(partition)
-    _given(partition, decided)
-    _ended(partition, ended_below)
-
-
-def check_step(before: World, after: World) -> None:
-    """I36 between two worlds: the LSO goes back only with the leader.
-
-    Raises:
-        Broken: I36.
-    """
-    for p, (was, is_now) in enumerate(zip(before.partitions, after.partitions, strict=True)):
-        if was is is_now or is_now == leading.left_by_leader(was):
-            continue
-        if leading.last_stable_offset(is_now) < leading.last_stable_offset(was):
-            raise Broken(f"I36: the LSO of p{p} went back from {leading.last_stable_offset(was)}")
-
-
-def check_end(world: World, bounds: Bounds) -> None:
-    """L13 where nothing can happen any more: every transaction is ended everywhere.
-
-    Raises:
-        Broken: L13.
-    """
-    if world.client.transaction <= bounds.transactions:
-        raise Broken(f"L13: the producer never ends its transaction: {world.client}")
-    if world.coordinator.is_ending:
-        raise Broken(f"L13: {world.coordinator.missing} never answer their markers")
-    for p, partition in enumerate(world.partitions):
-        if leading.last_stable_offset(partition) != len(partition.log):
-            raise Broken(f"L13: the LSO of p{p} stays at {leading.last_stable_offset(partition)}")
-
-
-def _own_marker(partition: Partition, offset: int) -> int | None:
-    """Where the transaction of a record is ended; the first marker behind a record ends it."""
-    epoch = partition.log[offset].epoch
-    for at in range(offset + 1, len(partition.log)):
-        entry = partition.log[at]
-        if entry.commits is not None:
-            if entry.epoch != epoch + 1:
-                raise Broken(f"I38: the marker {entry} ends the transaction of epoch {epoch}")
-            return at
-    return None
-
-
-def _markers(partition: Partition, decided: tuple[bool, ...]) -> None:
-    """I38: a marker says what was decided, and ends its own transaction only."""
-    for offset, entry in enumerate(partition.log):
-        if entry.commits is None:
-            _own_marker(partition, offset)
-        elif decided[entry.epoch - 1 : entry.epoch] != (entry.commits,):
-            raise Broken(f"I38: a partition has {entry}, decided is {decided}")
-
-
-def _stable(partition: Partition) -> None:
-    """I36: the LSO is not above the HW, nor above a record whose marker is not committed."""
-    lso = leading.last_stable_offset(partition)
-    if lso > partition.hw:
-        raise Broken(f"I36: the LSO is {lso}, the HW {partition.hw}")
-    for offset in range(lso):
-        if partition.log[offset].commits is None and not _is_ended(partition, offset):
-            raise Broken(f"I36: the LSO is {lso}, and the record at {offset} may be lost or aborted yet")
-
-
-def _given(partition: Partition, decided: tuple[bool, ...]) -> None:
-    """I37: what a reader gets from any offset on is what was committed, whole and in order."""
-    lso = leading.last_stable_offset(partition)
-    for offset in range(lso):
-        wanted = tuple(
-            e for e in partition.log[offset:lso] if e.commits is None and decided[e.epoch : e.epoch + 1] == (True,)
-        )
-        found = leading.given(partition, offset)
-        if found != wanted:
-            raise Broken(f"I37: a reader is given {found} from {offset} on, committed is {wanted}")
-
-
-def _ended(partition: Partition, ended_below: int) -> None:
-    """I38: where the coordinator counts a transaction as ended, it is ended, and nothing can undo that."""
-    for offset, entry in enumerate(partition.log):
-        if entry.commits is None and entry.epoch < ended_below and not _is_ended(partition, offset):
-            raise Broken(f"I38: epoch {entry.epoch} counts as ended, its record at {offset} is not")
-
-
-def _is_ended(partition: Partition, offset: int) -> bool:
-    """Whether the marker of a record's transaction is committed."""
-    marker = _own_marker(partition, offset)
-    return marker is not None and marker < partition.hw
-
-
-CACHED: tuple[Callable[[], None], ...] = (_check.cache_clear,)
-"""Forget what was looked at; a test that changes a rule calls it."""
-
-
-# ---- search
-# The search of transactions: a world is one integer made of the numbers of its parts.
-#
-# Worlds that differ only in which partition is which are one (`symmetry`).
 
 Result = breadth_first.Result[Bounds, str]
 """What a search found; a step is its name."""

@@ -11,7 +11,7 @@ from strandline_sim.searches.transactions import coordinator as coordinating
 from strandline_sim.searches.transactions import partition as leading
 from strandline_sim.searches.transactions.coordinator import Coordinator
 from strandline_sim.searches.transactions.partition import ID, PRODUCER, TPS, After, Entry, Partition
-from strandline_sim.searches.transactions.search import Broken
+from strandline_sim.searches.transactions.rules import Broken
 from strandline_sim.searches.transactions.world import (
     Bounds,
     Client,
