@@ -66,6 +66,9 @@ export async function retry(signal, attempt) {
   }
 }
 
+// gRPC would follow http_proxy in the environment.
+const NO_PROXY = { "grpc.enable_http_proxy": 0 };
+
 // A view of one cluster.
 export class Cluster {
   #credentials = transport();
@@ -76,7 +79,7 @@ export class Cluster {
 
   constructor(bootstrap) {
     // The controller is the first of a list.
-    this.controller = new ControllerService(bootstrap.split(",")[0], this.#credentials);
+    this.controller = new ControllerService(bootstrap.split(",")[0], this.#credentials, NO_PROXY);
   }
 
   close() {
@@ -152,7 +155,7 @@ export class Cluster {
   #groups({ host, port }) {
     const address = `${host}:${port}`;
     if (!this.#coordinators.has(address)) {
-      this.#coordinators.set(address, new GroupService(address, this.#credentials));
+      this.#coordinators.set(address, new GroupService(address, this.#credentials, NO_PROXY));
     }
     return this.#coordinators.get(address);
   }
@@ -161,7 +164,7 @@ export class Cluster {
     const endpoint = this.#nodes.get(this.#topics.get(topic)?.[partition]?.leader_id);
     if (!endpoint) throw new Refused("ERROR_CODE_LEADER_NOT_AVAILABLE", `nobody leads ${topic}-${partition}`);
     const address = `${endpoint.host}:${endpoint.port}`;
-    if (!this.#clients.has(address)) this.#clients.set(address, new LeaderService(address, this.#credentials));
+    if (!this.#clients.has(address)) this.#clients.set(address, new LeaderService(address, this.#credentials, NO_PROXY));
     return this.#clients.get(address);
   }
 }

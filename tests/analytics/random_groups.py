@@ -1,9 +1,9 @@
 """Seeded random histories of consumer groups, as rows of an export, with the faults that occur in practice.
 
 A cluster has two partitions that are consumed and one of a coordinator. Advances and looks are lost, leaders fall
-silent, coordinators change and their zombies go on, coordinators repeat what their groups are, commits are forgotten or
-reset, members come, go and are fenced, events are lost or there twice, and node 1's clock is off by a time that was
-measured.
+silent, leaders change, with and without a loss of committed records, coordinators change and their zombies go on,
+coordinators repeat what their groups are, commits are forgotten or reset, members come, go and are fenced, events are
+lost or there twice, and node 1's clock is off by a time that was measured.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class _Groups:
         self.seqs: dict[int, int] = {}
         self.now = SECOND
         self.hw = [dice.randrange(100), dice.randrange(100)]
+        self.leaders, self.leader_epochs, self.partition_epochs = [1, 1], [0, 0], [10, 10]
         self.coordinator, self.epoch, self.pe = 2, 0, 10
         self.groups = {name: _Group() for name in ("a", "b")}
 
@@ -55,6 +56,8 @@ class _Groups:
             self.dice.choice(steps)()
             if self.dice.random() < 0.005:
                 self.move_coordinator()
+            if self.dice.random() < 0.01:
+                self.elect()
         return self.rows, [row for row in self.rows if self.dice.random() < 0.03]
 
     @property
@@ -77,7 +80,8 @@ class _Groups:
         partition = self.dice.randrange(2)
         hw = self.hw[partition]
         for replica in (1, 2, 3):
-            self.by(1, "REPLICA_SAMPLE", ("t", "T", partition), leader_epoch=0, sample_id=self.now, replica_id=replica,
+            self.by(self.leaders[partition], "REPLICA_SAMPLE", ("t", "T", partition), sample_id=self.now,
+                    leader_epoch=self.leader_epochs[partition], replica_id=replica,
                     interval_ms=self.dice.choice([1_000, 10_000, 60_000]), leo=hw, durable_leo=hw, leader_leo=hw, hw=hw,
                     acked_offset=hw, in_isr=True, in_maximal_isr=True, expected_state="member")  # fmt: skip
 
@@ -85,10 +89,27 @@ class _Groups:
         partition = self.dice.randrange(2)
         old = self.hw[partition]
         self.hw[partition] = new = old + self.dice.randrange(1, 40)
-        last = self.now + SKEW_US
+        leader = self.leaders[partition]
+        last = self.now + (SKEW_US if leader == 1 else 0)
         first = last - self.dice.choice([0, 0, 90_000])
-        self.by(1, "HW_ADVANCE", ("t", "T", partition), leader_epoch=0, old_hw=old, new_hw=new, first_us=first,
-                last_us=last, n_coalesced=1)  # fmt: skip
+        self.by(leader, "HW_ADVANCE", ("t", "T", partition), leader_epoch=self.leader_epochs[partition], old_hw=old,
+                new_hw=new, first_us=first, last_us=last, n_coalesced=1)  # fmt: skip
+
+    def elect(self) -> None:
+        partition, is_unclean = self.dice.randrange(2), self.dice.random() < 0.5
+        old, hw = self.leaders[partition], self.hw[partition]
+        new = self.leaders[partition] = 4 - old
+        self.leader_epochs[partition] += 1
+        self.partition_epochs[partition] += 1
+        said = {"leader_epoch": self.leader_epochs[partition], "partition_epoch": self.partition_epochs[partition]}
+        self.by(-1, "LEADER_CHANGE", ("t", "T", partition), old_leader=old, new_leader=new, **said, meta_offset=self.pe,
+                new_leader_epoch=said["leader_epoch"], reason="unclean_election" if is_unclean else "node_fenced",
+                election_type="unclean" if is_unclean else "isr")  # fmt: skip
+        # A follower learns of the HW late, so a new leader begins below it even where nothing was lost.
+        self.hw[partition] = max(0, hw - self.dice.randrange(80))
+        self.now += self.dice.choice([0, 40_000])
+        start = self.hw[partition] if is_unclean else hw + self.dice.randrange(30)
+        self.by(new, "EPOCH_START", ("t", "T", partition), **said, start_offset=start, hw=self.hw[partition])
 
     def commit(self) -> None:
         partition, name = self.dice.randrange(2), self.dice.choice(["a", "b"])

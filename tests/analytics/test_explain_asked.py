@@ -52,6 +52,21 @@ def test_one_decision_is_explained_and_several_are_listed(histories: Any) -> Non
     assert "commit" in {link.name for link in chain.links}
 
 
+def test_a_moment_is_answered_with_the_decision_that_is_nearest(histories: Any) -> None:
+    """What held, and the chain of the nearest decision; of a partition that is in no cluster nothing is made up."""
+    at_us = 21 * S
+    asked = ask.Asked(topic="t", partition=0, cluster_id="failover")
+    found = ask.around(histories.tables, asked, at_us)
+
+    assert isinstance(found, tuple)
+    known, chain = found
+    assert known.nearest is not None
+    assert chain is not None
+    assert chain.partition_epoch == known.nearest.partition_epoch
+    assert "led" in known.held
+    assert ask.around(histories.tables, replace(asked, topic="absent"), at_us) == []
+
+
 def test_a_group_that_rebalances_is_told_who_was_waited_for_and_what_nobody_had(histories: Any) -> None:
     """At 24 s: since 20 s, until m-b changed at 32 s; m-a was asked for partition 1, which nobody had from 22 s on."""
     found = standstill(histories.tables, AskedGroup(group_id="orders", at_us=24 * S, cluster_id="rebalances"))
@@ -97,9 +112,9 @@ def test_a_group_of_several_clusters_is_listed(histories: Any) -> None:
 
 
 def test_readers_of_committed_records_are_told_whose_transaction_they_wait_for(histories: Any) -> None:
-    """At 30 s producer 8 has held the LSO for 18 s, of which its leader reported no end; at 20 s of t-1 nobody."""
+    """At 30 s producer 8 has held the LSO for 18 s, of which its leader reported no end; at 30 s of t-2 nobody."""
     asked = AskedPartition(topic="t", partition=0, at_us=30 * S, cluster_id="lso_held")
-    found, calm = held_back(histories.tables, asked), held_back(histories.tables, replace(asked, partition=1))
+    found, calm = held_back(histories.tables, asked), held_back(histories.tables, replace(asked, partition=2))
 
     assert isinstance(found, HeldBack)
     assert found.reasons == ("producer 8 of epoch 0 held the LSO at 110: for 18.0 s by then; up to 40 records waited",)

@@ -59,7 +59,8 @@ def test_a_group_that_nobody_reported_is_refused(analytics: Ask, export: Path) -
         (("--group", "g", "--at", 1, "-p", 0), "leave --partition out"),
         (("--group", "g", "--at", 1, "--stall"), "leave --stall out"),
         (("--group", "g", "--at", 1, "--from", 1), "leave --from out"),
-        (("-t", "t", "-p", 0, "--at", 1), "--at belongs to --group"),
+        (("-t", "t", "-p", 0, "--at", 1, "--stall"), "--at: takes --input, and none of --stall"),
+        (("-t", "t", "-p", 0, "--at", 1, "-e", 3), "--at: takes --input, and none of --stall"),
         (("-t", "t"), "name a partition with --topic and --partition"),
     ],
 )

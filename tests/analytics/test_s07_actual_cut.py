@@ -66,6 +66,14 @@ def test_where_nothing_was_cut_no_committed_record_was(histories: Any) -> None:
     assert (row.epochs, row.truncations, row.own_hw_unknown, row.committed_cut_records) == (0, 0, 0, 0)
 
 
+def test_a_replica_that_cut_below_its_own_hw_proves_a_part_of_a_loss(histories: Any) -> None:
+    """Epoch 2 lost at least 20 by the cuts to its start; they prove nothing of epoch 3, in which one of them was."""
+    row = histories.rows("s07", "unknown_losses")[4]
+
+    assert (row.epochs, row.epochs_unknown, row.committed_lost_records) == (2, 2, 20)
+    assert _losses(row)[1:] == (None, None, None)
+
+
 def _losses(row: Any) -> tuple[int | None, int | None, int | None, int | None]:
     return (
         row.committed_lost_records,

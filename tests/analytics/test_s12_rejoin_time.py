@@ -41,6 +41,15 @@ def test_w2_a_stay_outlives_a_change_of_leader(histories: Any) -> None:
     assert (row.out_us, row.max_censored_us) == (360_000 * MS, 200_000 * MS)
 
 
+def test_a_return_that_was_read_counts_whatever_was_lost_behind_it(histories: Any) -> None:
+    """A stay of 10 s ends with its return, and one whose removal was lost is censored; so is one with an unseen end."""
+    lost_behind, lost_before = (histories.rows("s12", "return_before_hole", end_ms=120_000)[n] for n in (0, 1))
+
+    assert (lost_behind.rejoins, lost_behind.censored, lost_behind.max_us) == (1, 1, 10_000 * MS)
+    assert (lost_behind.out_us, lost_behind.max_censored_us) == (40_000 * MS, 30_000 * MS)
+    assert (lost_before.rejoins, lost_before.censored, lost_before.out_us) == (0, 1, 5_000 * MS)
+
+
 def test_the_phases_of_a_stay_add_up(histories: Any) -> None:
     """Down until the last unfencing, catching up until the proposal after it, waiting until the commit."""
     rows = _by_replica(histories.rows("s12", "rejoin_phases"))

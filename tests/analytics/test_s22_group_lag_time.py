@@ -37,6 +37,22 @@ def test_a_look_stands_in_for_an_advance_that_was_not_reported(histories: Any) -
     assert (batch.max_us, batch.estimated_us, batch.coverage) == (10 * S, 10 * S, 0.5)
 
 
+def test_a_record_that_an_unclean_election_removed_is_not_waited_for(histories: Any) -> None:
+    """The record that is there could be read since the HW passed the offset again: 20 s, and not since 10 s."""
+    row = histories.rows("s22", "group_lineage")[0]
+
+    assert (row.partition, row.max_us, row.at_least_us, row.coverage) == (0, 20 * S, None, 1.0)
+    assert row.mean_us == pytest.approx(400e6 / 60, rel=1e-12)
+
+
+def test_a_record_that_a_new_leader_holds_goes_on_to_age(histories: Any) -> None:
+    """A clean leader begins with a lower HW and holds the record: its age counts from the old leader's advance."""
+    row = histories.rows("s22", "group_lineage")[1]
+
+    assert (row.partition, row.max_us, row.at_least_us, row.coverage) == (1, 50 * S, None, 1.0)
+    assert row.mean_us == pytest.approx((200e6 + 28 * 36e6) / 60, rel=1e-12)
+
+
 def test_without_a_group_nothing_is_said(histories: Any) -> None:
     """Without an offset the age is null, not 0."""
     row = histories.row("s22", "lag")

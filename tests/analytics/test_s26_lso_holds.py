@@ -29,9 +29,16 @@ def test_short_ones_have_no_producer(histories: Any) -> None:
 
 def test_where_no_transaction_was_the_counts_are_zero(histories: Any) -> None:
     """The state of the partition was known."""
+    row = histories.rows("s26", "lso_held")[4]
+
+    assert (row.partition, row.producer_id, row.committed, row.held_us, row.longest_us) == (2, None, 0, 0, None)
+
+
+def test_what_was_decided_at_the_end_of_a_term_is_not_believed(histories: Any) -> None:
+    """Neither of a transaction that was reported by itself nor of short ones: both are a zombie's."""
     row = histories.rows("s26", "lso_held")[3]
 
-    assert (row.partition, row.producer_id, row.committed, row.held_us, row.longest_us) == (1, None, 0, 0, None)
+    assert (row.partition, row.producer_id, row.committed, row.undecided, row.held_us) == (1, 9, 0, 1, 10 * S)
 
 
 def test_the_decision_counts_where_it_is_seen(histories: Any) -> None:

@@ -57,6 +57,12 @@ def test_order_is_that_of_decisions_and_not_of_clocks(events: Callable[[Selectio
         "EPOCH_START": 500,
         "TRUNCATION": None,
     }
+    # What was measured, however far a row moved behind the decision that it refers to.
+    assert {e.event_type: e.clock_offset_us for e in of_partition if e.node_id != -1} == {
+        "ALTER_PARTITION": S,
+        "EPOCH_START": S,
+        "TRUNCATION": 0,
+    }
 
 
 @pytest.mark.timeout(300)
@@ -97,3 +103,14 @@ def test_repetitions_are_shown_when_they_are_asked_for(silver: Callable[[str], S
     assert "repeated" not in shown
     assert asked.count("repeated") == 4
     assert [cause for cause in asked if cause != "repeated"] == shown
+
+
+@pytest.mark.timeout(300)
+def test_a_timeline_shows_decisions_that_no_other_event_tells(silver: Callable[[str], Silver]) -> None:
+    """A silence and a new controller of Kafka's are shown unasked; a fence, which is a session's event too, is not."""
+    said = '"event_type": "CONTROLLER_DECISION", "topic": null, "topic_id": null, "partition": null, "outcome": "x"'
+    decisions = ("controller_elected", "fence", "silent")
+    tables = silver("\n".join(f'{{"t": {n}, {said}, "decision": "{name}"}}' for n, name in enumerate(decisions)))
+    rows = timeline(tables, Selection()).collect()
+
+    assert [row["decision"] for row in rows] == ["controller_elected", "silent"]

@@ -125,8 +125,9 @@ class Oracle:
     def _place_replicas(self) -> None:
         inside = self.isr if self.known else set()
         for replica in list(self.stays):
+            # A return that was read is one, whatever was lost behind it.
             if not self.known or replica in self.isr:
-                self._ended(replica, self.stays.pop(replica), rejoined=self.known)
+                self._ended(replica, self.stays.pop(replica), rejoined=self.isr_reported and replica in self.isr)
         if self.known:
             for replica in set(self.replicas) - self.isr - set(self.stays):
                 self.stays[replica] = _Stay(replica in self.was_in, before_window=self.now < 0)

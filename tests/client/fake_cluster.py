@@ -161,13 +161,15 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         self.isolation_levels: set[int] = set()
         self.follower_fetches = 0
         self.produce_streams = 0
+        self.hangs = False
+        self.hung_calls = 0
         self.list_offsets_refusals: deque[ErrorCode] = deque()
         self.list_offsets_levels: set[int] = set()
         self.delete_records_refusals: deque[ErrorCode] = deque()
         self.deletions: list[lpb.DeleteRecordsRequest] = []
 
     async def start(self) -> None:
-        self.server = self.cluster.new_server()
+        self.server = self.cluster.new_server(self)
         leader_service_pb2_grpc.add_LeaderServiceServicer_to_server(self, self.server)
         # Both services have a Fetch; the follower's is its own object.
         follower_service_pb2_grpc.add_FollowerServiceServicer_to_server(_FollowerFace(self), self.server)
@@ -409,6 +411,8 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
         self.ids_given = 0
         self.answers: dict[str, Any] = {}
         self.asked: list[Any] = []
+        self.hangs = False
+        self.hung_calls = 0
 
     async def WatchMetadata(self, request: Any, context: Any) -> None:  # noqa: N802
         queue: asyncio.Queue[MetadataImage] = asyncio.Queue()
@@ -467,14 +471,18 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
 
 
 class _NoteCallers(grpc.aio.ServerInterceptor):
-    """Notes the user agent of every call, by its method."""
+    """Notes the user agent of every call, by its method; a call to a node that hangs is never answered."""
 
-    def __init__(self, noted: dict[str, set[str]]) -> None:
+    def __init__(self, noted: dict[str, set[str]], node: FakeNode | FakeController) -> None:
         self._noted = noted
+        self._node = node
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         agent = dict(details.invocation_metadata).get("user-agent", "")
         self._noted.setdefault(details.method.rpartition("/")[2], set()).add(str(agent))
+        if self._node.hangs:
+            self._node.hung_calls += 1
+            await asyncio.Event().wait()
         return await continuation(details)
 
 
@@ -496,12 +504,14 @@ class FakeCluster:
         self.bootstrap = ""
         self.user_agents: dict[str, set[str]] = {}
         self.racks: dict[int, str] = {}
+        self.out_of_sync: set[int] = set()
         self.topic_id = TOPIC_ID
         self._server: Any = None
 
-    def new_server(self) -> Any:
+    def new_server(self, node: FakeNode | FakeController) -> Any:
         """A server that notes who calls."""
-        return grpc.aio.server(options=[("grpc.so_reuseport", 0)], interceptors=[_NoteCallers(self.user_agents)])
+        noting = _NoteCallers(self.user_agents, node)
+        return grpc.aio.server(options=[("grpc.so_reuseport", 0)], interceptors=[noting])
 
     def log(self, partition: int = 0) -> FakeLog:
         return self._logs[partition]
@@ -515,11 +525,12 @@ class FakeCluster:
     def image(self) -> MetadataImage:
         """The whole state."""
         everybody = tuple(NodeId(node.node_id) for node in self.nodes)
+        in_sync = tuple(one for one in everybody if one not in self.out_of_sync)
         partitions = tuple(
             PartitionImage(
                 tp=tp,
                 replicas=everybody,
-                isr=everybody,
+                isr=in_sync,
                 leader=None if leader is None else NodeId(leader),
                 leader_epoch=LeaderEpoch(epoch),
                 partition_epoch=PartitionEpoch(epoch),
@@ -586,10 +597,17 @@ class FakeCluster:
         if announce:
             self.announce()
 
+    def hang(self) -> None:
+        """Let no process answer a call any more; streams that are open send nothing."""
+        for process in (*self.nodes, self.controller):
+            process.hangs = True
+        for node in self.nodes:
+            node.next_produce.extend(Hold() for _ in range(100))
+
     async def start(self) -> None:
         for node in self.nodes:
             await node.start()
-        self._server = self.new_server()
+        self._server = self.new_server(self.controller)
         controller_service_pb2_grpc.add_ControllerServiceServicer_to_server(self.controller, self._server)
         port = self._server.add_insecure_port("127.0.0.1:0")
         self.bootstrap = f"127.0.0.1:{port}"

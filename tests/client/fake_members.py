@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.core.coordinator.machine import Context, Decision, TopicEntry
-from strandline.core.errors import Refusal
+from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.group_messages import OffsetsCommitted
 from strandline.core.groups.group import Group
 from strandline.core.groups.machine import GroupMachine
@@ -54,8 +54,7 @@ class _Topics:
 
     def resolve(self, name: str, topic_id: str) -> str | Refusal:
         entry = self.by_id(topic_id) if topic_id else self.by_name(name)
-        assert entry is not None, "tests ask for topics that exist"
-        return entry.topic_id
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_ID) if entry is None else entry.topic_id
 
     def name_of(self, topic_id: str) -> str:
         entry = self.by_id(topic_id)

@@ -144,7 +144,10 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, module_name: str, generi
     if is_property:
         return [f"return self._call(lambda: self._inner.{node.name})"]
     how = "_run" if isinstance(node, ast.AsyncFunctionDef) else "_call"
-    call = f"self.{how}({', '.join(one for one in (f'self._inner.{node.name}', passed) if one)})"
+    within = ""
+    if how == "_run" and any(one.arg == "timeout_ms" for one in node.args.args):
+        how, within = "_run_within", "timeout_ms"
+    call = f"self.{how}({', '.join(one for one in (within, f'self._inner.{node.name}', passed) if one)})"
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
     if returns == "Transaction":
         # Its consumer is a client, too.
@@ -152,6 +155,8 @@ def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, module_name: str, generi
         return [f"return Transaction(self, {inner}, consumer)"]
     if returns == "None":
         return [call]
+    if returns == "list[Delivery]":
+        return [f"return [Delivery(self, one) for one in {call}]"]
     return [f"return Delivery(self, {call})" if returns == "Delivery" else f"return {call}"]
 
 

@@ -22,6 +22,7 @@ from strandline.client import (
     SendFailed,
     TransactionAborted,
     encode_batch,
+    run_in_transaction,
     sync,
 )
 from strandline.core.errors import ErrorCode, Outcome
@@ -648,3 +649,48 @@ async def test_a_blocking_consumer_goes_back_to_the_first_record_that_was_given(
         async with asyncio.timeout(30):
             given = await asyncio.to_thread(program)
         assert given == [b"a", b"b", b"c", b"a"]
+
+
+async def test_a_transaction_is_run_again_until_it_is_committed() -> None:
+    """What is aborted is run again in a new one, an unknown outcome is asked about again, and the result is that of the
+    run that was committed."""
+    runs = 0
+    async with fake_cluster() as cluster, producer_of(cluster, delivery_timeout_ms=1_000) as producer:
+
+        async def work() -> int:
+            nonlocal runs
+            runs += 1
+            await producer.send_and_wait(TOPIC, b"a")
+            if runs < 3:
+                cluster.transactions.time_out(ID)
+            cluster.transactions.loses_ends = runs == 3
+            return runs
+
+        result = await run_in_transaction(producer, work)
+        ends = cluster.transactions.ends
+
+    assert (result, runs) == (3, 3)
+    assert [end.committed for end in ends] == [False, False, True]
+
+
+async def test_a_transaction_is_not_run_again_for_ever() -> None:
+    """One that is aborted each time is given up with what aborted it, and an error of the function's own at once."""
+    async with fake_cluster() as cluster, producer_of(cluster) as producer:
+        runs: list[bool] = []
+
+        async def aborted() -> None:
+            runs.append(True)
+            await producer.send_and_wait(TOPIC, b"a")
+            cluster.transactions.time_out(ID)
+
+        async def wrong() -> None:
+            runs.append(False)
+            raise ZeroDivisionError
+
+        with pytest.raises(TransactionAborted):
+            await run_in_transaction(producer, aborted, timeout_ms=300)
+        with pytest.raises(ZeroDivisionError):
+            await run_in_transaction(producer, wrong)
+
+    assert runs.count(True) > 1
+    assert runs.count(False) == 1

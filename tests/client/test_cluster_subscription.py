@@ -13,7 +13,7 @@ from tests.core.test_metadata_history import image, node, partition, topic
 from tests.subscriptions.served_metadata import Served, served
 
 from strandline.client import ControllersAway, Producer
-from strandline.client.metadata import Cluster
+from strandline.client.metadata import Cluster, parse_bootstrap
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import Endpoint
 from strandline.core.types import TopicPartition
@@ -35,7 +35,9 @@ def at_epoch(cluster: Served, epoch: int, *, offset: int | None = None) -> None:
 
 @asynccontextmanager
 async def client_of(*addresses: str, want: str = "a", **settings: int | bool) -> AsyncIterator[Cluster]:
+    """A client that asks at these addresses in this order."""
     client = Cluster(list(addresses), **settings)  # type: ignore[arg-type]
+    client._drawn = parse_bootstrap(addresses)
     await client.start()
     try:
         if want:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
-from strandline.client import NotAController
+from strandline.client import NotAController, metadata
 from strandline.client.metadata import Cluster, parse_bootstrap
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
@@ -53,10 +53,11 @@ async def test_a_data_node_beside_the_controller_is_passed_over() -> None:
             await client.close()
 
 
-async def test_silence_opens_the_watch_anew() -> None:
+async def test_silence_opens_the_watch_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch without any message is replaced, so that a hung controller is detected."""
+    monkeypatch.setattr(metadata, "WATCH_SILENCE_MS", 50)
     async with fake_cluster() as cluster:
-        client = Cluster(cluster.bootstrap, silence_ms=50)
+        client = Cluster(cluster.bootstrap)
         await client.start()
         try:
             first = set(cluster.controller.watchers)

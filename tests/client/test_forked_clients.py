@@ -9,7 +9,7 @@ import sys
 from tests.client.fake_cluster import TOPIC, fake_cluster
 
 _PROGRAM = """
-import asyncio, os, sys, threading, time
+import asyncio, gc, os, sys, threading, time
 from strandline.client import ForkedAfterUse, Producer
 
 async def produce():
@@ -36,10 +36,17 @@ async def serve():
             await producer.send_and_wait(sys.argv[2], b"x")
             busy.set()
 
+async def collected():
+    gc.collect()
+    return "written"
+
+gc.disable()
 print("before", ask_in_child(produce), flush=True)
 asyncio.run(produce())
 began_s = time.monotonic()
 print("after", ask_in_child(produce), time.monotonic() - began_s < 5, flush=True)
+print("collected", ask_in_child(collected), flush=True)
+gc.enable()
 busy = threading.Event()
 threading.Thread(target=asyncio.run, args=(serve(),), daemon=True).start()
 assert busy.wait(30)
@@ -55,7 +62,8 @@ os._exit(0)
 
 
 async def test_a_program_that_uses_the_client_can_fork() -> None:
-    """A child may connect if its parent had not, is rejected at once if it had, and none is killed by gRPC."""
+    """A child may connect if its parent had not, is rejected at once if it had, and none is killed by gRPC, or hangs
+    when garbage is collected, that of a client which its parent had closed."""
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
     async with fake_cluster() as cluster:
         program = await asyncio.create_subprocess_exec(
@@ -71,4 +79,10 @@ async def test_a_program_that_uses_the_client_can_fork() -> None:
         async with asyncio.timeout(60):
             said, errors = await program.communicate()
 
-    assert said.decode().splitlines() == ["before 10", "after 20 True", "open 20", "busy [0]"], errors.decode()[-2000:]
+    assert said.decode().splitlines() == [
+        "before 10",
+        "after 20 True",
+        "collected 10",
+        "open 20",
+        "busy [0]",
+    ], errors.decode()[-2000:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from strandline.client import (
     NothingCommitted,
     RebalanceListener,
     Refused,
+    TopicDeleted,
     TopicPartition,
 )
 from strandline.core.errors import ErrorCode
@@ -457,3 +459,47 @@ async def test_a_member_can_be_named_for_a_transaction() -> None:
         found = consumer.group_metadata()
 
         assert (found.group_id, found.instance_id, found.member_epoch > 0) == ("g", "one", True)
+
+
+@pytest.mark.parametrize("way", ["poll", "fetch_batches", "iterate"])
+@pytest.mark.parametrize("by", ["name", "pattern"])
+async def test_the_topic_of_a_member_is_deleted(by: str, way: str) -> None:
+    """`on_lost` hears of it. A member that subscribed by name raises one error that names the topic, a member by a
+    pattern none; both go on, and read a new topic of that name."""
+    async with fake_cluster(partitions=2) as cluster, member(cluster) as consumer:
+        write(cluster, b"old")
+        heard = Heard()
+        named, pattern = ((TOPIC,), None) if by == "name" else ((), TOPIC + ".*")
+        await consumer.subscribe(named, pattern=pattern, listener=heard)
+        assert (await anext(consumer)).value == b"old"
+        cluster.delete_topic()
+        errors, values = [], list[bytes | None]()
+        end_s = time.monotonic() + 30
+        while not values and time.monotonic() < end_s:
+            try:
+                values += await _given(consumer, way)
+            except TopicDeleted as deleted:
+                errors.append(deleted.topic)
+            if heard.heard[-1][0] == "lost" and not cluster.has_topic and not consumer.assignment():
+                # Not before a few answers of the coordinator, which may assign it once more.
+                known = len(cluster.groups.members.heartbeats)
+                await until(lambda before=known: len(cluster.groups.members.heartbeats) > before + 2)  # type: ignore[misc]
+                cluster.recreate_topic()
+                write(cluster, b"new")
+
+    assert values == [b"new"]
+    assert errors == ([TOPIC] if by == "name" else [])
+    assert heard.heard[:3] == [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0, 1])]
+
+
+async def _given(consumer: Consumer, way: str) -> list[bytes | None]:
+    """What one call gives, of no more than a moment."""
+    if way == "poll":
+        return [record.value for record in await consumer.poll(100)]
+    if way == "fetch_batches":
+        return [record.value for batch in await consumer.fetch_batches(100) for record in batch.records]
+    try:
+        async with asyncio.timeout(0.1):
+            return [(await anext(consumer)).value]
+    except TimeoutError:
+        return []

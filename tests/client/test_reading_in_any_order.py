@@ -145,3 +145,24 @@ async def test_without_a_loop(seed: int) -> None:
     async with fake_cluster(partitions=PARTITIONS) as cluster, asyncio.timeout(60):
         fill(cluster, draw)
         await asyncio.to_thread(program)
+
+
+@pytest.mark.parametrize("way", ["poll", "fetch_batches", "iterate"])
+async def test_the_position_stops_where_reading_does(way: str) -> None:
+    """Reading that stops in the middle of a batch leaves the position there, and not behind the batch."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        for first in (0, 3):
+            values = [b"%d" % number for number in range(first, first + 3)]
+            cluster.append(cluster.tp(0), encode_batch([NewRecord(None, value, 1) for value in values]))
+        await consumer.assign(TOPIC, end=4)
+        given: list[bytes | None] = []
+        while not consumer.is_finished:
+            if way == "poll":
+                given += [record.value for record in await consumer.poll()]
+            elif way == "fetch_batches":
+                given += [record.value for batch in await consumer.fetch_batches() for record in batch.records]
+            else:
+                given += [record.value async for record in consumer]
+        position = consumer.position(TOPIC, 0)
+
+    assert (given, position) == ([b"0", b"1", b"2", b"3"], 4)

@@ -72,6 +72,7 @@ class Undecided:
     """A cluster whose controllers decide nothing, one of them the source of metadata, and whose nodes live or not."""
 
     cluster_id = "c"
+    timeout_ms = 10_000
     _source = "controller"
 
     def __init__(self, **nodes: Any) -> None:

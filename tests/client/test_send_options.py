@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import Any
 
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
@@ -279,3 +280,22 @@ async def test_a_topic_that_is_created_again_is_sent_to() -> None:
         await producer.send_and_wait(TOPIC, b"newer")
 
         assert cluster.log().values() == [b"new", b"newer"]
+
+
+async def test_many_records_are_sent_by_one_call() -> None:
+    """Each has a key and a value, goes where `send` would send it, in order; those before a wrong one are sent."""
+    async with fake_cluster() as cluster, Producer(cluster.bootstrap, key=str.encode, value=str.encode) as producer:
+        deliveries = await producer.send_many(TOPIC, [("k", "a"), (None, "b"), ("k", None)])
+        places = [(await one).offset for one in deliveries]
+        wrong: list[tuple[Any, Any]] = [("k", "c"), ("k", 4), ("k", "d")]
+        with pytest.raises(SerializationFailed):
+            await producer.send_many(TOPIC, wrong)
+        await producer.flush()
+
+    assert places == [0, 1, 2]
+    assert [(one.key, one.value) for one in cluster.log().records()] == [
+        (b"k", b"a"),
+        (None, b"b"),
+        (b"k", None),
+        (b"k", b"c"),
+    ]

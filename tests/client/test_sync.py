@@ -177,7 +177,9 @@ async def test_a_seek_behind_the_back_is_not_undone() -> None:
         with sync.Consumer(cluster.bootstrap) as consumer:
             consumer.assign(TOPIC)
             next(consumer)
-            cursor = consumer._inner._cursor(TOPIC, 0)
+            fetching = consumer._inner._fetching
+            assert fetching is not None
+            (cursor,) = fetching.cursors.values()
             # As after an answer that the position is not in the log.
             cursor.seek(offset=Offset(2))
             return consumer.position(TOPIC, 0)
@@ -450,3 +452,14 @@ def test_work_that_nobody_waits_for_is_not_begun() -> None:
     thread.close()
 
     assert begun == []
+
+
+async def test_many_records_are_one_call_of_the_thread() -> None:
+    """`send_many` passes all records to the thread at once, and its deliveries wait here."""
+
+    def program() -> list[int | None]:
+        with sync.Producer(cluster.bootstrap) as producer:
+            return [one.result().offset for one in producer.send_many(TOPIC, [(None, b"a"), (None, b"b")])]
+
+    async with fake_cluster() as cluster:
+        assert await in_thread(program) == [0, 1]

@@ -275,9 +275,13 @@ class Probe:
             request.num_partitions, request.replication_factor = partitions, replication_factor
         else:
             request.assignments.add(partition_index=0, node_ids=assignment)
-        answer = await self.controller.CreateTopics(
-            controller_pb.CreateTopicsRequest(topics=[request], timeout_ms=10_000), timeout=15
-        )
+
+        async def ask() -> controller_pb.CreateTopicsResponse:
+            wanted = controller_pb.CreateTopicsRequest(topics=[request], timeout_ms=10_000)
+            return await self.controller.CreateTopics(wanted, timeout=15)
+
+        # A controller that has just begun to decide refuses until a node has reported to it.
+        answer = await until(ask, f"the controller creates {name}")
         assert answer.topics[0].error_code == 0, answer.topics[0].error_message
         await self.in_sync(name)
         return await self.topic(name)

@@ -9,6 +9,7 @@ import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,37 @@ async def test_the_page_runs(
         for parameter in _parameters(cls, member) - recorder.used.get(f"{name}.{member}", set())
     }
     assert unused == set()
+
+
+def test_the_examples_are_typed(tmp_path: Path) -> None:
+    """Every example passes `mypy --strict`, as a user's program would that begins as it does."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "page.py").write_text(_as_module(BLOCKS))
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", tmp_path / "cache", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+    assert checked.returncode == 0, checked.stdout
+
+
+def _as_module(blocks: list[str]) -> str:
+    """The examples as functions, with what they import and define in front of them, where later ones see it."""
+    shown: list[str] = []
+    functions: list[str] = []
+    given = ", ".join(["bootstrap: str", "certificate: bytes", "private_key: bytes", "authority: bytes"])
+    for number, block in enumerate(blocks):
+        does = [f"async def block_{number}({given}) -> None:", "    pass"]
+        for node in ast.parse(block).body:
+            if isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                shown.append(ast.unparse(node))
+            else:
+                does.append(textwrap.indent(ast.unparse(node), "    "))
+        functions.append("\n".join(does))
+    return "\n\n\n".join(["from __future__ import annotations", *shown, *functions]) + "\n"
 
 
 def _parameters(cls: type, member: str) -> set[str]:

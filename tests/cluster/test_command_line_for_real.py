@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -89,6 +90,25 @@ def test_what_is_consumed_as_json_can_be_produced(cluster: LocalCluster) -> None
     assert "line 3: 'valeu' is no field" in sent.stderr
     assert "2 records before it acknowledged, no more sent" in sent.stderr
     assert read.stdout == "moon spring 6 1700000000000 a=1,b=x=y\nsun  -1 1700000000000 a=1,b=x=y\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_member_in_good_order(cluster: LocalCluster, number: signal.Signals, code: int) -> None:
+    """`consume --group` that is ended by a signal has committed what it printed, and has left its group."""
+    at = ["--bootstrap", cluster.bootstrap]
+    group = f"ended-by-{number.name}"
+    strandline("topic", "create", group, "-p", "1", *at)
+    strandline("produce", group, *at, stdin="a\nb\n")
+    command = [sys.executable, "-m", "strandline.cli", "consume", group, "-g", group, "--from-beginning", *at]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consume:
+        assert consume.stdout is not None
+        printed = [consume.stdout.readline() for _ in range(2)]
+        consume.send_signal(number)
+        consume.wait(30)
+    (described,) = document("group", "describe", group, "--state", *at)  # type: ignore[misc]
+
+    assert (printed, consume.returncode) == (["a\n", "b\n"], code)
+    assert (described["state"], described["members"]) == ("Empty", 0)
 
 
 def test_a_group_goes_on_where_it_ended(cluster: LocalCluster) -> None:

@@ -117,11 +117,9 @@ async def test_a_consumer_fetches_again_after_what_is_retriable(code: ErrorCode)
     """A rejected fetch is sent again, with new metadata, if the table says so; otherwise the user gets the error."""
     refreshed: list[bool] = []
     later: list[float] = []
-    cluster = SimpleNamespace(listen=lambda _: None, refresh=lambda: refreshed.append(True))
+    cluster = SimpleNamespace(listen=lambda _: None, refresh=lambda: refreshed.append(True), background=None)
     policy = FetchPolicy(False, None, 0, "error", 500, 1, 1 << 20, 1 << 20, partition_pb2.ISOLATION_LEVEL_UNSPECIFIED)
-    fetching = Fetching(
-        cast("Any", cluster), policy, cast("Any", None), on_news=lambda: None, on_lost=lambda: None
-    )  # fmt: skip
+    fetching = Fetching(cast("Any", cluster), policy, on_news=lambda: None, on_lost=lambda: None)
     cursor = SimpleNamespace(topic="t", tp=TP, fetch_offset=0, failure=None, later=later.append, retry=RetryLog("t"))
     fetching._refused(cast("Any", cursor), Refusal(code))
 
@@ -142,7 +140,7 @@ async def test_an_offset_is_asked_again_after_what_is_retriable(
     leader = Leader(NodeId(1), LeaderEpoch(0), Endpoint("127.0.0.1", 1))
     view = SimpleNamespace(leader_of=lambda _: leader)
     channels = SimpleNamespace(to=lambda _: None)
-    cluster = SimpleNamespace(view=view, channels=channels, ask=ask, cluster_id="")
+    cluster = SimpleNamespace(view=view, channels=channels, ask_while=ask, cluster_id="")
     monkeypatch.setattr(offsets, "LeaderServiceStub", lambda _: SimpleNamespace(ListOffsets=None))
     monkeypatch.setattr(offsets, "list_offsets_request", lambda *_, **__: None)
     monkeypatch.setattr(offsets, "read_offsets", lambda _: [SimpleNamespace(tp=TP, refusal=refusal)])

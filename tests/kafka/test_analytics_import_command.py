@@ -134,3 +134,47 @@ def test_wrong_words_about_logs_and_windows_are_named(run_a_node: Any, arguments
     ran = run(*logs(run_a_node(1)), "--out", "x", *arguments)
     assert ran.exit_code == 2
     assert said in " ".join(ran.stderr.replace("│", " ").split())
+
+
+MIXED = (
+    "[2026-11-22 22:51:01,000] INFO [Partition a-0 broker=3] ISR updated to 1,2  and version updated to 1 (k)\n"
+    "2026-11-22 22:51:02,000 INFO [Partition a-0 broker=3] ISR updated to 1  and version updated to 2 (k) [main]\n"
+)
+
+
+def test_lines_of_another_layout_are_named_and_a_second_pattern_reads_them(run_a_node: Any, tmp_path: Path) -> None:
+    """Half of a log in another layout is counted with its first line; with both patterns nothing of it is left."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "server.log").write_text(MIXED)
+    given = [*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--inspect"]
+    one = run(*given)
+    assert one.exit_code == 0
+    assert (
+        "node 3: 1 lines look like Kafka's and are of no layout that was given, the first at server.log:2" in one.stderr
+    )
+    both = run(*given, "--log-pattern", "[%d] %p %m (%c)%n", "--log-pattern", "%d %p %m (%c) [%t]%n")
+    assert "1 files, 2 lines, 2 that matter" in both.stdout
+    assert "layout" not in both.stderr
+
+
+def test_logs_that_say_nothing_and_files_that_are_not_read_are_named(run_a_node: Any, tmp_path: Path) -> None:
+    """A log without a line that matters, and other files in its folder, are said; logs of requests are passed over."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "server.log").write_text("[2026-11-22 22:51:01,000] WARN nothing (k)\n")
+    for name in ("broker-old.txt", "kafka-request.log", "kafkaServer-gc.log.0.current", "log-cleaner.log"):
+        (folder / name).write_text("")
+    ran = run(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--inspect")
+    assert "node 3: no line of its logs matters" in ran.stderr
+    assert "node 3: 1 other files of its folder are not read, such as broker-old.txt" in ran.stderr
+
+
+def test_lines_that_find_no_decision_are_named_with_the_first(run_a_node: Any, tmp_path: Path) -> None:
+    """A line about a topic that the metadata log never had is counted, and its place is said."""
+    log = tmp_path / "node3.log"
+    log.write_text(MIXED.splitlines(keepends=True)[0])
+    ran = run(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={log}", "--out", tmp_path / "out")
+    assert ran.exit_code == 0
+    assert "node 3: 1 lines (ISR updated) are of no change that the metadata log holds at their time" in ran.stderr
+    assert "the first at node3.log:1; they are left out" in ran.stderr

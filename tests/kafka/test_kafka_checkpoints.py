@@ -74,6 +74,20 @@ def test_a_line_of_the_log_is_preferred(run_a_node: Any, run_a_logs: Any, stores
     assert len(started) > 10 and not begins & started
 
 
+def test_a_replica_without_an_epoch_has_an_empty_table(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
+    """A file of no bytes, as Kafka leaves it for a replica that never got an epoch, is a table without entries."""
+    for name in ("leader-epoch-checkpoint", "partition.metadata"):
+        (stores[1] / "partitions" / "tmp-0").mkdir(exist_ok=True)
+        (stores[1] / "partitions" / "tmp-0" / name).write_text("")
+    (stores[1] / "partitions" / "tmp-0" / "partition.metadata").write_text(
+        "version: 0\ntopic_id: vA7fibUSTiqhYhFLFoLtwQ"
+    )
+    (stores[1] / "replication-offset-checkpoint").write_text("")
+    ran = imported(run_a_node, stores, tmp_path / "out")
+    assert ran.exit_code == 0
+    assert "partitions of node 1: 6 replicas, 16 epochs" in ran.stdout
+
+
 def test_committed_records_that_a_log_lacks_are_proved(run_a_node: Any, stores: Any, tmp_path: Path) -> None:
     """A replica without an epoch, which knew more as committed than where another log begins it, proves the loss."""
     with_epochs(epochs_of(stores[2], "orders-0"), (0, 0))

@@ -63,6 +63,7 @@ def test_a_take_over_below_the_minimum_is_one_too() -> None:
         ("[Partition orders-0 broker=1] Expanding ISR from 1,2 to 1,2,3", "expansion"),
         ("[Partition orders-0 broker=1] Shrinking ISR from 1,2 to 1 because of the moon", "shrink"),
         ("[QuorumController id=3] Fencing broker 2 because nobody likes it.", "fence"),
+        ("[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 9999999999", "update"),
     ],
 )
 def test_a_line_of_a_family_that_fits_no_row_is_counted_and_not_guessed(message: str, family: str) -> None:

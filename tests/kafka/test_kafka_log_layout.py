@@ -35,6 +35,48 @@ def test_a_pattern_gives_time_message_and_logger(pattern: str, text: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("date", "written"),
+    [
+        ("%d{DEFAULT_MICROS}", "2026-11-22 22:51:21,246789"),
+        ("%d{ISO8601_BASIC}", "20261122T225121,246"),
+        ("%d{COMPACT}", "20261122225121246"),
+        ("%d{DATE}", "22 Nov 2026 22:51:21,246"),
+        ("%date{dd/MMM/yyyy HH:mm:ss.SSS}", "22/nov/2026 22:51:21.246"),
+        ("%d{yyyy/MM/dd HH:mm:ss.SSS}", "2026/11/22 22:51:21.246"),
+        ("%d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}", "2026-11-22T22:51:21.246Z"),
+        ("%d{yyyy-MM-dd HH:mm:ss,SSS Z}", "2026-11-23 00:51:21,246 +0200"),
+        ("%d{ISO8601}{UTC}", "2026-11-22T22:51:21,246"),
+        ("%d{yyyy-MM-dd HH:mm:ss,SSS}{Europe/Berlin}", "2026-11-22 23:51:21,246"),
+        ("%d{ISO8601}{America/St_Johns}", "2026-11-22T19:21:21,246"),
+    ],
+)
+def test_a_date_of_any_format_is_read(date: str, written: str) -> None:
+    """Formats by name and by letters give one moment; a zone that the text or the pattern names is taken off."""
+    line = layout_of(f"{date} [%t] %-5p %c{{1}} - %m%n").parts(f"{written} [main] INFO  Partition - {MESSAGE}")
+    assert line == Line(AT_MS, MESSAGE, "Partition")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("%d{yyyy-MM-dd HH:mm:ss} %m%n", f"2026-11-22 22:51:21 {MESSAGE}"),
+        (JSON_LAYOUT, json.dumps({"@timestamp": "2026-11-22T22:51:21Z", "message": MESSAGE})),
+    ],
+)
+def test_whole_seconds_are_known_to_be_coarse(pattern: str, text: str) -> None:
+    """A time without a fraction may be up to a second later than it says."""
+    assert layout_of(pattern).parts(text) == Line(AT_MS // 1_000 * 1_000, MESSAGE, "", 1_000)
+
+
+def test_each_line_has_the_layout_that_fits_it() -> None:
+    """Two patterns, as before and after an upgrade, read a file of both; a line of neither is none."""
+    both = layout_of(DEFAULT_PATTERN, "%d %p %m (%c) [%t]%n")
+    texts = [f"[2026-11-22 22:51:21,246] INFO {MESSAGE} (k)", f"2026-11-22 22:51:21,246 INFO {MESSAGE} (k) [main]"]
+    assert [both.parts(text) for text in texts] == [Line(AT_MS, MESSAGE, "k")] * 2
+    assert both.parts(f"INFO 2026-11-22 22:51:21,246 {MESSAGE}") is None
+
+
+@pytest.mark.parametrize(
     "said",
     [
         {"timestamp": "2026-11-22T22:51:21.246Z", "message": MESSAGE, "logger": "k"},
@@ -61,7 +103,11 @@ def test_a_line_of_another_layout_is_no_line(text: str) -> None:
     [
         ("%p %m%n", "must have %d once"),
         ("%d %p%n", "must have %m once"),
-        ("%d{HH:mm} %m%n", "has a date that is not read"),
+        ("%d{HH:mm} %m%n", "has a date that is not read: the date 'HH:mm' has no year"),
+        ("%d{ABSOLUTE} %m%n", "has a date that is not read"),
+        ("%d{yyyy-MM-dd HH:mm:ss z} %m%n", "has 'z', which is not read"),
+        ("%d{yyyy-MM-dd yyyy HH:mm:ss} %m%n", "names one part twice"),
+        ("%d{ISO8601}{Moon/Base} %m%n", "the zone 'Moon/Base' is not known; name one as Europe/Berlin"),
         ("x" * 500, "has 500 characters"),
     ],
 )

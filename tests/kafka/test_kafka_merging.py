@@ -20,6 +20,7 @@ from metadata_log_bytes import (
     batch,
     broker,
     change,
+    control,
     feature,
     framed,
     ids,
@@ -29,6 +30,7 @@ from metadata_log_bytes import (
     setting,
     text,
     topic,
+    uvarint,
     voters,
 )
 
@@ -119,6 +121,16 @@ def test_a_log_without_its_beginning_knows_no_epoch(tmp_path: Path) -> None:
     done, rows = imported([root], tmp_path / "out")
     assert done.unknown.total() == 1
     assert [row["event_type"] for row in rows] == ["CONTROLLER_DECISION", "EXPORT_GAP"]
+
+
+def test_voters_that_are_added_are_asked_from_then_on(tmp_path: Path) -> None:
+    """Behind a change of a dynamic quorum from one voter to three, one copy proves nothing any more (KIP-853)."""
+    one = struct.pack(">i", 1) + bytes(16) + uvarint(1) + struct.pack(">hh", 0, 1) + b"\0\0"
+    added = [one.replace(struct.pack(">i", 1), struct.pack(">i", node), 1) for node in (1, 2, 3)]
+    value = struct.pack(">h", 0) + uvarint(4) + b"".join(added) + b"\0"
+    root = node(tmp_path, 1, *HEAD, control(5, 6, value), batch(6, NO_OP))
+    done = Import([open_copy(root)], "c").result.proof
+    assert (done.proved_end, done.end_offset, done.voters) == (5, 7, {1, 2, 3})
 
 
 def test_an_unknown_record_is_a_gap_of_the_export(tmp_path: Path) -> None:
@@ -219,6 +231,16 @@ def test_a_long_silence_of_the_controller_is_told(tmp_path: Path) -> None:
     done, rows = imported([node(tmp_path, 1, *HEAD, *beats, late)], tmp_path / "out")
     assert done.silences == 1
     assert rows[-1]["outcome"] == "no decision for 20000 ms before offset 25"
+
+
+def test_an_election_of_controllers_ends_no_silence(tmp_path: Path) -> None:
+    """A record of an election 18 s into a silence of 20 s decides nothing: it is one silence, of 20 s."""
+    beats = [batch(5 + n, NO_OP, at_ms=START_MS + 10_000 + 500 * n) for n in range(20)]
+    elected = voters(25, 1, epoch=4, at_ms=START_MS + 37_500)
+    late = batch(26, NO_OP, at_ms=START_MS + 39_500, epoch=4)
+    done, rows = imported([node(tmp_path, 1, *HEAD, *beats, elected, late)], tmp_path / "out")
+    said = [row["outcome"] for row in rows if row.get("decision") == "silent"]
+    assert (done.silences, said) == (1, ["no decision for 20000 ms before offset 26"])
 
 
 def test_each_hour_begins_with_every_state(tmp_path: Path) -> None:

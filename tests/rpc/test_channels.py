@@ -6,12 +6,14 @@ import asyncio
 import os
 import random
 import socket
+from collections.abc import Callable
 
 import grpc
 import pytest
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import Endpoint
+from strandline.etcd.client import Etcd
 from strandline.rpc.channels import Backoff, call, open_channel, parse_endpoint, target
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -84,3 +86,32 @@ async def test_a_call_to_nobody_is_a_network_exception() -> None:
             await call(stub.Produce, pb.ProduceRequest(), deadline_ms=2_000)
 
     assert caught.value.refusal.code is ErrorCode.NETWORK_EXCEPTION
+
+
+@pytest.mark.parametrize("variable", ["grpc_proxy", "https_proxy", "http_proxy"])
+@pytest.mark.parametrize("opens", [open_channel, lambda endpoint: Etcd([endpoint])._channel(endpoint)])
+async def test_no_call_goes_to_a_proxy(
+    opens: Callable[[Endpoint], grpc.aio.Channel], variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the environment says of a proxy is for browsers and downloads: calls to nodes, controllers and etcd do
+    not follow it."""
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("it", {"Echo": _ECHO}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = opens(Endpoint("127.0.0.1", port))
+    try:
+        answer = await channel.unary_unary("/it/Echo")(b"here", timeout=10, wait_for_ready=True)
+    finally:
+        await channel.close()
+        await server.stop(None)
+
+    assert answer == b"here"
+
+
+async def _echo(request: bytes, _: object) -> bytes:
+    return request
+
+
+_ECHO = grpc.unary_unary_rpc_method_handler(_echo)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.core import election, leadership
-from strandline.core.election import Elected, IsActive
+from strandline.core.election import Elected, HasRoom, IsActive
 from strandline.core.messages import PartitionImage
 from strandline.sim.elections import Bounds, search
 from strandline.sim.elections.steps import successors
@@ -39,8 +39,8 @@ def test_trust_in_a_new_process_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     """An election that treats an unproven member as proven loses a committed record, in six steps (M64)."""
     honest = election.elect
 
-    def trusting(partition: PartitionImage, is_active: IsActive) -> Elected | None:
-        return honest(replace(partition, unproven=()), is_active)
+    def trusting(partition: PartitionImage, is_active: IsActive, has_room: HasRoom) -> Elected | None:
+        return honest(replace(partition, unproven=()), is_active, has_room)
 
     monkeypatch.setattr(leadership, "elect", trusting)
     result = search(Bounds(records=1, max_leader_epoch=2))
@@ -52,7 +52,7 @@ def test_trust_in_a_new_process_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a trace is one of the possible steps from the state before it, under the same numbers."""
     monkeypatch.setattr(
-        leadership, "elect", lambda partition, _: Elected(partition.replicas[-1], election.ElectionType.ISR)
+        leadership, "elect", lambda partition, *_: Elected(partition.replicas[-1], election.ElectionType.ISR)
     )
     result = search(Bounds(records=1, max_leader_epoch=2))
 

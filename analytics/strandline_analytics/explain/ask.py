@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from strandline_analytics.explain.chain import candidates, explain
 from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.moment import Moment, moment
 from strandline_analytics.explain.stall import explain_stall
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.s18_stalls import stalls
@@ -47,7 +48,21 @@ def decision(silver: Silver, asked: Asked) -> Chain | list[Event]:
     ]
     if len({(event.key, event.partition_epoch) for event in fitting}) != 1:
         return fitting
-    chosen = fitting[0]
+    return _explained(silver, asked, found, fitting[0])
+
+
+def around(silver: Silver, asked: Asked, at_us: int) -> tuple[Moment, Chain | None] | list[str]:
+    """What held at a moment, and the chain of the decision nearest to it; the clusters, if it is not in one alone."""
+    found = _events(silver, _selection(asked))
+    decisions = candidates(found)
+    clusters = sorted({event.cluster_id for event in found if event.partition is not None})
+    if len(clusters) != 1:
+        return clusters
+    known = moment(decisions, at_us)
+    return known, None if known.nearest is None else _explained(silver, asked, found, known.nearest)
+
+
+def _explained(silver: Silver, asked: Asked, found: list[Event], chosen: Event) -> Chain:
     own = [event for event in found if event.partition is None or event.key == chosen.key]
     return explain(own + _looks(silver, asked, chosen.t_us, chosen.t_us), chosen.partition_epoch or 0)
 

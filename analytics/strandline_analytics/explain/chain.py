@@ -25,7 +25,7 @@ from strandline_analytics.explain.cost import (
 from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.fences import NEAR_US, fence_before
-from strandline_analytics.timeline.inferred import inferences, long_text
+from strandline_analytics.timeline.inferred import competing, inferences, long_text
 from strandline_analytics.timeline.sentences import sentence, writer
 from strandline_analytics.timeline.undecided import undecided
 
@@ -56,7 +56,8 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     links += [link for event in decided for link in _inferred(event)]
     missing: list[str] = []
     for event in decided:
-        found, lacked = _of_isr(event, own) if event.event_type == "ISR_CHANGE" else _of_leader(event, own, events)
+        of_kind = _of_isr if event.event_type == "ISR_CHANGE" else _of_leader
+        found, lacked = of_kind(event, own, events)
         links += found
         missing += lacked
     _add_hw_move(first, own, links, missing)
@@ -79,7 +80,7 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     )
 
 
-def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]:
+def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
     links, missing = [], []
     asked = [
         e
@@ -90,7 +91,7 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
         and set(e.get("proposed_isr") or ()) == set(change.get("new_isr") or ())
     ]
     if asked:
-        links.append(link_of("proposal", asked[-1]))
+        links += [link_of("proposal", asked[-1]), *_nobody_decided(events, asked[-1].t_us, change)]
     elif change.get("initiator") == "leader":
         missing.append("the leader's proposal")
     gone = set(change.get("old_isr") or ()) - set(change.get("new_isr") or ())
@@ -105,7 +106,6 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
             missing.append(f"how far node {replica} had come: no leader reported it")
             continue
         echo, member = reported[replica]
-        shift = echo.t_us - echo.raw_us
         for name, field in (("last fetch", "last_fetch_us"), ("last caught up", "last_caught_up_us")):
             if member.get(field) is None:
                 missing.append(f"{name} of node {replica}")
@@ -113,7 +113,8 @@ def _of_isr(change: Event, own: Sequence[Event]) -> tuple[list[Link], list[str]]
                 where = (
                     f"node {replica} at LEO {member['leo']:,}" if member.get("leo") is not None else f"node {replica}"
                 )
-                links.append(Link(name=name, t_us=member[field] + shift, who=writer(echo.node_id), reported=where))
+                at_us = echo.by_controllers_clock(member[field])
+                links.append(Link(name=name, t_us=at_us, who=writer(echo.node_id), reported=where))
     return links, missing
 
 
@@ -148,14 +149,14 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
 def _inferred(event: Event) -> list[Link]:
     """What an import inferred of a decision, each on a line of its own."""
     found = inferences(event)
+    ties = causes if len(causes := competing(found)) > 1 else ()
     return [
-        Link(name=INFERRED, t_us=event.t_us, who="import", reported=long_text(one, is_tie=len(found) > 1))
-        for one in found
+        Link(name=INFERRED, t_us=event.t_us, who="import", reported=long_text(one, is_tie=one in ties)) for one in found
     ]
 
 
 def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> list[Link]:
-    """The spans before an election in which no controller could decide it."""
+    """The spans before a change in which no controller could decide it."""
     of_cluster = (event for event in events if event.cluster_id == change.cluster_id)
     return [
         Link(name="nobody decided", t_us=span.t0, who="controller", reported=span.sentence)

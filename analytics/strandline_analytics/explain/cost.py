@@ -106,7 +106,8 @@ def reported_cuts(change: Event, own: Sequence[Event]) -> Reported:
     for cut in cuts_after(change, own):
         begin, end = cut.get("to_leo"), cut.get("from_leo")
         committed = cut.get("committed_cut")
-        reported = f"node {cut.node_id} cut offsets [{begin:,}, {end:,})"
+        where = f"from offset {begin:,} on" if end is None else f"offsets [{begin:,}, {end:,})"
+        reported = f"node {cut.node_id} cut {where}"
         if committed is None:
             missing.append(f"whether what node {cut.node_id} cut had been committed: own HW not known")
         else:
@@ -114,7 +115,8 @@ def reported_cuts(change: Event, own: Sequence[Event]) -> Reported:
         if acked is None:
             missing.append(f"whether what node {cut.node_id} cut had been acknowledged: no look at the old leader")
         else:
-            lost = max(0, min(acked.get("acked_offset"), end) - begin)
+            upto = acked.get("acked_offset")
+            lost = max(0, (upto if end is None else min(upto, end)) - begin)
             age = _ms(change.t_us - acked.t_us)
             reported += f", {f'{lost:,}' if lost else 'none'} acknowledged as of the last look, {age} before the change"
         known.append(reported)

@@ -82,11 +82,10 @@ def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]
         look = looks[-1]
         at = f"node {node} durable to {_offset(look)} of {look.get('leader_leo'):,}"
         links.append(Link(name="last look", t_us=look.t_us, who=writer(look.node_id), reported=at))
-        shift = look.t_us - look.raw_us
         for name, field in (("last fetch", "last_fetch_us"), ("last caught up", "last_caught_up_us")):
             if look.get(field) is not None and node != look.node_id:
-                reported = f"node {node}"
-                links.append(Link(name=name, t_us=look.get(field) + shift, who=writer(look.node_id), reported=reported))
+                at_us = look.by_controllers_clock(look.get(field))
+                links.append(Link(name=name, t_us=at_us, who=writer(look.node_id), reported=f"node {node}"))
     return links, missing
 
 

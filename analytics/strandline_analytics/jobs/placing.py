@@ -14,12 +14,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.jobs.results import PLACE
 from strandline_analytics.jvm import gateway_of, hadoop_settings, has_jvm
+from strandline_analytics.sources.places import path_here, uri_of
 
 UNFINISHED = "_unfinished"
 FILE_NAME = "rows.parquet"
@@ -36,7 +36,7 @@ def place_rows(spark: SparkSession, rows: DataFrame, root: str, folder: str, clu
     """
     fresh = f"{root}/{UNFINISHED}/{folder}"
     writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "static")
-    writer.partitionBy(PLACE).parquet(_uri(fresh))
+    writer.partitionBy(PLACE).parquet(uri_of(fresh))
     mover = _mover(spark, root)
     for place, cluster in enumerate(clusters):
         mover.replace(f"{fresh}/{PLACE}={place}", f"{root}/{folder}/cluster={cluster}/{FILE_NAME}")
@@ -74,8 +74,8 @@ class _LocalMover:
 
     def replace(self, fresh: str, place: str) -> None:
         """Move the only data file of a folder over a place; without one, what is at the place is removed."""
-        found = sorted(_path(fresh).glob("part-*.parquet"))
-        target = _path(place)
+        found = sorted(_here(fresh).glob("part-*.parquet"))
+        target = _here(place)
         if not found:
             target.unlink(missing_ok=True)
             return
@@ -85,11 +85,11 @@ class _LocalMover:
 
     def remove(self, folder: str) -> None:
         """Remove a folder with everything in it."""
-        shutil.rmtree(_path(folder), ignore_errors=True)
+        shutil.rmtree(_here(folder), ignore_errors=True)
 
     def exists(self, name: str) -> bool:
         """Whether a file is there."""
-        return _path(name).is_file()
+        return _here(name).is_file()
 
 
 class HadoopMover:
@@ -127,11 +127,11 @@ class HadoopMover:
         return bool(path.getFileSystem(self._conf).exists(path))
 
     def _path(self, name: str) -> Any:
-        return self._fs.Path(_uri(name))
+        return self._fs.Path(uri_of(name))
 
 
 def _mover(spark: SparkSession, root: str) -> Mover:
-    if "://" not in root or root.startswith("file:"):
+    if path_here(root) is not None:
         return _LocalMover()
     if has_jvm(spark):
         return HadoopMover(spark)
@@ -140,12 +140,5 @@ def _mover(spark: SparkSession, root: str) -> Mover:
     return ArrowMover()
 
 
-def _path(name: str) -> Path:
-    return Path(urlsplit(name).path if name.startswith("file:") else name)
-
-
-def _uri(name: str) -> str:
-    """How Spark names it: a path of this machine wherever Spark's own default is, and `s3:` as Hadoop spells it."""
-    if "://" in name:
-        return name.replace("s3://", "s3a://", 1)
-    return name if name.startswith("file:") else f"file://{Path(name).absolute()}"
+def _here(name: str) -> Path:
+    return Path(uri_of(name).removeprefix("file://"))

@@ -1,22 +1,23 @@
-"""What an incident is: a chain of shrinks (S17) with the elections and stalls around it, or those on their own.
+"""Which decisions and stalls are one incident: chains of shrinks (S17) with the elections and stalls around them, or
+those on their own.
 
 Chains are those that Spark found, never found again. A leader change belongs to the chain that it is at most G from; a
 stall to the incident that it overlaps. What is left over forms incidents of its own, by the same gap. What somebody
 asked for and what nobody did are never one incident (S17), but that what ends an outage belongs to the incident that
-began it, however long the partition had no leader.
+began it, however long the partition had no leader. One outage is one incident: while its ISRs are not whole, what
+happens to its nodes is a part of it, as is, within a minute, what its partitions lose besides.
 
 Invariant: every chain, every leader change that is no creation, and every stall is in exactly one incident.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from strandline_analytics.report.incident import Incident, Key
 from strandline_analytics.scope import FOREVER_US
-from strandline_analytics.timeline.causes import PLANNED, STALLED, UNDER_MIN
+from strandline_analytics.timeline.causes import PLANNED
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.stall import Stall
 from strandline_analytics.timeline.states import State, states
@@ -24,100 +25,15 @@ from strandline_analytics.timeline.states import State, states
 GAP_US = 5_000_000
 """G of S17."""
 
-Key = tuple[str, str | None, int | None]
+SOON_US = 60_000_000
+"""What an outage's partitions lose within a minute of its last decision is a part of it, us."""
+
 Held = Mapping[Key, Sequence[State]]
 """The states of each partition, in order."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Incident:
-    """What belongs together. ``began_us`` to ``ended_us`` are its first and last decision; recovery comes after."""
-
-    number: int
-    cluster_id: str
-    began_us: int
-    ended_us: int
-    chain: Mapping[str, Any] | None = None
-    shrinks: list[Event] = field(default_factory=list)
-    leader_changes: list[Event] = field(default_factory=list)
-    truncations: list[Event] = field(default_factory=list)
-    stalls: list[Stall] = field(default_factory=list)
-    recovered_us: int | None = None
-    """When the last of its partitions had its ISR back; None: not within what was read."""
-
-    @property
-    def id(self) -> str:
-        """What a link names it by."""
-        return f"incident-{self.number}"
-
-    @property
-    def keys(self) -> list[Key]:
-        """The partitions it touched."""
-        return sorted({e.key for e in [*self.shrinks, *self.leader_changes]} | {s.key for s in self.stalls}, key=str)
-
-    @property
-    def causes(self) -> Counter[str]:
-        """How many decisions gave each cause; a shrink and a change of leader in one partition epoch are one."""
-        changes = [*self.shrinks, *self.leader_changes]
-        decisions = dict.fromkeys((event.key, event.partition_epoch, event.cause or "unknown") for event in changes)
-        return Counter(cause for _, _, cause in decisions)
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether somebody asked for all of it."""
-        return bool(self.causes) and set(self.causes) <= PLANNED
-
-    @property
-    def elections(self) -> list[Event]:
-        """Leader changes that gave a partition a leader."""
-        return [event for event in self.leader_changes if (event.get("new_leader") or 0) >= 0]
-
-    @property
-    def removed_nodes(self) -> Counter[int]:
-        """How often each node was removed from an ISR."""
-        gone = (set(e.get("old_isr") or ()) - set(e.get("new_isr") or ()) for e in self.shrinks)
-        return Counter(node for nodes in gone for node in nodes)
-
-    @property
-    def culprits(self) -> Counter[int]:
-        """The nodes it is about: who left an ISR, else whose leadership was lost, else who held the HW up."""
-        if self.shrinks:
-            return self.removed_nodes
-        before = [event.get("old_leader") for event in self.leader_changes]
-        if lost := [node for node in before if node is not None and node >= 0]:
-            return Counter(lost)
-        return Counter(node for stall in self.stalls if not stall.is_under_min for node in stall.blockers)
-
-    @property
-    def why(self) -> list[str]:
-        """Its causes, the most frequent first; of a stall alone, which has none, what it was."""
-        named = [cause for cause, _ in self.causes.most_common()]
-        stalled = {UNDER_MIN if stall.is_under_min else STALLED for stall in self.stalls}
-        return named + sorted(stalled)
-
-    @property
-    def cut_records(self) -> int:
-        """Records cut from logs, over all copies."""
-        return sum(event.get("from_leo") - event.get("to_leo") for event in self.truncations)
-
-    @property
-    def committed_cut(self) -> int:
-        """Of them below the replica's own HW, where that was known."""
-        return sum(event.get("committed_cut") or 0 for event in self.truncations)
-
-    @property
-    def blind_cuts(self) -> int:
-        """Cuts by replicas that did not know their own HW."""
-        return sum(event.get("committed_cut") is None for event in self.truncations)
-
-    @property
-    def is_unclean(self) -> bool:
-        """Whether a leader was elected that may lack committed records."""
-        return any(event.get("election_type") == "unclean" for event in self.leader_changes)
-
-
 def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], events: Sequence[Event]) -> list[Incident]:
-    """All incidents, by time.
+    """All incidents: those that lost committed records, or may have, first; then by time.
 
     Args:
         chains: rows of S17.
@@ -140,11 +56,14 @@ def incidents(chains: Iterable[Mapping[str, Any]], stalls: Iterable[Stall], even
     for stall in sorted(stalls, key=lambda s: s.t0):
         home = _home([i for i in found if stall.key in i.keys], stall.cluster_id, stall.t0, stall.t1)
         home = home or _home([i for i in found if not i.shrinks], stall.cluster_id, stall.t0, stall.t1)
+        # A node that is in trouble holds up partitions that it is not removed from, too.
+        of_nodes = [i for i in found if not i.is_planned and set(stall.blockers) & set(i.culprits)]
+        home = home or _home(of_nodes, stall.cluster_id, stall.t0, stall.t1)
         home = home or _new(found, stall.cluster_id, stall.t0, stall.t1)
         home.stalls.append(stall)
         if not home.shrinks and not home.leader_changes:
             home.recovered_us = home.ended_us = max(home.ended_us, stall.t1)
-    found.sort(key=lambda incident: (incident.began_us, incident.cluster_id))
+    found.sort(key=lambda incident: (not incident.is_severe, incident.began_us, incident.cluster_id))
     for number, incident in enumerate(found, 1):
         incident.number = number
     return found
@@ -190,17 +109,38 @@ def _outage(found: Iterable[Incident], keys: Iterable[Key], at: int, held: Held)
 
 
 def _joined(found: Sequence[Incident], held: Held) -> list[Incident]:
-    """A chain of shrinks that ends an outage, as an unclean election does, goes to the incident that began it."""
+    """What ends an outage, as an unclean election does, or goes on with it, is a part of the incident that began it."""
     kept: list[Incident] = []
     for incident in sorted(found, key=lambda i: i.began_us):
         home = _outage(kept, incident.keys, incident.began_us, held)
+        home = home or next((one for one in reversed(kept) if _goes_on(one, incident, held)), None)
         if home is None:
             kept.append(incident)
-            continue
-        home.shrinks += incident.shrinks
-        home.leader_changes += incident.leader_changes
-        home.ended_us = max(home.ended_us, incident.ended_us)
+        else:
+            home.take(incident)
     return kept
+
+
+def _goes_on(outage: Incident, later: Incident, held: Held) -> bool:
+    """Whether a later incident is one of the same outage."""
+    if outage.cluster_id != later.cluster_id or outage.is_planned or later.is_planned:
+        return False
+    whole_us = _recovered(outage, held)
+    if whole_us is not None and later.began_us - whole_us > GAP_US:
+        return False
+    nodes = {*outage.removed_nodes, *outage.lost_leaders}
+    if nodes & {*later.removed_nodes, *later.lost_leaders, *_removers(later, held)}:
+        return True
+    return later.began_us - outage.ended_us <= SOON_US and any(
+        (back := _back(held[key], outage)) is None or back > later.began_us for key in {*outage.keys} & {*later.keys}
+    )
+
+
+def _removers(incident: Incident, held: Held) -> set[int | None]:
+    """The leaders that removed others: one that stood still does so when it goes on."""
+    own = [event for event in incident.shrinks if event.get("initiator") == "leader"]
+    before = [[state for state in held[event.key] if state.t0 < event.t_us] for event in own]
+    return {states[-1].leader for states in before if states} - {None}
 
 
 def _held(events: Sequence[Event]) -> Held:
@@ -220,9 +160,7 @@ def _new(found: list[Incident], cluster_id: str, t0: int, t1: int) -> Incident:
 def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> None:
     """When each incident was over, and what was cut until then."""
     for incident in found:
-        ends = [_back(held[key], incident) for key in incident.keys]
-        reported = [end for end in ends if end is not None]
-        incident.recovered_us = max([incident.ended_us, *reported]) if len(reported) == len(ends) else None
+        incident.recovered_us = _recovered(incident, held)
     for number, incident in enumerate(sorted(found, key=lambda i: i.began_us)):
         later = [other.began_us for other in found if other.began_us > incident.began_us]
         until = min(later, default=FOREVER_US)
@@ -235,9 +173,20 @@ def _recover(found: Sequence[Incident], events: Sequence[Event], held: Held) -> 
         ]
 
 
+def _recovered(incident: Incident, held: Held) -> int | None:
+    """When all of its partitions were back; None if one never was."""
+    ends = [_back(held[key], incident) for key in incident.keys]
+    reported = [end for end in ends if end is not None]
+    return max([incident.ended_us, *reported]) if len(reported) == len(ends) else None
+
+
 def _back(held: Sequence[State], incident: Incident) -> int | None:
-    """When the partition's ISR was as large as before the incident, and it had a leader; None if it never was."""
-    before = [s for s in held if s.t0 < incident.began_us]
-    size = len(before[-1].isr) if before else max((len(s.isr) for s in held), default=0)
-    after = [s for s in held if s.t0 >= incident.ended_us and s.known]
-    return next((max(s.t0, incident.ended_us) for s in after if len(s.isr) >= size and s.leader is not None), None)
+    """When the partition's ISR had all of its replicas again, and it had a leader; None if it never did.
+
+    A partition that healed before the last decision of the incident is back since then, however often it is in trouble
+    later. Where its replicas were not reported, as many members are expected as it had before.
+    """
+    before = [len(s.isr) for s in held if s.t0 < incident.began_us]
+    size = before[-1] if before else max((len(s.isr) for s in held), default=0)
+    whole = [s for s in held if s.is_read and s.leader is not None and len(s.isr) >= (len(s.replicas) or size)]
+    return next((s.t0 for s in whole if s.t1 > incident.ended_us), None)

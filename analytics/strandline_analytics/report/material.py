@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strandline_analytics.report.incidents import Incident, incidents
+from strandline_analytics.report.incident import Incident
+from strandline_analytics.report.incidents import incidents
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.stall import Stall
 
@@ -86,7 +87,7 @@ def sees_changes(material: Material) -> bool:
 
 
 def incidents_of(material: Material) -> list[Incident]:
-    """The incidents of the window, by time."""
+    """The incidents of the window, in the order of its table (`incidents.incidents`)."""
     chains = material.results["s17"].rows if "s17" in material.results else []
     inside = [event for event in material.events if event.t_us < material.end_us]
     found = incidents([row for row in chains if row.get("began_us") is not None], material.stalls, inside)

@@ -8,52 +8,23 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline.units import duration_text
-from strandline_analytics.report.draw_lanes import NARROW, WIDE, clock_text, draw_lanes
-from strandline_analytics.report.failovers import failovers, failovers_of
+from strandline_analytics.report.facts import Fact, linked
+from strandline_analytics.report.failovers import failovers
 from strandline_analytics.report.groups import group_lines
-from strandline_analytics.report.incidents import Incident
+from strandline_analytics.report.incident import Incident
 from strandline_analytics.report.losses import loss_parts, losses
 from strandline_analytics.report.material import Material, incidents_of, sees_changes
 from strandline_analytics.report.moments import moment_text
-from strandline_analytics.report.pictures import picture
-from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
+from strandline_analytics.report.shown_incident import shown_incident
 from strandline_analytics.report.tables import Content, share_text, stat_tables
 from strandline_analytics.report.verdict import unknown_losses, verdict
-from strandline_analytics.timeline.causes import meaning
-from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.sentences import nodes_text
-
-_MOST_NAMES = 12
-
-DOCS = "docs/OPERATIONS.md"
-"""Where next steps are written: of the project, and not of the page, which refers to it by this name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A name and a figure, with what it consists of; ``anchor`` leads to how the figure was computed."""
-
-    name: str
-    shown: str
-    anchor: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What to do about one cause of an incident, and where that is written."""
-
-    cause: str
-    said: str
-    todo: str
-    link: str
-    heading: str
+from strandline_analytics.report.worst import worst
 
 
 def render(material: Material) -> str:
@@ -76,13 +47,14 @@ def page(material: Material) -> dict[str, Any]:
     tables = stat_tables(material)
     return {
         "verdict": verdict(material, found, share),
+        "worst": worst(material, found),
         "start": moment_text(material.start_us),
         "end": moment_text(material.end_us),
         "length": duration_text((material.end_us - material.start_us) / 1_000),
         "partitions": len({event.key for event in material.events if event.partition is not None}),
         "clusters": sorted({event.cluster_id for event in material.events}),
-        "facts": _linked(_facts(material, figures), material),
-        "incidents": [_incident(incident, found, material) for incident in found],
+        "facts": linked(_facts(material, figures), material),
+        "incidents": [shown_incident(incident, found, material) for incident in found],
         "groups": group_lines(material),
         "coverage": _coverage(material, share),
         "steps": -(-(material.end_us - material.start_us) // material.step_us),
@@ -146,13 +118,6 @@ def coverage(material: Material) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _linked(facts: Sequence[Fact], material: Material) -> list[Fact]:
-    """The facts, without links to statistics that were not asked for."""
-    there = {"incidents"} | {f"def-{name}" for name in material.results}
-    there |= {f"def-{name}-{column.name}" for name, found in material.results.items() for column in found.declared}
-    return [fact if fact.anchor in there else replace(fact, anchor="") for fact in facts]
-
-
 def _facts(material: Material, figures: Mapping[str, Any]) -> list[Fact]:
     results = material.results
 
@@ -194,154 +159,6 @@ def _longest_failover(found: Sequence[Mapping[str, Any]]) -> str:
     moments = [longest[name] for name in ("last_heartbeat_us", "fence_us", "decided_us", "epoch_start_us")]
     took = [duration_text((later - earlier) / 1_000) for earlier, later in itertools.pairwise(moments)]
     return f"{took[0]} to notice, {took[1]} to elect, {took[2]} to begin"
-
-
-def _incident(incident: Incident, found: Sequence[Incident], material: Material) -> dict[str, Any]:
-    drawn = scenes(incident, found, material)
-    of_nodes = [e for e in material.events if e.partition is None and e.cluster_id == incident.cluster_id]
-    topics = {event.key: event.topic for event in material.events}
-    pictures = []
-    for scene in drawn:
-        own = _ordered([e for e in (*material.events, *material.samples) if e.key == scene.key])
-        title = f"{own[0].topic}-{scene.key[2]}" if own else str(scene.key)
-        shown = picture(title, own, of_nodes, scene.t0, scene.t1)
-        marks = [
-            {"clock": clock_text(m.t_us), "who": m.who, "sentence": m.sentence, "cause": m.cause}
-            for m in shown.markers
-        ]  # fmt: skip
-        drawings = {"wide": draw_lanes(shown, WIDE), "narrow": draw_lanes(shown, NARROW)}
-        alike = sorted(f"{topics[key]}-{key[2]}" for key in scene.alike)
-        pictures.append({"title": title, "drawings": drawings, "markers": marks, "alike": _alike(alike)})
-    tag, tone = _tag(incident)
-    shown_keys = sum(1 + len(scene.alike) for scene in drawn)
-    why = "" if incident.number <= MOST_INCIDENTS else f" (drawn are the first {MOST_INCIDENTS} incidents)"
-    return {
-        "id": incident.id,
-        "number": incident.number,
-        "began": moment_text(incident.began_us),
-        "began_short": moment_text(incident.began_us).replace("T", " ").removesuffix("Z"),
-        "sentence": incident_sentence(incident),
-        "tag": tag,
-        "tone": tone,
-        "is_planned": incident.is_planned,
-        "failover": _longest_of(incident, material),
-        "recovered": _recovered(incident),
-        "facts": _linked(_incident_facts(incident, material), material),
-        "steps": [_step(cause) for cause in incident.why],
-        "pictures": pictures,
-        "left_out": f"{shown_keys} of {len(incident.keys)} partitions are shown{why}."
-        if shown_keys < len(incident.keys)
-        else "",
-    }
-
-
-def _alike(names: Sequence[str]) -> str:
-    """The partitions that a picture also shows, in one line."""
-    if not names:
-        return ""
-    more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
-    count = "1 more partition looks" if len(names) == 1 else f"{len(names)} more partitions look"
-    return f"{count} the same: {', '.join(names[:_MOST_NAMES])}{more}"
-
-
-def _longest_of(incident: Incident, material: Material) -> str:
-    """From the last heartbeat of a leader, or else its fence, to the first word of the next; the longest one."""
-    found = failovers_of(incident.leader_changes, material.events)
-    took = [f.epoch_start_us - (f.fence_us if f.last_heartbeat_us is None else f.last_heartbeat_us) for f in found]
-    return duration_text(max(took) / 1_000) if took else "–"
-
-
-def _ordered(events: Sequence[Event]) -> list[Event]:
-    return sorted(events, key=lambda e: (e.partition_epoch or 0, e.plane, e.t_us, e.node_id, e.incarnation, e.seq))
-
-
-def incident_sentence(incident: Incident) -> str:
-    """What an incident was, in one line."""
-    parts = []
-    if incident.shrinks:
-        nodes = incident.removed_nodes
-        of = len({event.key for event in incident.shrinks})
-        label = (incident.chain or {}).get("label")
-        who = f"node {next(iter(nodes))}" if len(nodes) == 1 else f"nodes {nodes_text(nodes)}"
-        parts.append(f"{who} removed from the ISR of {of} partition{'' if of == 1 else 's'}")
-        if label:
-            parts[-1] += f", {label.replace('_', ' ')}"
-    if incident.elections:
-        parts.append(f"{len(incident.elections)} election{'' if len(incident.elections) == 1 else 's'}")
-    leaderless = len({event.key for event in incident.leader_changes if (event.get("new_leader") or 0) < 0})
-    if leaderless:
-        parts.append(f"{leaderless} partition{'' if leaderless == 1 else 's'} without a leader for a time")
-    if incident.stalls:
-        longest = max(stall.t1 - stall.t0 for stall in incident.stalls)
-        count = len(incident.stalls)
-        parts.append(
-            f"{count} stalled high watermark{'' if count == 1 else 's'}, up to {duration_text(longest / 1_000)}"
-        )
-    return "; ".join(parts)
-
-
-def _tag(incident: Incident) -> tuple[str, str]:
-    if incident.is_unclean:
-        return "unclean election", "bad"
-    if incident.committed_cut:
-        return "committed records cut", "bad"
-    if incident.is_planned:
-        return "planned", "good"
-    return ("over", "warn") if incident.recovered_us is not None else ("not over", "bad")
-
-
-def _recovered(incident: Incident) -> str:
-    if incident.recovered_us is None:
-        return "not within the window"
-    return f"after {duration_text((incident.recovered_us - incident.began_us) / 1_000)}"
-
-
-def _below_hw(incident: Incident) -> str:
-    if not incident.blind_cuts:
-        return f"{incident.committed_cut:,}"
-    if incident.blind_cuts == len(incident.truncations):
-        return "own HW not known"
-    return f"{incident.committed_cut:,}, own HW not known of {incident.blind_cuts:,}"
-
-
-def _step(cause: str) -> Step:
-    reported = meaning(cause)
-    return Step(cause.replace("_", " "), reported.said, reported.todo, f"{DOCS}#{reported.anchor}", reported.heading)
-
-
-def _phases(incident: Incident, material: Material) -> list[Fact]:
-    """The phases of the incident's failovers (S19), the longest of each, as far as events tell them."""
-    found = failovers_of(incident.leader_changes, material.events)
-    heard = [each.fence_us - each.last_heartbeat_us for each in found if each.last_heartbeat_us is not None]
-    phases = (
-        ("detection: last heartbeat to fence", heard, "detect"),
-        ("decision: fence to election", [each.decided_us - each.fence_us for each in found], "elect"),
-        ("activation: election to epoch start", [each.epoch_start_us - each.decided_us for each in found], "activate"),
-    )
-    return [Fact(name, duration_text(max(took) / 1_000), f"def-s19-{of}_max_us") for name, took, of in phases if took]
-
-
-def _incident_facts(incident: Incident, material: Material) -> list[Fact]:
-    causes: Counter[str] = incident.causes
-    facts = [
-        Fact("began (UTC)", clock_text(incident.began_us)),
-        Fact(
-            "cause of its decisions",
-            ", ".join(f"{cause.replace('_', ' ')} ({n})" for cause, n in causes.most_common()) or "–",
-            "def-s09",
-        ),
-        Fact("shrinks", f"{len(incident.shrinks):,}", "def-s17"),
-        Fact("elections", f"{len(incident.elections):,}", "def-s19"),
-        *_phases(incident, material),
-        Fact("recovery: ISRs whole again", _recovered(incident), "def-s12"),
-        Fact("cut from logs", f"{incident.cut_records:,} records", "def-s07"),
-        Fact("of them below an HW", _below_hw(incident), "def-s07-committed_cut_records"),
-    ]
-    if incident.stalls:
-        blockers = sorted({node for stall in incident.stalls for node in stall.blockers})
-        under = " (under min ISR)" if any(stall.is_under_min for stall in incident.stalls) else ""
-        facts.append(Fact("HW held up by", f"{nodes_text(blockers)}{under}", "def-s18"))
-    return facts
 
 
 def _coverage(material: Material, share: float | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strandline_analytics.report.incidents import Incident, Key
+from strandline_analytics.report.incident import Incident, Key
 from strandline_analytics.report.likeness import Likeness, likeness
 from strandline_analytics.report.material import Material
 from strandline_analytics.timeline.event import Event
@@ -18,7 +18,7 @@ MOST_PARTITIONS = 6
 """Drawings of one incident; its table has all of its partitions."""
 
 MOST_INCIDENTS = 12
-"""Incidents with drawings: the first ones, by time."""
+"""Incidents with drawings: the first ones of the table."""
 
 _LEAST_PAD_US = 500_000
 _PAD_SHARE = 0.12
@@ -48,7 +48,7 @@ def scenes(incident: Incident, found: Sequence[Incident], material: Material) ->
     """
     if incident.number > MOST_INCIDENTS:
         return []
-    cut = {event.key: event.get("from_leo") - event.get("to_leo") for event in incident.truncations}
+    cut = {event.key: event.cut_records or 0 for event in incident.truncations}
     led = {event.key for event in incident.leader_changes}
     chosen = sorted(incident.keys, key=lambda key: (-cut.get(key, 0), key not in led, str(key[1]), key[2] or 0))
     t0, t1 = window(incident, found, material)

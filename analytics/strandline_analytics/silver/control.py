@@ -95,8 +95,9 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
     Where nothing came after, ``t1`` is the controller's last word (``words``, of `last_words`), and at the latest the
     end of the hour: the next one begins with a snapshot, which then is missing. ``known`` is false before a hole in the
     partition epochs, and as long as not every part of the state was reported: a record that begins with a change of the
-    ISR does not say who leads. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where
-    nobody leads. A state that lasted no time is kept if it was the last of its partition epoch.
+    ISR does not say who leads. ``is_isr_read``: at ``t0`` no transition was missing since the ISR was reported; one may
+    be missing after it. ``min_isr`` is the effective one, min(RF, min.insync.replicas). ``leader`` is null where nobody
+    leads. A state that lasted no time is kept if it was the last of its partition epoch.
     """
     so_far = _order().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
@@ -127,12 +128,12 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
         (F.coalesce(F.lead(unseen).over(_order()), F.lit(0)) == 0).alias("_whole"),
         (F.lead("partition_epoch").over(_order()) == F.col("partition_epoch")).alias("_goes_on"),
         reported_at.alias("_reported_at"),
-        (isr_reported_at == F.col("_holes")).alias("_isr_reported"),
+        F.coalesce(isr_reported_at == F.col("_holes"), F.lit(False)).alias("is_isr_read"),
     )
     rf = F.when(F.col("replicas").isNotNull(), F.size("replicas"))
     # Behind a hole the ISR has to be reported again, and the leader of before is believed only in the same leader
     # epoch.
-    reported = F.coalesce((F.col("leader_epoch") == F.col("_reported_at")) & F.col("_isr_reported"), F.lit(False))
+    reported = F.coalesce((F.col("leader_epoch") == F.col("_reported_at")) & F.col("is_isr_read"), F.lit(False))
     return (
         states.where("NOT is_deleted AND (t1 > t0 OR NOT coalesce(_goes_on, false))")
         .withColumn("known", F.col("_whole") & reported & rf.isNotNull() & F.col("_min_isr").isNotNull())
@@ -140,7 +141,7 @@ def control_states(rows: DataFrame, words: DataFrame) -> DataFrame:
         .withColumn("rf", rf)
         .withColumn("min_isr", F.least(rf, F.col("_min_isr")))
         .withColumn("isr_size", F.size("isr"))
-        .drop("_leader", "_min_isr", "is_deleted", "_whole", "_goes_on", "_reported_at", "_isr_reported")
+        .drop("_leader", "_min_isr", "is_deleted", "_whole", "_goes_on", "_reported_at")
     )
 
 

@@ -5,16 +5,21 @@ for each that has an offset. What it says is believed until the next one, and at
 believed for three times the silence that it declared. What a deposed coordinator says after the next one, which has a
 higher epoch, reported the same key is left out; rows of a version without the epoch stand by their time alone.
 
+What was committed meets the HW once for each report of it, and once more for each time in which the HW is known without
+a gap: so it costs the sum of both, however many groups read a partition. Only S21, which weighs every value that a lag
+had, follows each step of the HW for each group.
+
 Invariant: a lag is known only where both the committed offset and the HW are; neither is carried on beyond that.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.silver.clocks import in_controller_time
-from strandline_analytics.silver.high_watermarks import hw_steps
+from strandline_analytics.silver.first_above import first_above
+from strandline_analytics.silver.high_watermarks import LEADER, hw_spans, hw_steps
 from strandline_analytics.silver.places import PLACE, place
 from strandline_analytics.silver.tables import Silver
 
@@ -43,34 +48,59 @@ def commits(silver: Silver) -> DataFrame:
     return silver.keep(("commits",), make, samples=True)
 
 
+def steps(silver: Silver) -> DataFrame:
+    """The HW of the partitions that groups read, as `hw_steps`."""
+    read = commits(silver).select(PLACE).distinct()
+    return silver.keep(("hw steps of groups",), lambda: hw_steps(silver, read), samples=True, in_place=True)
+
+
+def group_spans(silver: Silver) -> DataFrame:
+    """PLACE, group_id, [t0, t1), committed, and the leader that reported the HW: the times in which both are known.
+
+    ``above_us``: from when on the HW stands above what is committed; null: not in this time.
+    """
+    return silver.keep(("group spans",), lambda: _group_spans(silver), samples=True)
+
+
+def _group_spans(silver: Silver) -> DataFrame:
+    known = _met(silver, hw_spans(steps(silver)), [*LEADER[1:]]).select("*", "_hw.*").drop("_hw", "until")
+    asked = known.select(*LEADER, F.col("committed").alias("_offset")).distinct()
+    rises = steps(silver).select(*LEADER, F.col("hw").alias("_offset"), F.col("t0").alias("_at"))
+    passed = first_above(rises, asked, LEADER, offset="committed", found="_passed")
+    above = F.when(F.col("_passed") < F.col("t1"), F.greatest("_passed", "t0"))
+    return known.join(passed, [*LEADER, "committed"]).withColumn("above_us", above).drop("_passed")
+
+
 def group_lags(silver: Silver) -> DataFrame:
-    """PLACE, group_id, [t0, t1), hw and committed: the times in which both are known."""
-    return silver.keep(("group lags",), lambda: _group_lags(silver), samples=True)
+    """PLACE, group_id, [t0, t1), hw and committed: each step of both, in the times in which both are known."""
+    return silver.plan(("group lags",), lambda: _met(silver, steps(silver), ["hw"]).select("*", "_hw.hw").drop("_hw"))
 
 
-def _group_lags(silver: Silver) -> DataFrame:
+def _met(silver: Silver, stands: DataFrame, values: list[str]) -> DataFrame:
+    """What is committed beside what is known of the HW: PLACE, group_id, [t0, t1), committed and ``_hw``, the values.
+
+    Args:
+        stands: times [t0, t1) of partitions with ``values``.
+    """
     held = _held(silver)
     groups = held.select(*_PLACE_OF_GROUP).distinct()
-    stands = hw_steps(silver, groups.select(PLACE).distinct()).join(F.broadcast(groups), PLACE)
-    none = F.lit(None).cast("struct<value: bigint, until: bigint>")
-    both = stands.select(*_PLACE_OF_GROUP, "t0", _until_t1("hw").alias("_hw"), none.alias("_committed")).unionByName(
-        held.select(*_PLACE_OF_GROUP, "t0", none.alias("_hw"), _until_t1("committed").alias("_committed"))
-    )
+    of_groups = stands.join(F.broadcast(groups), PLACE)
+    known = of_groups.select(*_PLACE_OF_GROUP, "t0", F.struct(*values, F.col("t1").alias("until")).alias("_hw"))
+    committed = F.struct("committed", F.col("t1").alias("until")).alias("_held")
+    both = known.unionByName(held.select(*_PLACE_OF_GROUP, "t0", committed), allowMissingColumns=True)
     order = Window.partitionBy(*_PLACE_OF_GROUP).orderBy("t0")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows = both.repartition(PLACE).select(
+    rows = both.repartition(*_PLACE_OF_GROUP).select(
         *_PLACE_OF_GROUP,
         "t0",
         F.lead("t0").over(order).alias("_next"),
         F.last("_hw", ignorenulls=True).over(so_far).alias("_hw"),
-        F.last("_committed", ignorenulls=True).over(so_far).alias("_committed"),
+        F.last("_held", ignorenulls=True).over(so_far).alias("_held"),
     )
     # What nothing is committed for is a state too; it only has no lag.
-    rows = rows.where("_hw IS NOT NULL AND _committed.value IS NOT NULL")
-    rows = rows.withColumn("t1", F.least("_next", "_hw.until", "_committed.until")).where("t1 > t0")
-    return rows.select(
-        *_PLACE_OF_GROUP, "t0", "t1", F.col("_hw.value").alias("hw"), F.col("_committed.value").alias("committed")
-    )
+    rows = rows.where("_hw IS NOT NULL AND _held.committed IS NOT NULL")
+    rows = rows.withColumn("t1", F.least("_next", "_hw.until", "_held.until")).where("t1 > t0")
+    return rows.select(*_PLACE_OF_GROUP, "t0", "t1", F.col("_held.committed").alias("committed"), "_hw")
 
 
 def _held(silver: Silver) -> DataFrame:
@@ -82,7 +112,3 @@ def _held(silver: Silver) -> DataFrame:
     until = F.least(F.lead("t").over(order), F.col("t") + BELIEVED_US)
     rows = rows.select(*_PLACE_OF_GROUP, F.col("t").alias("t0"), until.alias("t1"), "committed")
     return rows.where("t1 > t0")
-
-
-def _until_t1(value: str) -> Column:
-    return F.struct(F.col(value).alias("value"), F.col("t1").alias("until"))

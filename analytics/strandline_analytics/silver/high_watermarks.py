@@ -15,7 +15,8 @@ from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.places import PLACE, place
 from strandline_analytics.silver.tables import Silver
 
-_LEADER = (PLACE, "leader_epoch", "node_id", "incarnation")
+LEADER = (PLACE, "leader_epoch", "node_id", "incarnation")
+"""Under one of these the HW never goes back."""
 
 
 def advances(silver: Silver) -> DataFrame:
@@ -28,7 +29,7 @@ def advances(silver: Silver) -> DataFrame:
 
     def make() -> DataFrame:
         rows = silver.written_samples("HW_ADVANCE").where("partition IS NOT NULL")
-        rows = rows.select("cluster_id", place(), *_LEADER[1:], "old_hw", "new_hw", "first_us", "last_us")
+        rows = rows.select("cluster_id", place(), *LEADER[1:], "old_hw", "new_hw", "first_us", "last_us")
         rows = in_controller_time(rows, silver.clocks, "node_id", "last_us", "first_us")
         return rows.drop("cluster_id").repartition(PLACE)
 
@@ -38,27 +39,34 @@ def advances(silver: Silver) -> DataFrame:
 
 
 def hw_steps(silver: Silver, places: DataFrame) -> DataFrame:
-    """The HW as a step function: PLACE, hw, and [t0, t1), in which it is known to stand there.
+    """The HW as a step function: ``LEADER``, hw, and [t0, t1), in which it is known to stand there.
 
     Args:
         places: the partitions that are asked about, each ``PLACE`` once: looks of the others, which may be most, are
             not sorted.
     """
     none = F.lit(None).cast("bigint")
-    seen = silver.leaders_looks.select(*_LEADER, "hw", F.col("t0").alias("_at"), F.col("t1").alias("_until"))
+    seen = silver.leaders_looks.select(*LEADER, "hw", F.col("t0").alias("_at"), F.col("t1").alias("_until"))
     moved = advances(silver).select(
-        *_LEADER, F.col("new_hw").alias("hw"), F.col("last_us").alias("_at"), none.alias("_until")
+        *LEADER, F.col("new_hw").alias("hw"), F.col("last_us").alias("_at"), none.alias("_until")
     )
     # The one shuffle: what follows is ordered within a partition of a topic.
     both = seen.unionByName(moved).join(F.broadcast(places), PLACE, "left_semi").repartition(PLACE)
-    order = Window.partitionBy(*_LEADER).orderBy("_at", "hw")
+    order = Window.partitionBy(*LEADER).orderBy("_at", "hw")
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     steps = both.select(
-        PLACE,
-        # It never goes back within a leader epoch.
+        *LEADER,
         F.max("hw").over(so_far).alias("hw"),
         F.col("_at").alias("t0"),
         F.least(F.lead("_at").over(order), F.last("_until", ignorenulls=True).over(so_far)).alias("t1"),
         F.last("_until", ignorenulls=True).over(so_far).alias("_believed"),
     )
     return steps.where("_believed IS NOT NULL AND t1 > t0").drop("_believed")
+
+
+def hw_spans(steps: DataFrame) -> DataFrame:
+    """`hw_steps` joined where one follows the other: ``LEADER`` and [t0, t1), in which the HW is known all the time."""
+    order = Window.partitionBy(*LEADER).orderBy("t0")
+    begins = F.coalesce((F.lag("t1").over(order) < F.col("t0")).cast("int"), F.lit(1))
+    runs = steps.withColumn("_run", F.sum(begins).over(order))
+    return runs.groupBy(*LEADER, "_run").agg(F.min("t0").alias("t0"), F.max("t1").alias("t1")).drop("_run")

@@ -22,7 +22,10 @@ _HOLD = (*PARTITION_KEY, "leader_epoch", "first_offset")
 
 
 def reported(silver: Silver) -> DataFrame:
-    """TRANSACTION_OPEN and TRANSACTION_DECIDED rows, all times in the controller's."""
+    """TRANSACTION_OPEN and TRANSACTION_DECIDED rows, all times in the controller's, with ``term_end`` of their leaders.
+
+    What a leader decided at or after the end of its term is a zombie's, and left out.
+    """
 
     def make() -> DataFrame:
         rows = silver.of_type("TRANSACTION_OPEN", "TRANSACTION_DECIDED").where("partition IS NOT NULL")
@@ -30,7 +33,10 @@ def reported(silver: Silver) -> DataFrame:
             *_HOLD, "node_id", "event_type", "ts_wall_us", "held_since_us", "first_us", "last_us", "producer_id",
             "producer_epoch", "outcome", "held_ms", "n_coalesced", "hw",
         )  # fmt: skip
-        return in_controller_time(rows, silver.clocks, "node_id", "ts_wall_us", "held_since_us", "first_us", "last_us")
+        rows = in_controller_time(rows, silver.clocks, "node_id", "ts_wall_us", "held_since_us", "first_us", "last_us")
+        ends = silver.terms.select(*PARTITION_KEY, "leader_epoch", "term_end")
+        rows = rows.join(F.broadcast(ends), [*PARTITION_KEY, "leader_epoch"], "left")
+        return rows.where("event_type = 'TRANSACTION_OPEN' OR term_end IS NULL OR last_us < term_end")
 
     return silver.keep(("lso reports",), make)
 
@@ -53,13 +59,10 @@ def _holds(silver: Silver) -> DataFrame:
         F.min(F.when(~is_open, F.col("outcome"))).alias("outcome"),
         F.max("ts_wall_us").alias("_heard_us"),
         F.max("hw").alias("largest_hw"),
+        F.max("term_end").alias("term_end"),
     )
     following = F.lead("t0").over(Window.partitionBy(*PARTITION_KEY, "leader_epoch").orderBy("t0", "first_offset"))
-    ends = silver.terms.select(*PARTITION_KEY, "leader_epoch", "term_end")
-    rows = rows.join(F.broadcast(ends), [*PARTITION_KEY, "leader_epoch"], "left")
     lasted = F.coalesce("_decided_us", F.least(following, F.col("_heard_us") + BELIEVED_US))
     rows = rows.withColumn("t1", F.least(lasted, F.col("term_end"))).where("t1 > t0")
-    # What a deposed leader reports of a decision after its term is not believed.
-    outcome = F.when(F.col("_decided_us") <= F.coalesce("term_end", "_decided_us"), F.col("outcome"))
-    rows = rows.withColumn("outcome", outcome).drop("_decided_us", "_heard_us", "term_end")
+    rows = rows.drop("_decided_us", "_heard_us", "term_end")
     return rows.join(F.broadcast(silver.keys), list(PARTITION_KEY))

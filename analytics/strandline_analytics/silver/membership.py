@@ -1,7 +1,8 @@
 """When a replica was out of the ISR: from the commit of its removal to the commit of its return.
 
 Invariant: a stay outside survives changes of the leader, because the ISR alone defines it; it ends as ``rejoined``, as
-``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` where transitions were lost.
+``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` where transitions were lost; what
+was lost behind a change that was read says nothing about that change.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ def stays_outside(control: DataFrame) -> DataFrame:
     order = Window.partitionBy(*PARTITION_KEY).orderBy("partition_epoch", "t0")
     states = control.withColumn("_before", F.coalesce(F.lag("replicas").over(order), F.array().cast("array<int>")))
     rows = states.select(
-        *PARTITION_KEY, "topic", "t0", "t1", "partition_epoch", "known", "isr", "replicas",
+        *PARTITION_KEY, "topic", "t0", "t1", "partition_epoch", "known", "is_isr_read", "isr", "replicas",
         F.explode(F.array_union("replicas", "_before")).alias("replica_id"),
     )  # fmt: skip
-    where = (
-        F.when(~F.col("known"), F.lit("unknown"))
-        .when(F.array_contains("isr", F.col("replica_id")), F.lit("rejoined"))
+    here = (
+        F.when(F.array_contains("isr", F.col("replica_id")), F.lit("rejoined"))
         .when(~F.array_contains("replicas", F.col("replica_id")), F.lit("reassigned"))
         .otherwise(F.lit("out"))
     )
+    # Where a state begins it may be known, and where the next one does not: transitions were lost in between.
+    begins = F.when(F.col("known") | (F.col("is_isr_read") & (here != "out")), here).otherwise(F.lit("unknown"))
     own = Window.partitionBy(*_REPLICA).orderBy("partition_epoch", "t0")
-    rows = rows.withColumn("_where", where).withColumn("_was", F.lag("_where").over(own))
+    rows = rows.withColumn("_where", begins)
+    rows = rows.withColumn("_was", F.lag(F.when(F.col("known"), F.col("_where")).otherwise(F.lit("unknown"))).over(own))
     rows = rows.withColumn("_began", (F.col("_where") == "out") & ~F.col("_was").eqNullSafe("out"))
     rows = rows.withColumn("_next", F.lead("_where").over(own)).where("_where = 'out'")
     rows = rows.withColumn(

@@ -9,7 +9,7 @@ Invariant: schemas are given, never inferred; samples are read only when asked f
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_, or_
@@ -25,12 +25,14 @@ from strandline_analytics.session import carried_out_in, session_for
 from strandline_analytics.side_by_side import side_by_side
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept, tables_are_rows
+from strandline_analytics.silver.reigns import Ahead, clocks_ahead, in_one_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
 from strandline_analytics.sources.doubles import apart_and_doubled
 from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
 from strandline_analytics.sources.kafka.levels import LOOKING, Level, Levels, levels_of
 from strandline_analytics.sources.kafka.source_words import source_words
+from strandline_analytics.sources.places import literal
 
 TRANSITIONS_BEFORE_H = 24
 """Hours of transitions read before the window; what began earlier is reported as begun at the first snapshot."""
@@ -100,10 +102,11 @@ def read_exports(
     until_us = None if end_us is None else end_us + beyond_us
 
     levels = levels_of(files)
+    transitions = [file for file in files if file.dataset == TRANSITIONS]
+    ahead, said = _clocks_ahead(spark, transitions)
 
     def events() -> tuple[DataFrame, DataFrame | None]:
-        transitions = [file for file in files if file.dataset == TRANSITIONS]
-        return _events(spark, transitions, lambda rows: _until(_once(rows, levels), until_us), fit)
+        return _events(spark, transitions, lambda rows: _until(_once(in_one_time(rows, ahead), levels), until_us), fit)
 
     def sampled() -> DataFrame | None:
         if not samples:
@@ -111,8 +114,16 @@ def read_exports(
         return _best(_samples(spark, [file for file in files if file.dataset == SAMPLES]), levels)
 
     (kept_events, beside), kept_samples = side_by_side(spark, events, sampled)
-    words = source_words(files)
+    words = (*source_words(files), *said)
     return Silver(kept_events, kept_samples, input_hash(files), end_us, fit, beside, levels, words)
+
+
+def _clocks_ahead(spark: SparkSession, files: Sequence[ExportedFile]) -> tuple[Ahead, list[str]]:
+    """Compare controllers where a cluster had several processes; by their files alone, for most had one."""
+    own = {(file, part.incarnation) for file in files for part in file.ranges if part.node_id == CONTROLLER_NODE_ID}
+    processes = Counter(cluster for cluster, _ in {(file.cluster_id, incarnation) for file, incarnation in own})
+    several = {file for file, _ in own if processes[file.cluster_id] > 1}
+    return clocks_ahead(read_rows(spark, sorted(several, key=lambda file: file.uri))) if several else ({}, [])
 
 
 def _events(
@@ -256,18 +267,18 @@ def _read_cluster(spark: SparkSession, cluster: str, files: Sequence[ExportedFil
     cut: list[ExportedFile] = []
     for file in files:
         if file.path.endswith(layout.PARQUET):
-            parquet.append(file.uri)
+            parquet.append(literal(file.uri))
         elif is_cut(file):
             cut.append(file)
         else:
-            lines.append(file.uri)
+            lines.append(literal(file.uri))
     if parquet:
         yield _believed(spark.read.schema(spark_ddl()).parquet(*parquet), cluster, F.lit(False), whole)
     if lines:
         yield _believed(_json(spark, lines), cluster, F.col(_CORRUPT).isNotNull(), whole)
     if cut:
         tails = [bytearray(tail) for tail in map(cut_line, cut)]
-        rows = _json(spark, [file.uri for file in cut])
+        rows = _json(spark, [literal(file.uri) for file in cut])
         is_tail = F.col(_CORRUPT).cast("binary").isin(tails)
         yield _believed(rows.where(~F.coalesce(is_tail, F.lit(False))), cluster, F.col(_CORRUPT).isNotNull(), whole)
 

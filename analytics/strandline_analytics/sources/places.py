@@ -1,22 +1,44 @@
 """How files are listed and read before Spark reads them: directories of this machine, or what Hadoop reaches; where
 a session has no JVM, what pyarrow reaches.
 
-Invariant: hidden files, whose names begin with a dot, are unfinished and are never listed.
+Invariant: hidden files, whose names begin with a dot, are unfinished and are never listed. What Spark reads it is given
+by `literal`, for it takes paths for patterns.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
 from strandline_analytics.jvm import hadoop_files, hadoop_path, has_jvm, read_stream
 from strandline_analytics.sources.listed import Listed
 from strandline_analytics.sources.trouble import NothingThere
+
+_OF_PATTERNS = re.compile(r"[\[\]{}*?\\]")
+
+
+def literal(uri: str) -> str:
+    """A URI for Spark's readers, which take brackets, braces, stars, question marks and backslashes for patterns."""
+    return _OF_PATTERNS.sub(r"\\\g<0>", uri)
+
+
+def path_here(name: str) -> Path | None:
+    """The path of this machine that a name or a ``file:`` URI says; nothing in it is escaped. None: it is elsewhere."""
+    if name.startswith("file:"):
+        rest = name.removeprefix("file:")
+        return Path("/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest)
+    return None if "://" in name else Path(name)
+
+
+def uri_of(name: str) -> str:
+    """How Spark names a place that it writes to; ``s3:`` is written by Hadoop's ``s3a:``."""
+    path = path_here(name)
+    return name.replace("s3://", "s3a://", 1) if path is None else f"file://{path.absolute()}"
 
 
 class Place(Protocol):
@@ -45,8 +67,9 @@ class LocalPlace:
     """A directory of this machine."""
 
     def __init__(self, root: Path) -> None:
-        self.root = str(root)
-        self._root = root
+        # Hadoop takes `..` out of a path before it looks at links, so it is given none.
+        self._root = root.resolve()
+        self.root = str(self._root)
 
     def files(self, folder: str = "") -> Iterator[Listed]:
         """Files in order of their paths."""
@@ -67,7 +90,7 @@ class LocalPlace:
 
     def uri(self, path: str) -> str:
         """An absolute file URI, as Hadoop reads it: nothing is escaped."""
-        return f"file://{(self._root / path).absolute()}"
+        return f"file://{self._root / path}"
 
 
 class HadoopPlace:
@@ -118,10 +141,10 @@ class HadoopPlace:
 
 def bytes_here(inputs: Sequence[str]) -> int | None:
     """How many bytes the files of inputs have; None where an input is not a directory of this machine."""
-    roots = [urlsplit(name).path if name.startswith("file:") else name for name in inputs]
-    if any("://" in root or not Path(root).is_dir() for root in roots):
+    roots = [path_here(name) for name in inputs]
+    if any(root is None or not root.is_dir() for root in roots):
         return None
-    return sum(listed.size_bytes for root in roots for listed in LocalPlace(Path(root)).files())
+    return sum(listed.size_bytes for root in roots if root is not None for listed in LocalPlace(root).files())
 
 
 def open_place(spark: SparkSession, name: str) -> Place:
@@ -130,14 +153,12 @@ def open_place(spark: SparkSession, name: str) -> Place:
     Raises:
         NothingThere: it is no directory of this machine, and no URI.
     """
-    if name.startswith("file:"):
-        name = urlsplit(name).path
-    if "://" in name and not has_jvm(spark):
+    root = path_here(name)
+    if root is None and not has_jvm(spark):
         place: Place = _arrow().ArrowPlace(name)
         return place
-    if "://" in name:
-        return HadoopPlace(spark, name.replace("s3://", "s3a://", 1))
-    root = Path(name)
+    if root is None:
+        return HadoopPlace(spark, uri_of(name))
     if not root.is_dir():
         raise NothingThere(f"{name} is no directory; give what services have as export_dir, or a URI such as s3a://...")
     return LocalPlace(root)
@@ -145,10 +166,7 @@ def open_place(spark: SparkSession, name: str) -> Place:
 
 def write_text(spark: SparkSession, name: str, text: str) -> None:
     """Place a small text file at a path or URI, replacing one of the same name; of this machine's files at once."""
-    if name.startswith("file:"):
-        name = urlsplit(name).path
-    if "://" not in name:
-        path = Path(name)
+    if (path := path_here(name)) is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.new")
         fresh.write_text(text, encoding="utf-8")
@@ -167,10 +185,7 @@ def write_text(spark: SparkSession, name: str, text: str) -> None:
 
 def read_text(spark: SparkSession, name: str) -> str | None:
     """A small text file at a path or URI; None if it is not there."""
-    if name.startswith("file:"):
-        name = urlsplit(name).path
-    if "://" not in name:
-        path = Path(name)
+    if (path := path_here(name)) is not None:
         return path.read_text(encoding="utf-8") if path.is_file() else None
     if not has_jvm(spark):
         content = _arrow().read(name)

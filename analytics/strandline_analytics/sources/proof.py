@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline_analytics.sources.catalog import ExportedFile
-from strandline_analytics.sources.trouble import DamagedFile
+from strandline_analytics.sources.places import literal
+from strandline_analytics.sources.trouble import DamagedFile, InputTrouble
 
 
 def verify(spark: SparkSession, files: Sequence[ExportedFile]) -> int:
@@ -22,14 +23,20 @@ def verify(spark: SparkSession, files: Sequence[ExportedFile]) -> int:
 
     Raises:
         DamagedFile: it names the first file that was changed, and says how many were.
+        InputTrouble: Spark read other files than it was asked to; what these hold is not known.
     """
     proven = {_plain(file.uri): file for file in files if file.manifest is not None}
     if not proven:
         return 0
-    rows = spark.read.format("binaryFile").load([file.uri for file in proven.values()])
+    rows = spark.read.format("binaryFile").load([literal(file.uri) for file in proven.values()])
     hashes = {_plain(row["path"]): row["hash"] for row in _hashed(rows).collect()}
+    if missed := [file for name, file in proven.items() if name not in hashes]:
+        raise InputTrouble(
+            f"{missed[0].shown} was not compared with its manifest, as {len(missed)} of {len(proven)} files were not: "
+            "Spark gave them other names. Nothing is known to be wrong with them; give the export by its plain path"
+        )
     changed = [
-        file for name, file in proven.items() if file.manifest is not None and hashes.get(name) != file.manifest.sha256
+        file for name, file in proven.items() if file.manifest is not None and hashes[name] != file.manifest.sha256
     ]
     if changed:
         raise DamagedFile(

@@ -12,6 +12,11 @@ from strandline_analytics.tables.runtimes import NoRuntime
 
 _FILE_OF_SPARK = re.compile(r"(?:FAILED_READ_FILE\S*\]?|reading file)[^/]*?((?:file|[a-z0-9]+)?:?/\S+?)[.,]?(?:\s|$)")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE|\n|$)")
+_OF_PLACES = re.compile(
+    r"\[[A-Z_]*PATH[A-Z_]*\] (?P<said>.*?)(?: SQLSTATE|\n|$)"
+    r"|(?P<kind>Permission denied|No space left on device|Mkdirs failed|Disk quota exceeded)(?P<more>[^\n]*)"
+)
+"""What Spark and Hadoop say of a place that cannot be read or written, among the lines of a trace."""
 _OTHER_TYPE = re.compile(r"column: \[(?P<column>[^\]]*)\], physicalType: (?P<is_>\w+), logicalType: (?P<must_be>\w+)")
 
 
@@ -48,6 +53,9 @@ def explained(error: BaseException) -> Exception | None:
         return DamagedFile(raised[1])
     if "FAILED_READ_FILE" in text or "is not a Parquet file" in text:
         return _unreadable(text)
+    if found := _OF_PLACES.search(text):
+        said = found["said"] or f"{found['kind']}{found['more']}"
+        return InputTrouble(f"Spark cannot read or write there: {said.strip()}")
     return None
 
 

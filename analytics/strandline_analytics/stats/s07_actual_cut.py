@@ -9,7 +9,8 @@ unclean election lost was avoidable as far as leaders had seen it on another rep
 
 Of an epoch before which no HW was seen it is not known what it lost, and of a cut by a replica that did not know its
 own HW not how much of it was committed. Both are counted; a sum that leaves them out is a lower bound, and null where
-it would be 0.
+it would be 0. A part of what such an epoch lost is proved by a replica that cut its log to where the epoch starts, and
+knew a higher HW.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         .groupBy(*by)
         .agg(
             F.count("*").alias("epochs"),
-            F.count_if(F.col("lost").isNull()).alias("epochs_unknown"),
+            F.count_if(~F.col("is_measured")).alias("epochs_unknown"),
             _at_least("tail").alias("tail_cut_records"),
             _at_least("tail_zombie").alias("tail_cut_with_zombies_records"),
             _at_least("lost").alias("committed_lost_records"),
@@ -70,14 +71,16 @@ def _at_least(name: str) -> Column:
 
 def epoch_cuts(silver: Silver) -> DataFrame:
     """One row per EPOCH_START: key, topic, t, and ``tail``, ``tail_zombie``, ``lost``, ``least_bytes``, ``most_bytes``,
-    ``avoidable``; null where nothing was known. Planned once for all scopes that are asked about."""
+    ``avoidable``; null where nothing was known. Not ``is_measured``: ``lost`` is null or a lower bound, because no
+    leader's HW was seen before. Planned once for all scopes that are asked about."""
     return silver.plan(("epoch cuts",), lambda: _epoch_cuts(silver))
 
 
 def _epoch_cuts(silver: Silver) -> DataFrame:
     ends = _ends(silver).join(F.broadcast(silver.places), PLACE).drop(PLACE, "topic")
-    began = silver.epoch_starts.join(_elections(silver), [*PARTITION_KEY, "leader_epoch"], "left")
-    epochs = began.join(ends, [*PARTITION_KEY, "leader_epoch"], "full")
+    epoch = [*PARTITION_KEY, "leader_epoch"]
+    began = silver.epoch_starts.join(_elections(silver), epoch, "left").join(_proved(silver), epoch, "left")
+    epochs = began.join(ends, epoch, "full")
     seen = F.array_sort(F.collect_list(F.struct(*_SEEN)))
     rows = epochs.groupBy(*PARTITION_KEY).agg(seen.alias("_seen"))
     return rows.select(*PARTITION_KEY, F.inline(F.expr(_CUTS)))
@@ -85,7 +88,7 @@ def _epoch_cuts(silver: Silver) -> DataFrame:
 
 _SEEN = (
     "leader_epoch", "began_us", "topic", "start_offset", "is_first", "is_unclean", "leader", "live",
-    "leo", "leo_zombie", "hw", "least_bytes", "most_bytes", "reached",
+    "leo", "leo_zombie", "hw", "least_bytes", "most_bytes", "reached", "proved_hw",
 )  # fmt: skip
 """What is known of an epoch: how it began, and how far its leader's looks had come."""
 
@@ -149,6 +152,24 @@ def _elections(silver: Silver) -> DataFrame:
     )
 
 
+def _proved(silver: Silver) -> DataFrame:
+    """Per epoch: ``proved_hw``, the highest HW of a replica that cut its log to where the epoch starts.
+
+    A replica may return in a later epoch; of those that start at one offset the last is its.
+    """
+    cuts = (
+        silver.of_type("TRUNCATION")
+        .where("committed_cut > 0")
+        .select(*PARTITION_KEY, F.col("leader_epoch").alias("_by"), F.col("to_leo").alias("start_offset"), "hw_before")
+    )
+    starts = silver.epoch_starts.select(*PARTITION_KEY, "leader_epoch", "start_offset")
+    reached = starts.join(cuts, [*PARTITION_KEY, "start_offset"]).where("leader_epoch <= _by")
+    last = reached.groupBy(*PARTITION_KEY, "start_offset", "_by").agg(
+        F.max("leader_epoch").alias("leader_epoch"), F.max("hw_before").alias("hw_before")
+    )
+    return last.groupBy(*PARTITION_KEY, "leader_epoch").agg(F.max("hw_before").alias("proved_hw"))
+
+
 # A fold over the epochs of a partition, in order. What an epoch lost is gone, and the next is measured by what was
 # left: the HW that it inherits is cut to the start of every epoch in between, and so is how far a replica had come that
 # it did not see. An epoch that nobody looked at had at least the log that it started with. Before the first epoch of a
@@ -161,7 +182,7 @@ _CUTS = """
              cast(null as bigint) as own_hw, cast(null as bigint) as least_bytes, cast(null as bigint) as most_bytes,
              cast(array() as array<struct<replica_id: int, reached: bigint>>) as reached,
              cast(array() as array<struct<topic: string, t: bigint, tail: bigint, tail_zombie: bigint, lost: bigint,
-                  least_bytes: bigint, most_bytes: bigint, avoidable: bigint>>) as cuts),
+                  least_bytes: bigint, most_bytes: bigint, avoidable: bigint, is_measured: boolean>>) as cuts),
       (before, e) -> struct(
         coalesce(e.leo, e.start_offset, before.leo) as leo,
         coalesce(e.leo_zombie, e.start_offset, before.leo_zombie) as leo_zombie,
@@ -181,7 +202,8 @@ _CUTS = """
           if(before.leo is null, if(e.is_first, 0L, null), greatest(0L, before.leo - e.start_offset)) as tail,
           if(before.leo_zombie is null, if(e.is_first, 0L, null), greatest(0L, before.leo_zombie - e.start_offset))
             as tail_zombie,
-          if(before.hw is null, if(e.is_first, 0L, null), greatest(0L, before.hw - e.start_offset)) as lost,
+          if(before.hw is null, if(e.is_first, 0L, e.proved_hw - e.start_offset),
+             greatest(0L, before.hw - e.start_offset)) as lost,
           if(before.hw is null, if(e.is_first, 0L, null),
              if(before.hw <= e.start_offset, 0L, if(before.hw = before.own_hw, before.least_bytes, null)))
             as least_bytes,
@@ -191,7 +213,8 @@ _CUTS = """
           if(not e.is_unclean or before.hw <= e.start_offset, 0L,
              if(before.hw is null or e.live is null, null, greatest(0L, least(before.hw, coalesce(array_max(transform(
                filter(before.reached, x -> x.replica_id <> e.leader and array_contains(e.live, x.replica_id)),
-               x -> x.reached)), e.start_offset)) - e.start_offset))) as avoidable)))) as cuts),
+               x -> x.reached)), e.start_offset)) - e.start_offset))) as avoidable,
+          before.hw is not null or coalesce(e.is_first, false) as is_measured)))) as cuts),
       folded -> folded.cuts)
 """
 
@@ -207,7 +230,7 @@ STATISTIC = Statistic(
             "epochs_unknown",
             "bigint",
             "epochs",
-            "of them those before which no HW was seen: the losses are lower bounds",
+            "of them those before which no leader's HW was seen: the losses are lower bounds",
             counts=True,
         ),
         Value("tail_cut_records", "bigint", "records", "last LEO known of the epoch before - start offset"),

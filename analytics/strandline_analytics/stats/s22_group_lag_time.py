@@ -2,7 +2,8 @@
 
 age(t) = t - when the HW first passed the offset that the group committed, 0 while the HW is not above it: for how long
 the oldest record that the group had not read could have been read. It follows from the steps of the HW, and no record
-is read for it. Inside an interval it rises with slope 1, so its integral is exact, as in S3.
+is read for it. Inside an interval it rises with slope 1, so its integral is exact, as in S3. Where an epoch started at
+or below the offset, as after an unclean election, another record stands there: only sights since then count.
 
 Where nothing reported a HW at or below the committed offset, the HW had passed it before anything that was read: only a
 lower bound of the age is known, and the time is in no other figure.
@@ -10,13 +11,14 @@ lower bound of the age is known, and the time is in no other figure.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.first_above import first_above
-from strandline_analytics.silver.group_lags import group_lags
+from strandline_analytics.silver.group_lags import group_spans
 from strandline_analytics.silver.high_watermarks import advances
+from strandline_analytics.silver.lineages import lines
 from strandline_analytics.silver.places import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -25,11 +27,7 @@ from strandline_analytics.stats.definition import Statistic, Value
 def compute(silver: Silver, scope: Scope) -> DataFrame:
     """Mean and maximum of the age; ``known_us`` is the time in which it is known exactly."""
     by = [*GROUP, "group_id"]
-    lags = ages(silver)
-    is_behind = F.col("hw") > F.col("committed")
-    rows = lags.withColumn("_known", ~is_behind | F.col("is_exact")).withColumn(
-        "_since", F.when(is_behind, F.col("since"))
-    )
+    rows = silver.plan(("ages",), lambda: ages(silver))
     pieces = scope.clip(silver.grouped(rows, scope)).withColumn("dur", F.col("t1") - F.col("t0"))
     aged = F.col("t1") - F.col("_since")
     doubled = (F.col("t0") + F.col("t1") - 2 * F.col("_since")).cast("decimal(38,0)") * F.col("dur")
@@ -47,36 +45,64 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
 
 
 def ages(silver: Silver) -> DataFrame:
-    """`group_lags` with ``since``, when the HW was first seen above the committed offset.
+    """`group_spans`, cut where the HW passes the committed offset: PLACE, group_id, [t0, t1), ``_since``, when the HW
+    was first seen above the offset (null: it is not), ``_known`` and ``is_estimated``.
 
-    ``is_exact``: a HW at or below it had been reported by then; else ``since`` is only the first that was read.
-    ``is_estimated``: no advance over the offset was reported, but a look that is above it.
+    Not known: no HW at or below the offset had been reported by then, and ``_since`` is only the first that was read.
+    Estimated: no advance over the offset was reported, but a look that is above it.
     """
-    lags = group_lags(silver)
-    asked = lags.select(PLACE, F.col("committed").alias("_offset")).distinct()
-    read = F.broadcast(asked.select(PLACE).distinct())
-    looks = silver.leaders_looks.select(PLACE, F.col("hw").alias("_offset"), F.col("t0").alias("_at"))
-    looks = looks.join(read, PLACE, "left_semi")
+    lags = group_spans(silver)
+    read = F.broadcast(lags.select(PLACE).distinct())
+    looks = silver.leaders_looks.select(
+        PLACE, "leader_epoch", F.col("hw").alias("_offset"), F.col("t0").alias("_at")
+    ).join(read, PLACE, "left_semi")
     moved = advances(silver).join(read, PLACE, "left_semi")
-    risen = moved.select(PLACE, F.col("new_hw").alias("_offset"), F.struct("last_us", "first_us").alias("_at"))
+    risen = moved.select(
+        PLACE, "leader_epoch", F.col("new_hw").alias("_offset"), F.struct("last_us", "first_us").alias("_at")
+    )
+    epoch = [PLACE, "leader_epoch"]
+    sights = looks.select(*epoch, "_offset").unionByName(risen.select(*epoch, "_offset"))
+    of_lines = F.broadcast(silver.keep(("lines",), lambda: lines(silver, sights), samples=True))
+
+    def since(seen: DataFrame) -> DataFrame:
+        """Sights, as far as they are of the records of each line."""
+        copies = seen.join(of_lines, epoch).withColumn("_offset", F.least("_offset", "shared"))
+        return copies.select(PLACE, "line", "_offset", "_at")
+
+    lags = lags.join(of_lines.where("is_own").select(*epoch, "line"), epoch, "left").na.fill({"line": 0})
+    asked = lags.select(PLACE, "line", F.col("committed").alias("_offset")).distinct()
     # At or below an offset is above the one before it, seen from the other side.
-    below = looks.unionByName(moved.select(PLACE, F.col("old_hw").alias("_offset"), F.col("first_us").alias("_at")))
+    below = looks.drop("leader_epoch").unionByName(
+        moved.select(PLACE, F.col("old_hw").alias("_offset"), F.col("first_us").alias("_at"))
+    )
     below = below.withColumn("_offset", -F.col("_offset"))
-    lower = first_above(below, asked.withColumn("_offset", -F.col("_offset") - 1), [PLACE], found="_lower")
+    turned = asked.select(PLACE, (-F.col("_offset") - 1).alias("_offset")).distinct()
+    lower = first_above(below, turned, [PLACE], found="_lower")
     lower = lower.withColumn("_offset", -F.col("_offset") - 1)
-    found = first_above(looks, asked, [PLACE], found="_look")
-    found = found.join(first_above(risen, asked, [PLACE], found="_rise"), [PLACE, "_offset"])
+    by = [PLACE, "line"]
+    found = first_above(since(looks), asked, by, found="_look")
+    found = found.join(first_above(since(risen), asked, by, found="_rise"), [*by, "_offset"])
     found = found.join(lower, [PLACE, "_offset"])
-    since = F.least("_look", "_rise.last_us")
+    first = F.least("_look", "_rise.last_us")
     looked = F.col("_rise").isNull() | (F.col("_look") < F.col("_rise.first_us"))
     found = found.select(
-        PLACE,
+        *by,
         F.col("_offset").alias("committed"),
-        since.alias("since"),
-        F.coalesce(F.col("_lower") <= since, F.lit(False)).alias("is_exact"),
+        first.alias("since"),
+        F.coalesce(F.col("_lower") <= first, F.lit(False)).alias("is_exact"),
         F.coalesce(looked, F.lit(False)).alias("is_estimated"),
     )
-    return lags.join(found, [PLACE, "committed"], "left")
+    above, none = F.col("above_us"), F.lit(None)
+    level = _piece(F.col("t0"), F.coalesce(above, "t1"), none, F.lit(True))
+    behind = _piece(above, F.col("t1"), F.col("since"), F.col("is_exact"))
+    rows = lags.join(found, [*by, "committed"], "left")
+    pieces = F.explode(F.filter(F.array(level, behind), lambda piece: piece["t0"] < piece["t1"]))
+    own = (PLACE, "group_id", "is_estimated")
+    return rows.select(*own, pieces.alias("_piece")).select(*own, "_piece.*")
+
+
+def _piece(t0: Column, t1: Column, since: Column, known: Column) -> Column:
+    return F.struct(t0.alias("t0"), t1.alias("t1"), since.cast("bigint").alias("_since"), known.alias("_known"))
 
 
 STATISTIC = Statistic(

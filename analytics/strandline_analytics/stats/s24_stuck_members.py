@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.group_events import owned
-from strandline_analytics.silver.group_lags import group_lags
+from strandline_analytics.silver.group_lags import group_spans, steps
 from strandline_analytics.silver.places import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
@@ -39,20 +39,27 @@ def _stuck(silver: Silver) -> DataFrame:
     pieces = standing.join(owners, list(_PLACE_OF_GROUP)).where("_o0 < t1 AND _o1 > t0")
     pieces = pieces.withColumns({"t0": F.greatest("t0", "_o0"), "t1": F.least("t1", "_o1")})
     episodes = pieces.groupBy(*_PLACE_OF_GROUP, "member_id", "_run", "_o0").agg(
-        F.min("committed").alias("committed"),
-        F.min("t0").alias("t0"),
-        F.max("t1").alias("t1"),
-        (F.max_by("hw", "t0") - F.min_by("hw", "t0")).alias("grew_records"),
-        (F.max_by("hw", "t0") - F.min("committed")).alias("lag_records"),
+        F.min("committed").alias("committed"), F.min("t0").alias("t0"), F.max("t1").alias("t1")
     )
-    return episodes.where((F.col("t1") - F.col("t0") > STUCK_US) & (F.col("grew_records") > 0)).drop("_run", "_o0")
+    episodes = episodes.where(F.col("t1") - F.col("t0") > STUCK_US).drop("_run", "_o0")
+    return _with_growth(silver, episodes).where("grew_records > 0")
+
+
+def _with_growth(silver: Silver, episodes: DataFrame) -> DataFrame:
+    """Add by how much the HW rose in each episode, and how far behind the group was at its end."""
+    stood = steps(silver).select(PLACE, "hw", F.col("t0").alias("_h0"), F.col("t1").alias("_h1"))
+    rows = stood.join(F.broadcast(episodes), PLACE).where("_h0 < t1 AND _h1 > t0")
+    last, first = F.max_by("hw", "_h0"), F.min_by("hw", "_h0")
+    return rows.groupBy(*episodes.columns).agg(
+        (last - first).alias("grew_records"), (last - F.col("committed")).alias("lag_records")
+    )
 
 
 def _standing(silver: Silver) -> DataFrame:
-    """Pieces of `group_lags` above 0; those in which one offset stood without a gap have the same ``_run``."""
+    """The parts of `group_spans` with a lag above 0; where one offset stood without a gap they have one ``_run``."""
     order = Window.partitionBy(*_PLACE_OF_GROUP).orderBy("t0")
     goes_on = (F.lag("t1").over(order) == F.col("t0")) & (F.lag("committed").over(order) == F.col("committed"))
-    rows = group_lags(silver).where("hw > committed")
+    rows = group_spans(silver).where("above_us IS NOT NULL").withColumn("t0", F.col("above_us"))
     rows = rows.withColumn("_begins", (~F.coalesce(goes_on, F.lit(False))).cast("int"))
     return rows.withColumn("_run", F.sum("_begins").over(order)).drop("_begins")
 
@@ -68,7 +75,7 @@ def compute(silver: Silver, scope: Scope) -> DataFrame:
         F.max("grew_records").alias("grew_records"),
         F.max("lag_records").alias("lag_records"),
     )
-    looked = scope.clip(silver.grouped(group_lags(silver), scope))
+    looked = scope.clip(silver.grouped(group_spans(silver), scope))
     known = looked.groupBy(*by).agg(F.sum(F.col("t1") - F.col("t0")).alias("known_us"))
     return silver.named(known.join(figures, by, "left"), scope)
 

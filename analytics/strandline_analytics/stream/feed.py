@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, spark_ddl
 from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.sources.places import literal, uri_of
 from strandline_analytics.stream.stories import FIELDS, UNUSED_TYPES
 
 AHEAD_US = 60_000_000
@@ -45,7 +46,9 @@ def feed(spark: SparkSession, inputs: Sequence[str], *, delay_s: int) -> DataFra
 
 def _files(spark: SparkSession, root: str, suffix: str) -> DataFrame:
     reader = spark.readStream.schema(spark_ddl()).format(_FORMATS[suffix])
-    rows = reader.option("recursiveFileLookup", "true").option("pathGlobFilter", f"*{suffix}").load(root)
+    rows = (
+        reader.option("recursiveFileLookup", "true").option("pathGlobFilter", f"*{suffix}").load(literal(uri_of(root)))
+    )
     written_us = F.unix_micros("_metadata.file_modification_time")
     at = F.timestamp_micros(F.least(F.col("ts_wall_us"), written_us + AHEAD_US))
     return rows.select("*", at.alias("event_ts"))

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery as Query
 from strandline_analytics.jvm import hadoop_files, hadoop_path
 from strandline_analytics.pyspark_range import check_streams
 from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.sources.places import uri_of
 from strandline_analytics.sources.trouble import InputTrouble
 from strandline_analytics.stream.columns import ddl
 from strandline_analytics.stream.feed import feed
@@ -54,7 +55,7 @@ def start(spark: SparkSession, job: StreamJob) -> Query:
     keyed = feed(spark, job.inputs, delay_s=job.delay_s).groupBy(*PARTITION_KEY)
     processor = LivePartition(job.timing, provisional=job.provisional)
     rows = keyed.transformWithState(processor, ddl(), "Append", "EventTime")
-    stream = rows.writeStream.foreachBatch(writer(job.out)).option("checkpointLocation", job.checkpoint)
+    stream = rows.writeStream.foreachBatch(writer(job.out)).option("checkpointLocation", uri_of(job.checkpoint))
     stream = stream.queryName("strandline-live").outputMode("append")
     if job.trigger is None:
         return stream.trigger(availableNow=True).start()
@@ -77,5 +78,5 @@ def _check_belongs(spark: SparkSession, job: StreamJob) -> None:
 
 
 def _is_there(spark: SparkSession, name: str) -> bool:
-    path = hadoop_path(spark, name)
+    path = hadoop_path(spark, uri_of(name))
     return bool(hadoop_files(spark, path).exists(path))

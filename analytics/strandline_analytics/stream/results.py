@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY
+from strandline_analytics.sources.places import literal, uri_of
 from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stream.columns import columns_of, ddl
 from strandline_analytics.timestamps import with_times
@@ -27,7 +28,7 @@ def writer(out: str) -> Callable[[DataFrame, int], None]:
     def write(rows: DataFrame, batch: int) -> None:
         numbered = with_times(rows).withColumn("batch", F.lit(batch).cast("bigint")).coalesce(1)
         mode = numbered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        mode.partitionBy("final", "batch").parquet(out)
+        mode.partitionBy("final", "batch").parquet(uri_of(out))
 
     return write
 
@@ -37,7 +38,9 @@ def live_rows(spark: SparkSession, out: str, statistic: Statistic) -> DataFrame:
 
     Moments are there in microseconds and as TIMESTAMPs (`timestamps`).
     """
-    reported = spark.read.schema(f"{ddl()}, batch BIGINT").parquet(out).where(F.col("stat") == statistic.id)
+    reported = (
+        spark.read.schema(f"{ddl()}, batch BIGINT").parquet(literal(uri_of(out))).where(F.col("stat") == statistic.id)
+    )
     rank = F.struct("final", "batch")
     newest = reported.withColumn("_newest", F.max(rank).over(Window.partitionBy(*_WINDOW))).where(
         rank == F.col("_newest")

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 PLANNED = frozenset({"controlled_shutdown", "reassign", "preferred", "created"})
 """Causes of decisions that somebody asked for."""
 
+LOSSY = frozenset({"unclean_election", "unclean_recovery_timeout"})
+"""Causes of decisions after which committed records may be gone."""
+
 STALLED = "HW stalled"
 UNDER_MIN = "under min ISR"
 """What the export has no cause for: a high watermark stood still, held up by a member or for want of members."""
@@ -105,6 +108,17 @@ MEANINGS = {
         "Under min ISR",
     ),
 }
+
+_PAUSED = "Look for what stopped it for so long: its garbage collector, its machine, or a disk that did not answer."
+
+INFERRED_STEPS = {
+    "node_stopped": MEANINGS["node_fenced"].todo,
+    "node_paused": _PAUSED,
+    "slow_replica": "Look at its disk, its processor and its network.",
+    "slow_pair": "Look at the network between these two nodes.",
+    "leader_side": "Look at this leader's network, threads and disk, before its followers'.",
+}
+"""What to do about causes that an import inferred, by the name of the rule."""
 
 
 def meaning(cause: str) -> Meaning:

@@ -26,6 +26,8 @@ class Event:
     t_us: int
     raw_us: int
     err_us: int | None = None
+    clock_offset_us: int = 0
+    """How far its writer's clock was ahead of the controller's, as measured; 0 where it was not."""
     topic: str | None = None
     topic_id: str | None = None
     partition: int | None = None
@@ -70,6 +72,16 @@ class Event:
         """Whether it says again what has been so before."""
         return self.fields.get("cause") == REPEATED
 
+    @property
+    def cut_records(self) -> int | None:
+        """How many records a TRUNCATION cut; None where it does not say from where."""
+        begin, end = self.get("to_leo"), self.get("from_leo")
+        return None if begin is None or end is None else int(end - begin)
+
+    def by_controllers_clock(self, moment_us: int) -> int:
+        """A moment that the event reports by its writer's clock. Its own ``t_us`` may be later than that clock says."""
+        return moment_us - self.clock_offset_us
+
     def get(self, name: str) -> Any:
         """A field's value, None if the event has none."""
         return self.fields.get(name)
@@ -90,6 +102,7 @@ def _event(row: Mapping[str, Any]) -> Event:
         t_us=row["t"],
         raw_us=row["ts_wall_us"],
         err_us=row["clock_err_us"],
+        clock_offset_us=row.get("clock_offset_us") or 0,
         topic=row["topic"],
         topic_id=row["topic_id"],
         partition=row["partition"],

@@ -9,12 +9,16 @@ equally well are shown together, as a tie.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from strandline.export.schema import INFERRED
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
+
+_BESIDE = frozenset({"controller_silent", "fast_restart", "young_leader"})
+"""Rules that say something of the record itself, beside what explains it."""
 
 
 class Inference(NamedTuple):
@@ -27,6 +31,11 @@ class Inference(NamedTuple):
     evidence: tuple[str, ...]
     strength: int
     """How many changes it explains."""
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes that its subject names."""
+        return tuple(map(int, re.findall(r"\d+", self.subject)))
 
 
 def inferences(event: Event) -> tuple[Inference, ...]:
@@ -54,11 +63,21 @@ def with_inferences(event: Event) -> str:
     return sentence(event) + (f". {short_text(found)}" if found else "")
 
 
+def competing(found: Sequence[Inference]) -> tuple[Inference, ...]:
+    """Those that explain the event; several of them are a tie."""
+    return tuple(one for one in found if one.rule not in _BESIDE)
+
+
+def in_short(found: Sequence[Inference]) -> str:
+    """What inferred causes say before their reasons: ``inferred: node 1 stood still``."""
+    return "inferred: " + "; or ".join(one.says.partition(": ")[0] for one in found)
+
+
 def short_text(found: Sequence[Inference]) -> str:
     """``Inferred: ...`` for one; a tie names all."""
-    if len(found) == 1:
-        return f"Inferred: {found[0].says}"
-    return "Inferred, a tie: " + "; or ".join(one.says for one in found)
+    causes = competing(found)
+    tie = [f"Inferred, a tie: {'; or '.join(one.says for one in causes)}"] if len(causes) > 1 else []
+    return ". ".join(tie + [f"Inferred: {one.says}" for one in found if not tie or one not in causes])
 
 
 def long_text(one: Inference, *, is_tie: bool) -> str:

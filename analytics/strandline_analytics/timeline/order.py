@@ -21,9 +21,9 @@ from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.control import CONTROL_TYPES
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.timeline.selection import QUIET_TYPES, Selection
+from strandline_analytics.timeline.selection import QUIET_TYPES, TELLING_DECISIONS, Selection
 
-COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us")
+COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us", "clock_offset_us")
 """What a timeline has beside the columns of the export."""
 
 _NAMES = tuple(column.name for column in COLUMNS)
@@ -40,7 +40,8 @@ def timeline(silver: Silver, selection: Selection) -> DataFrame:
     """The selected events in logical order, with the columns of the export and `COMPUTED`.
 
     ``ordinal`` counts the events of a partition from 1; ``plane`` is control, data or node; ``clock_err_us`` is null
-    where the writer's clock was never measured, and 0 for the controller itself.
+    where the writer's clock was never measured, and 0 for the controller itself; ``clock_offset_us`` is what was
+    subtracted from what that clock showed.
     """
     rows = _of_keys(_rows(silver, selection), selection)
     corrected = in_controller_time(_with_shifted(rows), silver.clocks, "node_id", "_shifted")
@@ -106,13 +107,21 @@ def _ordered(rows: DataFrame) -> DataFrame:
     rows = rows.withColumns({"_own_us": F.max("_shifted").over(own), "anchor_epoch": known})
     decided = F.min(F.when(control, F.col("_own_us"))).over(Window.partitionBy(*PARTITION_KEY, "anchor_epoch"))
     rows = rows.withColumn("t", F.greatest("_own_us", F.when(F.col("plane") == "data", decided)))
-    error = F.when(F.col("node_id") == CONTROLLER_NODE_ID, F.lit(0).cast("bigint")).otherwise(F.col("clock_err_us"))
+
+    def of_writer(measured: Column) -> Column:
+        return F.when(F.col("node_id") == CONTROLLER_NODE_ID, F.lit(0).cast("bigint")).otherwise(measured)
+
     logical = Window.partitionBy(*PARTITION_KEY).orderBy(
         F.col("anchor_epoch").asc_nulls_first(), "plane", "t", "node_id", "incarnation", "seq"
     )
     so_far = logical.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return rows.withColumns(
-        {"ordinal": F.row_number().over(logical), "merge_us": F.max("t").over(so_far), "clock_err_us": error}
+        {
+            "ordinal": F.row_number().over(logical),
+            "merge_us": F.max("t").over(so_far),
+            "clock_err_us": of_writer(F.col("clock_err_us")),
+            "clock_offset_us": of_writer(F.col("ts_wall_us") - F.col("_shifted")),
+        }
     )
 
 
@@ -122,7 +131,9 @@ def _wanted(selection: Selection) -> Column:
         named = F.col("event_type").isin(*selection.types, *selection.sample_types)
         wanted = wanted & (named | ~F.col("event_type").isin(*EVENT_TYPES) if selection.unknown_types else named)
     else:
-        wanted = wanted & ~F.col("event_type").isin(*QUIET_TYPES) & ~_column("cause").eqNullSafe(REPEATED)
+        telling = F.coalesce(_column("decision").isin(*TELLING_DECISIONS), F.lit(False))
+        wanted = wanted & (~F.col("event_type").isin(*QUIET_TYPES) | telling)
+        wanted = wanted & ~_column("cause").eqNullSafe(REPEATED)
     if selection.start_us is not None:
         wanted = wanted & (F.col("t") >= selection.start_us)
     if selection.end_us is not None:

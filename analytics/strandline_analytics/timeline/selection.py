@@ -13,6 +13,9 @@ QUIET_TYPES = frozenset({"EXPORT_HEARTBEAT", "CLOCK_SAMPLE", "STATE_SNAPSHOT", "
 MOVES = ("HW_ADVANCE",)
 """The type of sample that reports a change; the others report a state."""
 
+TELLING_DECISIONS = ("silent", "controller_elected")
+"""What a CONTROLLER_DECISION of Kafka's controllers says that no other event does."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -23,7 +26,7 @@ class Selection:
     nodes: tuple[int, ...] = ()
     """Events that these nodes wrote, or that are about them."""
     types: tuple[str, ...] = ()
-    """Event types; empty: all but `QUIET_TYPES` and what is repeated."""
+    """Event types; empty: all but `QUIET_TYPES` and what is repeated, with `TELLING_DECISIONS`."""
     start_us: int | None = None
     end_us: int | None = None
     cluster_id: str | None = None

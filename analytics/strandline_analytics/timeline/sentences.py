@@ -68,11 +68,11 @@ def _epoch_start(event: Event) -> str:
 
 
 def _truncation(event: Event) -> str:
-    if event.get("from_leo") is None:
+    if event.cut_records is None:
         # Logs of another system do not always say where a log ended.
         return f"log cut to {_n(event.get('to_leo'))}" + _below_hw(event)
-    cut = event.get("from_leo") - event.get("to_leo")
-    reported = f"log cut from {_n(event.get('from_leo'))} to {_n(event.get('to_leo'))} ({_n(cut)} records)"
+    begin, end = _n(event.get("to_leo")), _n(event.get("from_leo"))
+    reported = f"log cut from {end} to {begin} ({_n(event.cut_records)} records)"
     return reported + _below_hw(event)
 
 
@@ -96,7 +96,8 @@ def _hw_advance(event: Event) -> str:
     many = event.get("n_coalesced") or 1
     steps = f" in {_n(many)} steps" if many > 1 else ""
     waited = event.get("blocking_replicas")
-    for_whom = f", had waited for {_list(sorted(waited))}" if waited else ""
+    whom = "its own disk" if waited == [event.node_id] else _list(sorted(waited or ()))
+    for_whom = f", had waited for {whom}" if waited else ""
     return f"HW {_n(event.get('old_hw'))} -> {_n(event.get('new_hw'))}{steps}{for_whom}"
 
 
@@ -152,6 +153,10 @@ def _export_gap(event: Event) -> str:
 
 def _decision(event: Event) -> str:
     outcome = event.get("outcome")
+    if event.get("decision") == "silent":
+        return str(outcome)
+    if event.get("decision") == "controller_elected":
+        return f"{outcome} decides from here"
     return f"decides: {event.get('decision')}" + (f": {outcome}" if outcome else "")
 
 

@@ -4,7 +4,7 @@ The same step functions as `silver.control`, made from events that have left Spa
 a few partitions, never for figures.
 
 Invariant: before a hole in the partition epochs, and before the first row, the state is unknown and not guessed. Behind
-a change of a type that only a newer version knows, the state is unknown until a row names the ISR again.
+a hole, and behind a change of a type that only a newer version knows, it is unknown until a row names the ISR again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strandline_analytics.timeline.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What held in [t0, t1), us; ``known`` is false where a transition was lost."""
+    """What held in [t0, t1), us; ``known`` is false where a transition was lost, ``is_read`` if that was before t0."""
 
     t0: int
     t1: int
@@ -29,6 +29,7 @@ class State:
     replicas: tuple[int, ...]
     min_isr: int | None
     known: bool = True
+    is_read: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +51,9 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
     replicas: tuple[int, ...] = ()
     min_isr: int | None = None
     epoch: int | None = None
-    is_reported = True
+    is_reported, hole = True, False
     for number, row in enumerate(rows):
+        is_reported = is_reported and not hole
         if _is_unread(row):
             row, is_reported = replace(row, fields={}), False
         if row.get("new_leader") is not None:
@@ -76,6 +78,7 @@ def states(events: Sequence[Event], end_us: int) -> list[State]:
                     replicas=replicas,
                     min_isr=min_isr,
                     known=is_reported and not hole,
+                    is_read=is_reported,
                 )
             )
     return found

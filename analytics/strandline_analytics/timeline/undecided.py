@@ -1,19 +1,23 @@
 """When nobody decided, and why: from the reigns of several controllers and what their store did.
 
 A reign that says no end, because its process was killed or stopped, lasts to the last event that its controller wrote.
+Of a Kafka cluster the import says where no record was committed for long.
 
-Invariant: of a cluster that never had several controllers nothing is said; before the first event of a reign or of the
-store it is not known whether somebody decided, and it is not guessed.
+Invariant: of a cluster of ours that never had several controllers nothing is said; before the first event of a reign or
+of the store it is not known whether somebody decided, and it is not guessed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from strandline_analytics.timeline.event import Event
 
 KINDS = ("CONTROLLER_REIGN", "STORE")
+_SILENT_MS = re.compile(r"no decision for (\d+) ms ")
+"""How the import of Kafka's metadata log begins the outcome of a decision `silent`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,9 @@ class _Course:
             # A process that went on after it was replaced speaks of a reign that is over.
             if event.get("token") >= self._token:
                 self._take_reign(event)
+        elif event.get("decision") == "silent" and (said := _SILENT_MS.match(str(event.get("outcome")))):
+            began_us = event.t_us - 1_000 * int(said[1])
+            self._found.append(Undecided(t0=began_us, t1=event.t_us, why="Kafka's controllers committed no record"))
         elif self._last_word is not None and event.incarnation == self._last_word.incarnation:
             self._last_word = event
 

@@ -252,7 +252,8 @@ func (c *Cluster) connection(address string) (*grpc.ClientConn, error) {
 	if known, found := c.connections[address]; found {
 		return known, nil
 	}
-	connection, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(c.credentials))
+	// Without the proxy that HTTPS_PROXY in the environment may name.
+	connection, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(c.credentials), grpc.WithNoProxy())
 	if err == nil {
 		c.connections[address] = connection
 	}

@@ -23,18 +23,33 @@ def main() -> None:
     # Sets how gRPC behaves before any command imports it.
     import strandline.rpc  # noqa: F401
 
-    if os.getpid() == 1:
-        # The first process of a container: the kernel drops signals that it has not asked for, so that one which says
-        # stop while the program still loads would be lost. Services replace this by a clean stop.
-        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+    # While the program still loads. The first process of a container would lose a signal that it has not asked for.
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
     from strandline.cli.app import app
 
     if COMPLETION_VARIABLE in os.environ:
         from typer._completion_classes import completion_init
 
         completion_init()
+    is_terminated = False
+
+    def interrupt(number: int, frame: object) -> None:
+        # A command ends as on Ctrl-C, in good order: a consumer leaves its group. Services replace this.
+        nonlocal is_terminated
+        is_terminated = True
+        ctrl_c = signal.getsignal(signal.SIGINT)
+        if not callable(ctrl_c):
+            # A script has its jobs in the background ignore Ctrl-C.
+            raise KeyboardInterrupt
+        ctrl_c(signal.SIGINT, None)
+
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         app(prog_name="strandline")
+    except SystemExit:
+        if is_terminated:
+            sys.exit(128 + signal.SIGTERM)
+        raise
     except ImportError as error:
         from strandline.cli.extras import missing_extra
         from strandline.cli.failures import EXIT_REFUSED

@@ -14,6 +14,7 @@ import typer
 
 from strandline.cli.analytics_explain_group import LINKS, explain_group
 from strandline.cli.analytics_explain_held import explain_held
+from strandline.cli.analytics_explain_moment import explain_moment
 from strandline.cli.analytics_explained import chain_of
 from strandline.cli.analytics_options import (
     Cluster,
@@ -22,7 +23,6 @@ from strandline.cli.analytics_options import (
     Shown,
     ShownAs,
     To,
-    existing,
     form_of,
     time_text,
     window_us,
@@ -75,7 +75,10 @@ def explain(
         str, typer.Option("--group", metavar="GROUP", help="Explain why this consumer group stood still, see --at.")
     ] = "",
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help=f"When, for --group and --lso: {FORMS}.")
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help=f"What happened then to the partition, or to --group or --lso: {FORMS}."
+        ),
     ] = None,
     start: From = None,
     end: To = None,
@@ -83,8 +86,8 @@ def explain(
     memory: Memory = DEFAULT_MEMORY,
     output: ShownAs = Shown.TABLE,
 ) -> None:
-    """Explain one decision about a partition, one stall, who held an LSO back, or a group's standstill; list candidates
-    if several match."""
+    """Explain one decision about a partition, what happened to it at a moment, one stall, who held an LSO back, or a
+    group's standstill; list candidates if several match."""
     own = one_source(inputs, service)
     if group:
         _refuse_beside_group(
@@ -93,16 +96,17 @@ def explain(
         )  # fmt: skip
         explain_group(group, at, own or service, cluster, memory, form_of(output), lambda chain: _show(chain, output))
         return
-    if at is not None and not lso:
-        raise typer.BadParameter(
-            "--at: a partition is asked about with --from and --to; --at belongs to --group and --lso"
-        )
     if not topic or partition is None:
         raise typer.BadParameter("name a partition with --topic and --partition, or a consumer group with --group")
     if lso:
         if stall or epoch is not None or start or end:
             raise typer.BadParameter("--lso: takes --at, and none of --stall, -e, --from and --to")
         explain_held(topic, partition, at, own or service, cluster, memory, form_of(output))
+        return
+    if at is not None:
+        if stall or epoch is not None or start or end or service:
+            raise typer.BadParameter("--at: takes --input, and none of --stall, -e, --from, --to and --service")
+        explain_moment(topic, partition, at, own, cluster, memory, form_of(output), lambda chain: _show(chain, output))
         return
     if stall and epoch is not None:
         raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")
@@ -121,7 +125,7 @@ def explain(
     with spark_session(memory, inputs=own) as spark:
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(own), cluster_id=cluster)
+        silver = open_exports(spark, own, cluster_id=cluster)
         if stall:
             _tell_stall(ask.stall(silver, asked), output)
         else:

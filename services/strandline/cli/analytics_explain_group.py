@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from strandline.cli.analytics_explained import standstill_of
-from strandline.cli.analytics_options import existing, moment_us, time_text
+from strandline.cli.analytics_options import moment_us, time_text
 from strandline.cli.analytics_remote import DEADLINE_S
 from strandline.cli.analytics_remote import ask as ask_service
 from strandline.cli.analytics_session import check_installed, spark_session
@@ -68,7 +68,7 @@ def _computed(inputs: list[str], group_id: str, at_us: int, cluster: str | None,
     with spark_session(memory, inputs=inputs) as spark:
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(inputs), cluster_id=cluster)
+        silver = open_exports(spark, inputs, cluster_id=cluster)
         return standstill(silver, AskedGroup(group_id=group_id, at_us=at_us, cluster_id=cluster))
 
 

@@ -12,7 +12,7 @@ import typer
 
 from strandline.cli.analytics_explain_group import LINKS
 from strandline.cli.analytics_explained import held_back_of
-from strandline.cli.analytics_options import existing, moment_us, time_text
+from strandline.cli.analytics_options import moment_us, time_text
 from strandline.cli.analytics_remote import DEADLINE_S
 from strandline.cli.analytics_remote import ask as ask_service
 from strandline.cli.analytics_session import check_installed, spark_session
@@ -41,7 +41,7 @@ def explain_held(
     else:
         found = _computed(source, topic, partition, at_us, cluster, memory)
     if isinstance(found, list):
-        raise fail(CommandFailed(_not_one(f"{topic}-{partition}", found), EXIT_REFUSED))
+        raise fail(CommandFailed(not_one(f"{topic}-{partition}", found, see="stats s26"), EXIT_REFUSED))
     _show(found, form)
 
 
@@ -54,7 +54,7 @@ def _computed(
     with spark_session(memory, inputs=inputs) as spark:
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(inputs), cluster_id=cluster)
+        silver = open_exports(spark, inputs, cluster_id=cluster)
         return held_back(silver, AskedPartition(topic=topic, partition=partition, at_us=at_us, cluster_id=cluster))
 
 
@@ -72,10 +72,11 @@ def _served(service: str, topic: str, partition: int, at_us: int, cluster: str |
     return held_back_of(answer.held_back) if answer.HasField("held_back") else list(answer.cluster_ids)
 
 
-def _not_one(name: str, clusters: list[str]) -> str:
+def not_one(name: str, clusters: list[str], *, see: str) -> str:
+    """Why a partition that is not in exactly one cluster is not explained."""
     if clusters:
         return f"partition {name} is there in several clusters; name one with --cluster: {', '.join(clusters)}"
-    return f"no event of a partition {name} was read; see: strandline analytics stats s26"
+    return f"no event of a partition {name} was read; see: strandline analytics {see}"
 
 
 def _show(found: HeldBack, form: Format) -> None:

@@ -56,8 +56,8 @@ def kafka(
         typer.Option(
             "--dump-log",
             metavar="FILE",
-            help="What kafka-dump-log --cluster-metadata-decoder printed of one node's log, one file for each segment, "
-            "in order; it proves nothing to be committed, see --trust-tail.",
+            help="What kafka-dump-log --cluster-metadata-decoder printed of one node's log and snapshots, in order, "
+            "one file or several in a text; it proves nothing to be committed, see --trust-tail.",
         ),
     ] = None,
     out: Annotated[
@@ -84,16 +84,19 @@ def kafka(
         typer.Option(
             "--logs",
             metavar="n1=DIR",
-            help="The folder of node 1's server.log, state-change.log and controller.log, rotated and .gz ones too, or "
-            "one file of them; repeat it for each node.",
+            help="The folder of node 1's server.log, state-change.log and controller.log, rotated and packed ones too, "
+            "or what its container wrote, a file or a folder; repeat it for each node.",
         ),
     ] = None,
     log_pattern: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            "--log-pattern", metavar="PATTERN", help="The log4j pattern of these logs, or json for an object a line."
+            "--log-pattern",
+            metavar="PATTERN",
+            help=f"The log4j pattern of these logs, or json for an object a line; repeat it for each layout that they "
+            f"have.  [default: {_KAFKA_PATTERN}]",
         ),
-    ] = _KAFKA_PATTERN,
+    ] = None,
     partitions: Annotated[
         list[str] | None,
         typer.Option(
@@ -159,8 +162,8 @@ def kafka(
         raise typer.BadParameter(
             "--append goes on with the metadata log and its scrapes, without --inspect, --logs, --from and --to"
         )
-    with _failures_shown(out):
-        read = _read_logs(folders, log_pattern)
+    with _failures_shown(out, "--metadata-log" if metadata_log else "--dump-log"):
+        read = _read_logs(folders, log_pattern or [_KAFKA_PATTERN])
         copies = _copies(metadata_log or [], dump_log or [])
         cluster = cluster_of(copies, cluster_id)
         checkpoints = _read_checkpoints(stores, cluster)
@@ -248,13 +251,13 @@ def _folders(pairs: Sequence[str], option: str) -> dict[int, Path]:
     return found
 
 
-def _read_logs(folders: dict[int, Path], pattern: str) -> list[BrokerLog]:
+def _read_logs(folders: dict[int, Path], patterns: Sequence[str]) -> list[BrokerLog]:
     from strandline.kafka.history.broker_logs import read_logs
     from strandline.kafka.history.log_layout import layout_of
     from strandline.kafka.history.wire import Unreadable
 
     try:
-        layout = layout_of(pattern)
+        layout = layout_of(*patterns)
     except Unreadable as error:
         raise typer.BadParameter(f"--log-pattern: {error}") from error
     try:
@@ -318,12 +321,26 @@ def _tell_logs(logs: Sequence[BrokerLog]) -> None:
         typer.echo(
             f"logs of node {log.node_id}: {log.files} files, {log.lines:,} lines, {len(log.facts):,} that matter"
         )
-        for family, count in sorted(log.unknown.items()):
-            typer.echo(
-                f"strandline: note: node {log.node_id}: {count} lines of the family {family!r} have an unknown form, "
-                f"the first at {log.samples[family]}; they are left out",
-                err=True,
-            )
+        for note in _not_understood(log):
+            typer.echo(f"strandline: note: node {log.node_id}: {note}", err=True)
+
+
+def _not_understood(log: BrokerLog) -> Iterator[str]:
+    """What of a broker's logs became nothing, although it may matter."""
+    for family, count in sorted(log.unknown.items()):
+        yield (
+            f"{count} lines of the family {family!r} have an unknown form, the first at {log.samples[family]}; they "
+            "are left out"
+        )
+    if (other := log.other_layout) is not None:
+        yield (
+            f"{other.lines} lines look like Kafka's and are of no layout that was given, the first at {other.first}; "
+            "they are left out, give their --log-pattern too"
+        )
+    if not log.facts:
+        yield "no line of its logs matters; are they those of a broker, and at level INFO?"
+    if log.not_read:
+        yield f"{len(log.not_read)} other files of its folder are not read, such as {log.not_read[0]}"
 
 
 def _assumed(pairs: list[str]) -> Assumed:
@@ -388,7 +405,7 @@ def empty_destination(out: str, run: str) -> Destination:
 
 
 @contextmanager
-def _failures_shown(out: str) -> Iterator[None]:
+def _failures_shown(out: str, option: str) -> Iterator[None]:
     from strandline.kafka.history.wire import Unreadable
 
     try:
@@ -396,7 +413,7 @@ def _failures_shown(out: str) -> Iterator[None]:
     except CommandFailed as failure:
         raise fail(failure) from failure
     except Unreadable as error:
-        raise fail(CommandFailed(f"--metadata-log: {error}", EXIT_REFUSED)) from error
+        raise fail(CommandFailed(f"{option}: {error}", EXIT_REFUSED)) from error
     except OSError as error:
         where = error.filename or out
         raise fail(CommandFailed(f"{where}: {error.strerror or error}", EXIT_UNREACHABLE)) from error
@@ -419,6 +436,12 @@ def _tell_sources(copies: list[Copy], work: Import) -> None:
     for copy in copies:
         tail = f", {copy.tail_bytes} bytes at its end are no whole batch" if copy.tail_bytes else ""
         typer.echo(f"{copy.name}: {len(copy.segments)} segments, {len(copy.snapshots)} snapshots{tail}")
+        if copy.foreign is not None:
+            typer.echo(
+                f"strandline: note: --dump-log: {copy.foreign.lines} lines are none of kafka-dump-log's, the first at "
+                f"{copy.foreign.first}; they are left out",
+                err=True,
+            )
     for note in proof.notes:
         typer.echo(f"strandline: note: {note}", err=True)
     voters = ", ".join(map(str, sorted(proof.voters))) or "not known"
@@ -443,10 +466,19 @@ def _tell(done: Imported, out: str) -> None:
     if done.unknown:
         several = "; ".join(f"{count} of {name}" for name, count in sorted(done.unknown.items()))
         typer.echo(f"strandline: note: left out, and counted as gaps of the export: {several}", err=True)
-    for form, count in sorted(done.left_out.items()):
+    if done.unnamed_controllers:
         typer.echo(
-            f"strandline: note: {count} lines ({form}) are of no change that the metadata log holds; left out", err=True
+            f"strandline: note: --dump-log: {done.unnamed_controllers} elections of a controller are without its "
+            "name, as Kafka's tool prints them before 4.1; who led the quorum is not known",
+            err=True,
         )
+    for node, forms in sorted(done.left_out.items()):
+        for form, left_out in sorted(forms.items()):
+            typer.echo(
+                f"strandline: note: node {node}: {left_out.lines} lines ({form}) are of no change that the metadata "
+                f"log holds at their time, the first at {left_out.first}; they are left out",
+                err=True,
+            )
     for finding in done.findings:
         typer.echo(f"strandline: note: --partitions: {finding}", err=True)
     if done.dropped_of_transaction:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.analytics_options import Cluster, From, Memory, To, existing, window_us
+from strandline.cli.analytics_options import Cluster, From, Memory, To, window_us
 from strandline.cli.analytics_remote import DEADLINE_S, MaybeInputs, Service, ask, one_source, range_of
 from strandline.cli.analytics_session import DEFAULT_MEMORY, check_installed, spark_session
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
@@ -60,7 +60,7 @@ def report(
         from strandline_analytics.report.gather import TooMuch, gather
         from strandline_analytics.sources.exports import open_exports
 
-        silver = open_exports(spark, existing(own), start_us=start_us, end_us=end_us, cluster_id=cluster)
+        silver = open_exports(spark, own, start_us=start_us, end_us=end_us, cluster_id=cluster)
         try:
             material = gather(
                 silver, own, start_us=start_us, end_us=end_us, steps=steps, reported=_teller(plain=plain_progress)

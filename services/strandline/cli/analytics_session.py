@@ -1,6 +1,6 @@
 """How a command gets its Spark: embedded, or the one that spark-submit prepared; and how it ends when there is none.
 
-Invariant: what is missing (the extra, Java) is named in one line before anything else is tried.
+Invariant: what is missing (the input, the extra, Java) is named in one line before anything else is tried.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from strandline.cli.analytics_options import EXIT_INCOMPLETE
+from strandline.cli.analytics_options import EXIT_INCOMPLETE, existing
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ def spark_session(
         meanwhile: called once while the JVM of a session of our own starts.
 
     Raises:
+        typer.BadParameter: an input of this machine is not there, which is seen before a JVM starts.
         typer.Exit: something is missing, or the input cannot be used.
     """
+    existing(inputs)
     check_installed()
     from strandline.cli.analytics_progress import stages_shown
     from strandline_analytics.session import is_little, open_session

@@ -18,7 +18,6 @@ from strandline.cli.analytics_options import (
     Shown,
     ShownAs,
     To,
-    existing,
     form_of,
     time_text,
     window_us,
@@ -153,7 +152,7 @@ def _computed(inputs: Sequence[str], selection: Selection, memory: str) -> list[
         # The first state of the window follows from what came before it; only the end bounds what is read.
         silver = open_exports(
             spark,
-            existing(inputs),
+            inputs,
             end_us=selection.end_us,
             cluster_id=selection.cluster_id,
             samples=bool(selection.sample_types),

@@ -1,4 +1,4 @@
-"""`strandline export ...`: whether exported state is complete, and one file for each hour of it.
+"""`strandline export ...`: whether exported state is complete, one file for each hour, what killed processes left.
 
 Invariant: exit code 1 means that something is missing and was not reported, or is not what its manifest says.
 """
@@ -6,6 +6,7 @@ Invariant: exit code 1 means that something is missing and was not reported, or 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from strandline.export.destination import Destination
     from strandline.export.verify import IncarnationFound, Verified
 
-app = typer.Typer(help="Verify and compact exported state events.", no_args_is_help=True)
+app = typer.Typer(help="Verify, compact and recover exported state events.", no_args_is_help=True)
 
 Place = Annotated[str, typer.Argument(metavar="DIR|URI", help="The services' export_dir or export_uri.")]
 
@@ -80,6 +81,31 @@ def compact(
         raise fail(CommandFailed(f"{error}; see: strandline export verify {place}", EXIT_REFUSED)) from error
     columns = [Column(name, name) for name in ("cluster", "dataset", "hour", "files", "now", "rows")]
     show(done, columns, output)
+
+
+@app.command()
+def recover(
+    data_dir: Annotated[Path, typer.Argument(metavar="DATA_DIR", help="The data directory of the killed process.")],
+    place: Place,
+    kind: Annotated[str, typer.Option("--format", metavar="parquet|jsonl", help="Of the files.")] = "parquet",
+) -> None:
+    """Export what a killed process had not: the events in the spool of its data directory."""
+    from strandline.export.encoding import ExportFormat
+    from strandline.export.recover import StillRuns
+    from strandline.export.recover import recover as recovered
+
+    if kind not in [*ExportFormat]:
+        raise typer.BadParameter(f"--format: {kind!r} is none of: {', '.join(ExportFormat)}")
+    if not data_dir.is_dir():
+        raise typer.BadParameter(f"DATA_DIR: {data_dir} is no directory")
+    try:
+        files = recovered(data_dir, _open(place), ExportFormat(kind), lambda said: typer.echo(said, err=True))
+    except StillRuns as error:
+        raise fail(CommandFailed(f"{error} and exports its events itself: stop it, or wait", EXIT_REFUSED)) from error
+    except OSError as error:
+        said = f"{place} does not take the files, and they stay in the spool: {error}"
+        raise fail(CommandFailed(said, EXIT_UNREACHABLE)) from error
+    typer.echo(f"{files} files exported" if files else f"nothing is left in the spool of {data_dir}")
 
 
 def _sizes(one: Any) -> dict[str, int]:

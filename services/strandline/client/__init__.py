@@ -43,6 +43,7 @@ from strandline.client.errors import (
     TransactionAborted,
     TransactionsIncomplete,
     UnreadableBatch,
+    WrongLoop,
 )
 from strandline.client.fetched import ConsumerRecord, FetchedRecords
 from strandline.client.hanging import HangingTransaction
@@ -55,7 +56,7 @@ from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.serialization import DeserializationFailed, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
 from strandline.client.topic_partition import TopicPartition
-from strandline.client.transaction import Transaction
+from strandline.client.transaction import Transaction, run_in_transaction
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, LeaderEpoch, Offset
 from strandline.records.codec import NewRecord, Record, encode_batch
@@ -145,6 +146,8 @@ __all__ = [
     "TransactionAborted",
     "TransactionsIncomplete",
     "UnreadableBatch",
+    "WrongLoop",
     "encode_batch",
     "keep_large_buffers",
+    "run_in_transaction",
 ]

@@ -38,11 +38,7 @@ class BufferMemory:
         """A batch has ended."""
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0, "more was released than reserved"
-        while self._waiting and not self.is_full:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+        self.wake_next()
 
     async def wait_for_room(self) -> None:
         """Wait until there is room; the caller sets the deadline. First come, first served."""

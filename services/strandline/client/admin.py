@@ -395,7 +395,9 @@ class Admin:
         found = await finder.find(wanted, deadline_ms=self._timeout_ms)
         return {tp.partition: answer for tp, answer in found.items()}
 
-    async def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+    async def record_times(
+        self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
 
         A partition without such a record, or whose leader does not answer, is left out.
@@ -408,7 +410,8 @@ class Admin:
         for (topic, index), offset in offsets.items():
             (tp,) = await self._partitions(topic, [index])
             places[tp], names[tp] = types.Offset(offset), TopicPartition(topic, index)
-        return {names[tp]: time_ms for tp, time_ms in (await self._record_times.find(places)).items()}
+        found = await self._record_times.find(places, deadline_ms=self._timeout_ms)
+        return {names[tp]: time_ms for tp, time_ms in found.items()}
 
     async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, DeletedRecords]:
         """Delete the records below an offset for good, and wait until every in-sync replica has deleted them.

@@ -1,54 +1,156 @@
-"""Who owns the client's tasks: one owner per producer, consumer or admin, which ends them all.
+"""Who owns the client's tasks and timers: one owner per producer, consumer or admin, which ends them all.
 
-Invariant: no task outlives its owner's `close`, and an unexpected error in one is never lost: the next call to the
-client raises it.
+Invariants: nothing outlives its owner's `close`. An unexpected error is never lost: the next call to the client raises
+it. Work that somebody else cancels, with all tasks of the loop for example, begins again with the next call.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
+
+from strandline.client.errors import WrongLoop
+from strandline.client.logger import log
+
+Work = Callable[[], Coroutine[object, object, None]]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Work in a task of its own."""
+
+    work: Work
+    name: str
+    once: bool
+    """Whether it is over when somebody else cancels it."""
+    is_cancelled: bool = False
+    has_begun: bool = False
+    task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Do the work."""
+        self.has_begun = True
+        await self.work()
+
+    async def cancel(self) -> None:
+        """End it for good."""
+        self.is_cancelled = True
+        if self.task is not None:
+            await _end([self.task])
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        if self.task is not None:
+            await asyncio.wait([self.task])
 
 
 class Background:
-    """Tasks that live as long as their owner."""
+    """Tasks and timers that live as long as their owner."""
 
-    def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
-        """``on_failure`` is called once, with the first unexpected error."""
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, on_trouble: Callable[[BaseException | None], None] = lambda _: None) -> None:
+        """``on_trouble`` is called with the first unexpected error, and with None when somebody else has cancelled
+        work that only begins again when this is asked to `check`."""
+        self._tasks: dict[asyncio.Task[None], Job] = {}
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._cut_off: list[Job] = []
         self._failure: BaseException | None = None
-        self._on_failure = on_failure
+        self._is_closed = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """That of the first task; None before."""
+        self._thread = threading.current_thread()
+        self._on_trouble = on_trouble
 
-    def start(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """Run ``work`` until it ends or the owner closes."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
+    def start(self, work: Work, name: str, *, once: bool = False) -> Job:
+        """Run ``work`` until it ends or the owner closes. ``once``: it does not begin again if it is cut off."""
+        if self.loop is None:
+            self.loop, self._thread = asyncio.get_running_loop(), threading.current_thread()
+        job = Job(work, name, once)
+        self._begin(job)
+        return job
+
+    def _begin(self, job: Job) -> None:
+        assert self.loop is not None, "the first job sets it"
+        job.has_begun = False
+        job.task = self.loop.create_task(job.run(), name=job.name)
+        self._tasks[job.task] = job
+        job.task.add_done_callback(self._ended)
+
+    def every(self, period_ms: float, act: Callable[[], None]) -> None:
+        """Call ``act`` again and again. It is no task, so that nobody else cancels what ends other waits."""
+        loop = asyncio.get_running_loop()
+
+        def due() -> None:
+            self._timers[act] = loop.call_later(period_ms / 1000, due)
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is a defect
+                self._failed(error)
+
+        self._timers[act] = loop.call_later(period_ms / 1000, due)
+
+    def check_loop(self) -> None:
+        """Raise `WrongLoop` if the client was started in another loop; between two runs of its own, its thread may call
+        what does not wait."""
+        loop, running = self.loop, asyncio._get_running_loop()
+        if running is loop or loop is None or self._is_closed:
+            return
+        if running is not None or loop.is_closed() or threading.current_thread() is not self._thread:
+            raise WrongLoop(self._thread.name, loop)
 
     def check(self) -> None:
-        """Raise the error that ended a task, if one did."""
+        """As `check_loop`; raise the error that ended a task, if one did; begin again what was cut off."""
         if self._failure is not None:
-            raise RuntimeError("a background task of the client failed") from self._failure
+            raise RuntimeError(f"a background task of the client failed: {self._failure!r}") from self._failure
+        self.check_loop()
+        cut_off, self._cut_off = self._cut_off, []
+        for job in cut_off:
+            if not job.is_cancelled:
+                self._begin(job)
 
     async def close(self) -> None:
         """Cancel every task and wait for its end.
 
         Raises:
-            RuntimeError: a task had failed for a reason nobody expected; it is the cause.
+            RuntimeError: a task had failed for a reason nobody expected; it is the cause. WrongLoop: as `check_loop`.
         """
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.check_loop()
+        self._is_closed = True
+        self._cut_off.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        await _end([task for task in self._tasks if task is not asyncio.current_task()])
         self.check()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
+        job = self._tasks.pop(task)
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._failed(error)
+        elif self._is_closed or job.is_cancelled:
             return
-        error = task.exception()
-        if error is not None and self._failure is None:
+        elif not job.has_begun:
+            # Cancelled before its first step: nothing of it is done or reported.
+            self._begin(job)
+        elif not job.once:
+            self._cut_off.append(job)
+            self._on_trouble(None)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._failure is None:
             self._failure = error
-            if self._on_failure is not None:
-                self._on_failure(error)
+            self._on_trouble(error)
+
+
+async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel these until they end: gRPC raises the end of a call instead, if that comes in the same moment."""
+    attempts = 25
+    while tasks and attempts:
+        attempts -= 1
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=0.2)
+    for task in tasks:
+        log.warning("'%s' does not end when it is cancelled, and is left behind", task.get_name())

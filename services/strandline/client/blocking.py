@@ -31,9 +31,15 @@ class Blocking:
 
     def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """What a coroutine function of the asynchronous client returns, or raises."""
+        return self._run_within(None, function, *args, **kwargs)
+
+    def _run_within(
+        self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same; ``timeout_ms``: after which it ends by itself, if it is given."""
         if self._thread is None:
             self._thread = loop_thread()
-        return self._thread.run(function, *args, **kwargs)
+        return self._thread.run_within(timeout_ms, function, *args, **kwargs)
 
     def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The same for a function that does not wait."""
@@ -67,7 +73,7 @@ class Delivery:
         """
         if self._delivery.done:
             return self._delivery.result()
-        return self._owner._run(self._wait, timeout_ms)
+        return self._owner._run_within(timeout_ms, self._wait, timeout_ms)
 
     async def _wait(self, timeout_ms: int | None) -> RecordMetadata:
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
@@ -136,12 +142,14 @@ class BlockingReader(Blocking):
     _generation = 0
     _next_offset: Offset | None = None
 
-    def _run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _run_within(
+        self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         async def settled() -> T:
             self._settle()
             return await function(*args, **kwargs)
 
-        return super()._run(settled)
+        return super()._run_within(timeout_ms, settled)
 
     def _settle(self) -> None:
         """The position is behind what was taken, unless a seek went elsewhere meanwhile."""

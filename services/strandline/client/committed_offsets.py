@@ -44,8 +44,8 @@ class OffsetAndMetadata(NamedTuple):
     """When it was committed, in ms since 1970 by the coordinator's clock; None in what is to be committed."""
 
 
-Offsets = Mapping[tuple[str, int], int | OffsetAndMetadata]
-"""Positions by partition; a bare number has no text."""
+Offsets = Mapping[tuple[str, int], int | OffsetAndMetadata] | Mapping[TopicPartition, int | OffsetAndMetadata]
+"""Positions by partition; a bare number has no text. Two kinds, because a mapping is invariant in its keys."""
 
 
 def read_offsets(offsets: Offsets, metadata: str = "") -> dict[TopicPartition, OffsetAndMetadata]:

@@ -59,7 +59,7 @@ class Commits:
         self._asked.append(_Asked(offsets, done, self._member(), refused))
         if not self._is_sending:
             self._is_sending = True
-            self._background.start(self._send_all(), "commit offsets")
+            self._background.start(self._send_all, "commit offsets", once=True)
 
     async def _send_all(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Whether a channel is connected before anything is entrusted to it.
+"""Whether a channel is connected before anything is entrusted to it, and what is left of a call's time then.
 
 Invariant: "not connected" means that not a byte was sent; for a produce that is a definite outcome.
 """
@@ -6,6 +6,8 @@ Invariant: "not connected" means that not a byte was sent; for a produce that is
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 import grpc
 
@@ -33,3 +35,9 @@ async def _is_ready(channel: grpc.aio.Channel) -> bool:
             return False
         await channel.wait_for_state_change(state)
     return True
+
+
+def countdown(deadline_ms: int) -> Callable[[], int]:
+    """What is left of a call's time, in ms, for each of its steps; 1 once it is over, with which each step fails."""
+    ends_s = time.monotonic() + deadline_ms / 1000
+    return lambda: max(1, int((ends_s - time.monotonic()) * 1000))

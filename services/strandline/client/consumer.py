@@ -18,7 +18,6 @@ from types import MappingProxyType, TracebackType
 from typing import Generic, Literal, Self
 
 from strandline.client.assignment import Assignment, Where
-from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID
 from strandline.client.committed_offsets import (
     AsMember,
@@ -31,19 +30,19 @@ from strandline.client.committing import Positions
 from strandline.client.cursor import Cursor
 from strandline.client.errors import ClientClosed, CommitFailed
 from strandline.client.fetched import ConsumerRecord, FetchedRecords, K, V
-from strandline.client.fetching import FetchCounts, Fetching, FetchPolicy
+from strandline.client.fetching import LOOK_EVERY_MS, FetchCounts, Fetching, FetchPolicy
 from strandline.client.group_commits import GroupCommits, behind
 from strandline.client.interceptor import Interceptor, intercept_commit
 from strandline.client.lag import Lag, LagMeter
 from strandline.client.member import MemberTerms, Subscription
 from strandline.client.membership import GroupMetadata, Membership, MembershipHooks, MembershipSettings
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
-from strandline.client.offsets import EARLIEST, LATEST
+from strandline.client.offsets import EARLIEST, LATEST, OffsetFinder
 from strandline.client.positions import PositionFinder
 from strandline.client.rebalance_listener import RebalanceListener
 from strandline.client.records_behind import records_behind
 from strandline.client.serialization import DeserializationFailed, Incoming
-from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, report_stats
+from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, stats_reporter
 from strandline.client.topic_partition import TopicPartition
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset
@@ -111,7 +110,8 @@ class Consumer(Generic[K, V]):
         With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
         the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
         once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
-        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
+        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit, `committed`
+        and `lag`.
 
         With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
         sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
@@ -185,7 +185,7 @@ class Consumer(Generic[K, V]):
             bootstrap,
             client_id=client_id,
             stale_ms=metadata_stale_ms,
-            on_failure=self._defect,
+            on_trouble=lambda _: self._news.set(),
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
@@ -195,11 +195,11 @@ class Consumer(Generic[K, V]):
         self._incoming = None if incoming.changes_nothing else incoming
         self._on_stats = on_stats
         self._stats_interval_ms = stats_interval_ms
-        self._background = Background(self._defect)
         self._fetching: Fetching | None = None
         self._assignment: Assignment | None = None
         self._news = asyncio.Event()
         self._lost = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
         # Whose records are being given one by one.
         self._current: Cursor | None = None
@@ -221,44 +221,45 @@ class Consumer(Generic[K, V]):
             ClusterUnreachable: nobody answered.
         """
         await self._cluster.start()
-        self._fetching = Fetching(
-            self._cluster, self._policy, self._background, on_news=self._news.set, on_lost=self._lost.set
-        )
-        if self._group_id is not None:
-            self._group = self._start_group(self._group_id, self._fetching)
+        fetching = Fetching(self._cluster, self._policy, on_news=self._news.set, on_lost=self._lost.set)
+        offsets = None if self._group_id is None else CommittedOffsets(self._cluster, self._group_id)
+        is_committed = self._policy.isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED
+        self._use(fetching, offsets, OffsetFinder(self._cluster, read_committed=is_committed))
+        self._cluster.background.every(LOOK_EVERY_MS, fetching.look_for_leaders)
+
+    def _use(self, fetching: Fetching, offsets: CommittedOffsets | None, finder: OffsetFinder) -> None:
+        """Read, commit and find positions by these."""
+        self._fetching, self._offsets, background = fetching, offsets, self._cluster.background
+        if offsets is not None:
+            self._group = GroupCommits(
+                offsets,
+                fetching,
+                background,
+                timeout_ms=self._request_timeout_ms,
+                on_committed=lambda positions: intercept_commit(self._interceptors, positions),
+            )
+            if self._auto_commit_ms is not None:
+                background.every(self._auto_commit_ms, self._group.commit_by_itself)
         positions = PositionFinder(
-            self._cluster,
-            self._fetching,
+            finder,
+            fetching,
             stop_at_end=self._stop_at_end,
-            read_committed=self._policy.isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED,
             lost=self._lost,
             on_found=self._news.set,
             group=self._group,
         )
+        background.start(positions.run, "find positions")
+        self._loop = background.loop
+        self._cluster.listen(self._topics_changed)
         self._assignment = Assignment(
             self._cluster,
-            self._fetching,
+            fetching,
             grows=not self._stop_at_end,
             of_group=self._group is not None,
             on_added=self._lost.set,
         )
-        self._background.start(positions.run(), "find positions")
-        self._background.start(self._fetching.look_for_leaders(), "look for leaders")
         if self._on_stats is not None:
-            self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
-
-    def _start_group(self, group_id: str, fetching: Fetching) -> GroupCommits:
-        self._offsets = offsets = CommittedOffsets(self._cluster, group_id)
-        group = GroupCommits(
-            offsets,
-            fetching,
-            self._background,
-            timeout_ms=self._request_timeout_ms,
-            on_committed=lambda positions: intercept_commit(self._interceptors, positions),
-        )
-        if self._auto_commit_ms is not None:
-            self._background.start(group.run(self._auto_commit_ms), "commit what was given")
-        return group
+            background.every(self._stats_interval_ms, stats_reporter(self.stats, self._on_stats))
 
     async def close(self) -> None:
         """Commit what was given before the last step (with ``auto_commit``), leave the group, close every connection.
@@ -266,8 +267,9 @@ class Consumer(Generic[K, V]):
         A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
+        self._cluster.background.check_loop()
         if self._group is not None and not self._is_closing:
             await self._leave(for_a_restart=True)
             if self._auto_commit_ms is not None:
@@ -276,10 +278,7 @@ class Consumer(Generic[K, V]):
         if self._fetching is not None:
             self._fetching.close()
         self._news.set()
-        try:
-            await self._background.close()
-        finally:
-            await self._cluster.close()
+        await self._cluster.close()
 
     async def assign(
         self,
@@ -361,7 +360,7 @@ class Consumer(Generic[K, V]):
             self._running(),
             self._assignment,
             group,
-            self._background,
+            self._cluster.background,
             terms=self._terms,
             subscription=subscription,
             settings=self._membership_settings,
@@ -451,7 +450,7 @@ class Consumer(Generic[K, V]):
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Every partition that is read now, those added to a bare topic included."""
-        return frozenset(_name(cursor) for cursor in self._running().cursors.values())
+        return frozenset(cursor.name for cursor in self._running().cursors.values())
 
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Give no record of these, of all without any; what is fetched stays buffered, and nothing more is fetched.
@@ -472,7 +471,7 @@ class Consumer(Generic[K, V]):
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
-        return frozenset(_name(cursor) for cursor in self._running().cursors.values() if cursor.is_paused)
+        return frozenset(cursor.name for cursor in self._running().cursors.values() if cursor.is_paused)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at this offset."""
@@ -508,14 +507,16 @@ class Consumer(Generic[K, V]):
     async def lag(self) -> dict[TopicPartition, Lag]:
         """How far each partition is behind what this consumer may read, asked of the leaders now.
 
-        Partitions whose position is not found yet, or whose leader does not answer, are left out.
+        Partitions whose position is not found yet, or whose leader does not answer within ``request_timeout_ms``, are
+        left out.
 
         Raises:
             Refused: a partition cannot be read.
         """
         cursors = dict(self._running().cursors)
-        found = await LagMeter(self._cluster, self._policy.isolation_level).measure(cursors.values())
-        return {_name(cursors[tp]): lag for tp, lag in found.items()}
+        meter = LagMeter(self._cluster, self._policy.isolation_level)
+        found = await meter.measure(cursors.values(), deadline_ms=self._request_timeout_ms)
+        return {cursors[tp].name: lag for tp, lag in found.items()}
 
     def stats(self) -> ConsumerStats:
         """Counts since this consumer was made, and where it stands in each partition."""
@@ -529,7 +530,7 @@ class Consumer(Generic[K, V]):
             fetches_rejected=counts.rejected,
             buffered_bytes=sum(cursor.buffered_bytes for cursor in cursors),
             metadata_age_ms=self._cluster.metadata_age_ms,
-            partitions=MappingProxyType({_name(cursor): _stats_of(cursor) for cursor in cursors}),
+            partitions=MappingProxyType({cursor.name: _stats_of(cursor) for cursor in cursors}),
         )
 
     async def fetch_batches(self, timeout_ms: int | None = None) -> list[FetchedRecords]:
@@ -540,7 +541,8 @@ class Consumer(Generic[K, V]):
         Raises:
             OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
                 ``auto_offset_reset``.
-            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`.
+            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`. A member
+                that subscribed by its name raises it once and goes on, one that subscribed by a pattern does not.
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
@@ -608,6 +610,7 @@ class Consumer(Generic[K, V]):
             if (
                 cursor is None
                 or not cursor.unpacked
+                or asyncio._get_running_loop() is not self._loop
                 or (self._membership is not None and not self._membership.gives_on())
             ):
                 cursor = await self._next_served()
@@ -749,14 +752,15 @@ class Consumer(Generic[K, V]):
         return popped
 
     def _running(self) -> Fetching:
+        forks.check()
+        self._cluster.background.check()
         if self._fetching is None or self._is_closing:
             raise ClientClosed("the consumer is not running; use `async with`, or await start() first")
-        forks.check()
-        self._background.check()
         return self._fetching
 
     def _step(self) -> None:
         """The user asks for more."""
+        self._running()
         if self._group is not None:
             self._group.step()
         if self._membership is not None:
@@ -773,6 +777,7 @@ class Consumer(Generic[K, V]):
         Raises:
             Refused: the consumer is no member of its group any more; or whatever its listener raised.
         """
+        self._running()
         if self._membership is None:
             return True
         self._membership.check()
@@ -832,16 +837,13 @@ class Consumer(Generic[K, V]):
             cursor.is_committed_only = False
         self._begin()
 
+    def _topics_changed(self) -> None:
+        if self._membership is not None:
+            self._membership.topics_changed()
+
     def _begin(self) -> None:
         self._lost.set()
         self._running().pump()
-
-    def _defect(self, error: BaseException) -> None:
-        self._news.set()
-
-
-def _name(cursor: Cursor) -> TopicPartition:
-    return TopicPartition(cursor.topic, cursor.tp.partition)
 
 
 def _stats_of(cursor: Cursor) -> PartitionStats:

@@ -51,7 +51,8 @@ class Controllers:
         self._met.setdefault(endpoint, None)
 
     def passed_over(self, endpoint: Endpoint) -> None:
-        """A controller here does not decide, and does not know which one does: the others are asked first."""
+        """A controller here gave no answer, or does not decide and does not know which one does: the others are asked
+        first."""
         self._passed_over = endpoint
 
     def named(self, controllers: tuple[KnownController, ...]) -> None:
@@ -71,14 +72,14 @@ class Controllers:
         """The controller at an address."""
         return ControllerServiceStub(self._channels.to(endpoint))
 
-    async def first(self, deadline_ms: int) -> Endpoint:
-        """An address at which something accepts a connection.
+    async def first(self, left: Callable[[], int]) -> Endpoint:
+        """An address at which something accepts a connection; ``left``: what is left of the call's time, in ms.
 
         Raises:
             ControllersAway: there is none.
         """
         endpoints = self.endpoints
         for endpoint in endpoints:
-            if await is_connected(self._channels.to(endpoint), min(CONNECT_MS, deadline_ms)):
+            if await is_connected(self._channels.to(endpoint), min(CONNECT_MS, left())):
                 return endpoint
         raise ControllersAway([target(endpoint) for endpoint in endpoints], "no connection")

@@ -6,6 +6,7 @@ is away is an error to the caller only once the deadline has passed.
 
 from __future__ import annotations
 
+import random
 import time
 from asyncio import sleep
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import grpc
 
-from strandline.client.connecting import is_connected
+from strandline.client.connecting import countdown, is_connected
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.metadata import Cluster
 from strandline.client.retry_log import RetryLog
@@ -39,6 +40,8 @@ _Stub = TypeVar("_Stub")
 ATTEMPT_MS = 5_000
 """How long one attempt waits for its answer at most."""
 _CONNECT_MS = 2_000
+_FIND_MS = 1_000
+"""How long one node is asked where the coordinator is, before the next one is."""
 _MOMENTARY = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -111,20 +114,19 @@ class Coordinator(Generic[_Stub]):
             Refused: what the coordinator refused; after the deadline the last reason why there was no answer. Its
                 outcome is MAY_APPEAR if any attempt may have been carried out.
         """
-        end_s = time.monotonic() + deadline_ms / 1000
+        left = countdown(deadline_ms)
         backoff = Backoff()
         retry = RetryLog(f"asking the coordinator of {self._kind.noun} {self._key}")
         may_appear = False
         while True:
-            left_ms = max(1, int((end_s - time.monotonic()) * 1000))
             before_each()
             try:
-                answer = await self.ask_once(method, request, judge, deadline_ms=min(left_ms, ATTEMPT_MS))
+                answer = await self.ask_once(method, request, judge, deadline_ms=min(left(), ATTEMPT_MS))
             except Refused as refused:
                 refusal = refused.refusal
                 may_appear = may_appear or refusal.outcome is Outcome.MAY_APPEAR
                 pause_s = backoff.next_s()
-                if not passes_by(refusal) or time.monotonic() + pause_s >= end_s:
+                if not passes_by(refusal) or pause_s * 1000 >= left():
                     outcome = Outcome.MAY_APPEAR if may_appear else refusal.outcome
                     raise Refused.of(replace(refusal, outcome=outcome)) from None
                 retry.failed(time.monotonic() * 1000, str(refusal))
@@ -146,15 +148,18 @@ class Coordinator(Generic[_Stub]):
         Raises:
             Refused: as the answer's verdict; NETWORK_EXCEPTION or COORDINATOR_NOT_AVAILABLE without an answer.
         """
-        node_id, endpoint = await self._find(deadline_ms)
+        left = countdown(deadline_ms)
+        node_id, endpoint = await self._find(left)
         channel = self._cluster.channels.to(endpoint)
-        if not await is_connected(channel, min(deadline_ms, _CONNECT_MS)):
+        if not await is_connected(channel, min(left(), _CONNECT_MS)):
             self._cluster.refresh()
             where = f"{endpoint.host}:{endpoint.port}"
             message = f"the coordinator of {self._kind.noun} '{self._key}' at {where} takes no connection"
             raise Refused(ErrorCode.NETWORK_EXCEPTION, message, Outcome.NOT_APPENDED)
         try:
-            answer = await self._cluster.ask(method(self._kind.stub(channel)), request, deadline_ms=deadline_ms)
+            answer = await self._cluster.ask_while(
+                lambda: self._may_be_at(endpoint), method(self._kind.stub(channel)), request, deadline_ms=left()
+            )
         except ClusterUnreachable as error:
             self._cluster.refresh()
             raise Refused(ErrorCode.NETWORK_EXCEPTION, str(error), Outcome.MAY_APPEAR) from error
@@ -162,8 +167,8 @@ class Coordinator(Generic[_Stub]):
         if refusal is None:
             self.answered_by = node_id
             return answer
-        if coordinator is not None:
-            self._note(coordinator)
+        if coordinator is not None and (tp := self._partition()) is not None:
+            self._cluster.note_leader(tp, coordinator)
         raise Refused.of(refusal)
 
     @property
@@ -181,10 +186,14 @@ class Coordinator(Generic[_Stub]):
             return None
         return TopicPartition(topic.topic_id, partition_of(self._key, len(topic.partitions)))
 
-    async def _find(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
+    def _may_be_at(self, endpoint: Endpoint) -> bool:
+        tp = self._partition()
+        return tp is None or self._cluster.view.may_be_led_at(endpoint, [tp])
+
+    async def _find(self, left: Callable[[], int]) -> tuple[NodeId, Endpoint]:
         tp = self._partition()
         if tp is None:
-            return await self._find_by_asking(deadline_ms)
+            return await self._find_by_asking(left)
         leader = self._cluster.view.leader_of(tp)
         if leader is None:
             self._cluster.refresh()
@@ -192,19 +201,21 @@ class Coordinator(Generic[_Stub]):
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, Outcome.NOT_APPENDED)
         return leader.node_id, leader.endpoint
 
-    async def _find_by_asking(self, deadline_ms: int) -> tuple[NodeId, Endpoint]:
+    async def _find_by_asking(self, left: Callable[[], int]) -> tuple[NodeId, Endpoint]:
         """Ask a node, which has the topic of coordinators created if there is none yet (G1)."""
         message = f"no node answered where the coordinator of {self._kind.noun} '{self._key}' is"
         refusal = Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         request = pb.FindCoordinatorRequest(
             cluster_id=self._cluster.cluster_id, key_type=self._kind.key_type, coordinator_keys=[self._key]
         )
-        for node in self._cluster.image.nodes:
+        nodes = self._cluster.image.nodes
+        # In any order, so that a node that hangs does not delay every question.
+        for node in random.sample(nodes, len(nodes)):
             if node.fenced or node.client_endpoint is None:
                 continue
             stub: GroupServiceAsyncStub = GroupServiceStub(self._cluster.channels.to(node.client_endpoint))
             try:
-                answer = await self._cluster.ask(stub.FindCoordinator, request, deadline_ms=deadline_ms)
+                answer = await self._cluster.ask(stub.FindCoordinator, request, deadline_ms=min(left(), _FIND_MS))
             except ClusterUnreachable:
                 continue
             (found,) = answer.coordinators
@@ -215,13 +226,3 @@ class Coordinator(Generic[_Stub]):
             if not passes_by(refused):
                 break
         raise Refused.of(replace(refusal, outcome=Outcome.NOT_APPENDED))
-
-    def _note(self, coordinator: partition_pb2.CurrentLeader) -> None:
-        """Believe the coordinator that a node named beside NOT_COORDINATOR, until metadata names a newer one."""
-        tp = self._partition()
-        if tp is None or not coordinator.HasField("leader_id"):
-            return
-        endpoint = None
-        if coordinator.HasField("endpoint"):
-            endpoint = Endpoint(coordinator.endpoint.host, coordinator.endpoint.port)
-        self._cluster.view.hint(tp, NodeId(coordinator.leader_id), LeaderEpoch(coordinator.leader_epoch), endpoint)

@@ -10,11 +10,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from strandline.client import topic_partition
 from strandline.client.errors import UnreadableBatch
 from strandline.client.fetched import FetchedRecords
 from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import EARLIEST, LATEST
+from strandline.core.messages import EARLIEST, LATEST, Endpoint
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import crc_matches, split_batches
 from strandline.records.codec import Record, decode_batch
@@ -84,7 +85,8 @@ class Cursor:
     buffered_bytes: int = 0
     # The fetch under way: who was asked, and under which number.
     outstanding: tuple[object, int] | None = None
-    asked_epoch: LeaderEpoch | None = None
+    # Where it was asked for last, and in which leader epoch.
+    asked: tuple[Endpoint, LeaderEpoch] | None = None
     resume_at_ms: float = 0.0
     backoff: Backoff = field(default_factory=Backoff)
     retry: RetryLog = field(init=False)
@@ -104,6 +106,11 @@ class Cursor:
 
     def __post_init__(self) -> None:
         self.retry = RetryLog(f"reading {self.topic}-{self.tp.partition}", forgets_after_ms=_TROUBLE_ENDS_AFTER_MS)
+
+    @property
+    def name(self) -> topic_partition.TopicPartition:
+        """The partition as users name it."""
+        return topic_partition.TopicPartition(self.topic, self.tp.partition)
 
     @property
     def is_finished(self) -> bool:

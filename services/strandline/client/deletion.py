@@ -93,7 +93,12 @@ class RecordDeleter:
         stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
         request = delete_records_request(offsets, cluster_id=self._cluster.cluster_id, timeout_ms=left_ms)
         try:
-            response = await self._cluster.ask(stub.DeleteRecords, request, deadline_ms=left_ms + _GRACE_MS)
+            response = await self._cluster.ask_while(
+                lambda: self._cluster.view.may_be_led_at(leader.endpoint, offsets),
+                stub.DeleteRecords,
+                request,
+                deadline_ms=left_ms + _GRACE_MS,
+            )
         except ClusterUnreachable as error:
             self._cluster.refresh()
             why.update(dict.fromkeys(offsets, Refusal(ErrorCode.NETWORK_EXCEPTION, str(error))))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
+from strandline.client.background import Background
 from strandline.client.errors import SendFailed, SendToDeletedTopic
 from strandline.client.logger import log
 from strandline.core.errors import ErrorCode, Outcome, Refusal
@@ -74,6 +75,7 @@ class OutgoingBatch:
         "is_topic_deleted",
         "last_refusal",
         "may_have_appeared",
+        "owner",
         "payload",
         "record_count",
         "refusal",
@@ -89,6 +91,8 @@ class OutgoingBatch:
         self.tp = tp
         self.created_ms = now_ms
         self.deadline_ms = deadline_ms
+        # In whose loop its end can be waited for.
+        self.owner: Background | None = None
         # While open: the builder; once closed: the bytes, without a producer's identity.
         self.builder: BatchBuilder | None = None
         self.payload = b""
@@ -191,9 +195,11 @@ class OutgoingBatch:
         return SendFailed(self.topic, self.tp.partition, self.refusal, self.attempts)
 
     async def wait(self) -> None:
-        """Wait for the end; never raises for the records."""
+        """Wait for the end; never raises for the records, but `WrongLoop` in a loop that is not the producer's."""
         if self.is_done:
             return
+        if self.owner is not None:
+            self.owner.check_loop()
         if self._settled is None:
             self._settled = asyncio.get_running_loop().create_future()
         # Shielded: one caller that gives up must not cancel the wait of the others.

@@ -10,8 +10,8 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from strandline.client.background import Background
 from strandline.client.delivery import OutgoingBatch, ProducerIdentity
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.lane import PartitionLane
@@ -22,10 +22,9 @@ from strandline.client.producer_settings import ProducerSettings
 from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint
-from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.core.types import Offset, TopicPartition
 from strandline.rpc.channels import Backoff
 from strandline.rpc.convert_errors import read_error
-from strandline.rpc.convert_metadata import read_endpoint
 from strandline.v1 import leader_service_pb2
 
 TICK_MS = 100
@@ -43,12 +42,11 @@ class Dispatcher:
         self,
         cluster: Cluster,
         settings: ProducerSettings,
-        background: Background,
         on_end: Callable[[OutgoingBatch], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
-        self._background = background
+        self._background = cluster.background
         self._on_end = on_end
         self._lanes: dict[TopicPartition, PartitionLane] = {}
         self._links: dict[Endpoint, ProduceLink] = {}
@@ -76,7 +74,7 @@ class Dispatcher:
         """
         if self._settings.idempotent and self._settings.transactional_id is None:
             self._identity = await self._init_producer_id()
-        self._background.start(self._tick(), "producer tick")
+        self._background.every(TICK_MS, self._tick)
 
     @property
     def unfinished(self) -> list[OutgoingBatch]:
@@ -170,7 +168,8 @@ class Dispatcher:
                 self._cluster.channels.to(endpoint), terms, on_answer=self._answered, on_lost=self._link_lost
             )
             self._links[endpoint] = link
-            self._background.start(link.run(self._settings.connect_timeout_ms), "produce stream")
+            run = partial(link.run, settings.connect_timeout_ms)
+            self._background.start(run, "produce stream", once=True)
         return link
 
     def _answered(self, sent: Sent, answer: leader_service_pb2.ProduceStreamResponse) -> None:
@@ -184,7 +183,7 @@ class Dispatcher:
         if refusal is not None:
             lane.refused(batch, refusal, now_ms)
             if row is not None and row.HasField("current_leader"):
-                self._note_leader(batch.tp, row)
+                self._cluster.note_leader(batch.tp, row.current_leader)
             if refusal.retriable:
                 self._cluster.refresh()
         else:
@@ -198,14 +197,6 @@ class Dispatcher:
                 self._on_end(batch)
         self._pump(tp, lane)
 
-    def _note_leader(self, tp: TopicPartition, row: leader_service_pb2.ProducePartitionResponse) -> None:
-        said = row.current_leader
-        if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
-            return
-        endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
-        if self._cluster.view.hint(tp, NodeId(said.leader_id), LeaderEpoch(said.leader_epoch), endpoint):
-            self._cluster.changed()
-
     def _link_lost(self, link: ProduceLink, sent: list[Sent], never_sent: list[Sent], why: str) -> None:
         self._cluster.refresh()
         for group, was_sent in ((sent, True), (never_sent, False)):
@@ -218,7 +209,7 @@ class Dispatcher:
     def _renew(self, tp: TopicPartition, lane: PartitionLane) -> None:
         if tp not in self._renewing:
             self._renewing.add(tp)
-            self._background.start(self._renew_lane(tp, lane), "new producer id")
+            self._background.start(partial(self._renew_lane, tp, lane), "new producer id", once=True)
 
     async def _renew_lane(self, tp: TopicPartition, lane: PartitionLane) -> None:
         backoff = Backoff()
@@ -246,19 +237,17 @@ class Dispatcher:
             raise Refused.of(refusal)
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_MS / 1000)
-            now_ms = self.now_ms()
-            for tp, lane in list(self._lanes.items()):
-                if lane.queue or lane.in_flight:
-                    self._note_trouble(tp, lane, now_ms)
-                    self._after(tp, lane, *lane.expire(now_ms))
-            limit_ms = self._settings.request_timeout_ms + _ANSWER_SLACK_MS
-            for link in self._links.values():
-                since_ms = link.oldest_since_ms()
-                if since_ms is not None and now_ms - since_ms > limit_ms:
-                    link.break_off()
+    def _tick(self) -> None:
+        now_ms = self.now_ms()
+        for tp, lane in list(self._lanes.items()):
+            if lane.queue or lane.in_flight:
+                self._note_trouble(tp, lane, now_ms)
+                self._after(tp, lane, *lane.expire(now_ms))
+        limit_ms = self._settings.request_timeout_ms + _ANSWER_SLACK_MS
+        for link in self._links.values():
+            since_ms = link.oldest_since_ms()
+            if since_ms is not None and now_ms - since_ms > limit_ms:
+                link.break_off()
 
     def _note_trouble(self, tp: TopicPartition, lane: PartitionLane, now_ms: float) -> None:
         """Log what keeps a lane from sending, once it has lasted."""

@@ -6,6 +6,7 @@ to reach anybody at all are a `ConnectionError`. A `SendFailed` is definite only
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections.abc import Mapping, Sequence
 
 from strandline.client.described_groups import ListedGroup
@@ -43,6 +44,17 @@ class NotAController(ClusterUnreachable):
 
 class ClientClosed(RuntimeError):
     """The producer, consumer or admin was used before it was started or after it was closed."""
+
+
+class WrongLoop(RuntimeError):
+    """An asynchronous client was used outside of the event loop in which it was started."""
+
+    def __init__(self, thread: str, loop: AbstractEventLoop) -> None:
+        which = "an event loop that has ended, of" if loop.is_closed() else "the event loop of"
+        super().__init__(
+            f"this client was started in {which} thread '{thread}' and cannot be used in another one; start one in "
+            "each loop (asyncio.run makes a new loop), or use the clients of strandline.client.sync in any thread"
+        )
 
 
 class BufferFull(BlockingIOError):

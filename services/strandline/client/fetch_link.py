@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
 
@@ -58,24 +58,6 @@ OnEnd = Callable[["FetchLink", str], None]
 
 OnRefused = Callable[["FetchLink", int, Refusal], None]
 """Called when a message was refused as a whole."""
-
-
-class FetchLink(Protocol):
-    """A way to fetch from one node."""
-
-    is_broken: bool
-
-    def name(self, number: int, wanted: Sequence[Wanted]) -> None:
-        """Fetch these partitions, under this number."""
-        ...
-
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """No longer fetch these."""
-        ...
-
-    async def run(self) -> None:
-        """Serve the link until it breaks."""
-        ...
 
 
 class LeaderLink:
@@ -234,6 +216,10 @@ class FollowerLink:
             for number in set(numbers.values()):
                 self._on_refused(self, number, refusal)
         _hand_on(self, lambda tp: numbers.get(tp, 0), response.responses, self._on_answer)
+
+
+FetchLink = LeaderLink | FollowerLink
+"""A way to fetch from one node."""
 
 
 def fetch_topics(wanted: Iterable[Wanted], max_bytes: int) -> list[partition_pb2.FetchTopic]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from strandline.client.background import Background
 from strandline.client.cursor import Cursor, FetchAnswer, Wanted, reset_time
 from strandline.client.errors import LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline.client.fetch_link import FetchLink, FetchTerms, FollowerLink, LeaderLink
@@ -22,11 +21,10 @@ from strandline.client.metadata import Cluster
 from strandline.client.replica_choice import choose_replica
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
-from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
-from strandline.rpc.convert_metadata import read_endpoint
+from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.v1 import partition_pb2
 
-_LOOK_EVERY_S = 1.0
+LOOK_EVERY_MS = 1_000
 
 
 class FetchPolicy(NamedTuple):
@@ -67,7 +65,6 @@ class Fetching:
         self,
         cluster: Cluster,
         policy: FetchPolicy,
-        background: Background,
         *,
         on_news: Callable[[], None],
         on_lost: Callable[[], None],
@@ -75,7 +72,7 @@ class Fetching:
         """``on_news``: there is something to give to the user; ``on_lost``: a position has to be found."""
         self._cluster = cluster
         self._policy = policy
-        self._background = background
+        self._background = cluster.background
         self._on_news = on_news
         self._on_lost = on_lost
         self._links: dict[Endpoint, FetchLink] = {}
@@ -108,7 +105,7 @@ class Fetching:
                 continue
             source = self._source_of(cursor)
             if source is not None:
-                cursor.asked_epoch = source.epoch
+                cursor.asked = source
                 wanted.setdefault(source.endpoint, []).append((cursor, cursor.wanted(source.epoch)))
         for endpoint, group in wanted.items():
             link, number = self._link(endpoint), next(self._numbers)
@@ -149,7 +146,7 @@ class Fetching:
             channel = self._cluster.channels.to(endpoint)
             link = kind(channel, terms, self._answered, self._message_refused, self._link_ended)
             self._links[endpoint] = link
-            self._background.start(link.run(), "fetch link")
+            self._background.start(link.run, "fetch link", once=True)
         return link
 
     def drop(self, cursor: Cursor) -> None:
@@ -177,7 +174,7 @@ class Fetching:
         if answer.refusal is not None:
             self._refused(cursor, answer.refusal)
             if hint is not None:
-                self._note_leader(tp, hint)
+                self._cluster.note_leader(tp, hint)
         elif answer.diverging is not None:
             self._diverged(cursor, answer.diverging.end_offset)
         else:
@@ -250,13 +247,6 @@ class Fetching:
             diverging_offset=diverging,
         )
 
-    def _note_leader(self, tp: TopicPartition, said: partition_pb2.CurrentLeader) -> None:
-        if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
-            return
-        endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
-        if self._cluster.view.hint(tp, NodeId(said.leader_id), LeaderEpoch(said.leader_epoch), endpoint):
-            self._cluster.changed()
-
     def _message_refused(self, link: FetchLink, number: int, refusal: Refusal) -> None:
         for cursor in list(self.cursors.values()):
             if cursor.outstanding == (link, number):
@@ -275,17 +265,17 @@ class Fetching:
                 self.proceed(cursor)
 
     def _metadata_changed(self) -> None:
-        """A new leader is asked at once; what is parked at the old one is ended."""
+        """A new leader, or the next replica, is asked at once; what is parked at the old one is ended."""
         if self._is_closed:
             return
         moved: list[tuple[str, int]] = []
         for cursor in self.cursors.values():
             source = self._source_of(cursor)
-            if source is None or source.epoch == cursor.asked_epoch:
+            if source is None or source == cursor.asked:
                 continue
-            if cursor.asked_epoch is not None:
+            if cursor.asked is not None and cursor.asked[1] != source.epoch:
                 moved.append((cursor.topic, cursor.tp.partition))
-            cursor.asked_epoch = source.epoch
+            cursor.asked = source
             self.drop(cursor)
             cursor.backoff.reset()
             cursor.resume_at_ms = 0.0
@@ -293,11 +283,9 @@ class Fetching:
             log.info("new leaders for %s", some_of(moved))
         self.pump()
 
-    async def look_for_leaders(self) -> None:
+    def look_for_leaders(self) -> None:
         """Log it when a partition has had no leader for a while; metadata brings the next one."""
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            now_ms = self.now_ms()
-            for cursor in self.cursors.values():
-                if cursor.may_fetch(now_ms, self._policy.max_bytes) and self._source_of(cursor) is None:
-                    cursor.retry.failed(now_ms, "no leader is known")
+        now_ms = self.now_ms()
+        for cursor in self.cursors.values():
+            if cursor.may_fetch(now_ms, self._policy.max_bytes) and self._source_of(cursor) is None:
+                cursor.retry.failed(now_ms, "no leader is known")

@@ -113,7 +113,7 @@ class GroupCommits:
     def taken_away(self, cursor: Cursor) -> None:
         """This consumer reads the partition no more: what it was given there is another's to commit, so a transaction
         that has worked on it must not be committed."""
-        tp = _name(cursor)
+        tp = cursor.name
         if self._is_uncommitted(cursor):
             self._lost.add(tp)
         # Another member may commit something else.
@@ -127,12 +127,12 @@ class GroupCommits:
 
     def _is_uncommitted(self, cursor: Cursor) -> bool:
         is_given = cursor in self._hand or cursor in self._uncommitted
-        return is_given and cursor.position is not None and self._newest.get(_name(cursor)) != cursor.position
+        return is_given and cursor.position is not None and self._newest.get(cursor.name) != cursor.position
 
     def worked_on(self) -> Positions:
         """The position of each partition that is read behind what was given before the present step."""
         return {
-            _name(cursor): OffsetAndMetadata(offset)
+            cursor.name: OffsetAndMetadata(offset)
             for cursor in self._known()
             if cursor in self._given and (offset := self._hand.get(cursor, cursor.position)) is not None
         }
@@ -140,7 +140,7 @@ class GroupCommits:
     def _note_said(self, offsets: Positions) -> None:
         """The user commits these: what is in hand below them has been worked on, or nothing later would hold."""
         for cursor in self._known():
-            one = offsets.get(_name(cursor))
+            one = offsets.get(cursor.name)
             first = self._hand.get(cursor)
             if one is not None and first is not None and one.offset > first:
                 self._hand[cursor] = one.offset
@@ -150,7 +150,7 @@ class GroupCommits:
     def given(self, metadata: str = "") -> Positions:
         """The position of each partition behind all that was given."""
         return {
-            _name(cursor): OffsetAndMetadata(cursor.position, metadata)
+            cursor.name: OffsetAndMetadata(cursor.position, metadata)
             for cursor in self._known()
             if cursor.position is not None
         }
@@ -163,9 +163,9 @@ class GroupCommits:
             if position is None or not self._is_uncommitted(cursor):
                 continue
             if cursor in read:
-                positions[_name(cursor)] = OffsetAndMetadata(position)
+                positions[cursor.name] = OffsetAndMetadata(position)
             else:
-                lost.add(_name(cursor))
+                lost.add(cursor.name)
         return GivenUncommitted(positions, tuple(sorted(lost)))
 
     def committed_in_transaction(self, offsets: Positions) -> None:
@@ -189,12 +189,6 @@ class GroupCommits:
     def _known(self) -> list[Cursor]:
         """Those that are still read, and of which something was given."""
         return [one for one in self._fetching.cursors.values() if one in self._given or one in self._hand]
-
-    async def run(self, interval_ms: int) -> None:
-        """Commit by itself at every interval."""
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            self.commit_by_itself()
 
     def commit_by_itself(self) -> None:
         """Commit what was worked on since the last time."""
@@ -264,7 +258,7 @@ class GroupCommits:
 
     async def commit_last(self, cursors: Collection[Cursor] | None = None) -> None:
         """Reading ends, of these or of all: commit what was worked on; after a failure the records come again."""
-        ending = None if cursors is None else {_name(cursor) for cursor in cursors}
+        ending = None if cursors is None else {cursor.name for cursor in cursors}
         try:
             await self._commit({tp: one for tp, one in self._news().items() if ending is None or tp in ending})
         except CommitFailed as failed:
@@ -276,7 +270,7 @@ class GroupCommits:
         Raises:
             Refused: the coordinator refused, and will do so again.
         """
-        named = {_name(cursor): cursor.tp for cursor in cursors}
+        named = {cursor.name: cursor.tp for cursor in cursors}
         found = await self._offsets.fetch_once(named) if named else {}
         return {named[tp]: None if one is None else one.offset for tp, one in found.items() if tp in named}
 
@@ -303,10 +297,6 @@ def behind(records: Iterable[ConsumerRecord[Any, Any]], metadata: str) -> Positi
         if tp not in positions or record.offset >= positions[tp].offset:
             positions[tp] = OffsetAndMetadata(Offset(record.offset + 1), metadata)
     return positions
-
-
-def _name(cursor: Cursor) -> TopicPartition:
-    return TopicPartition(cursor.topic, cursor.tp.partition)
 
 
 def _tell(done: Done, offsets: Positions, failed: CommitFailed | None) -> None:

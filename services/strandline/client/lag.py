@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from strandline.client.connecting import countdown
 from strandline.client.cursor import Cursor
 from strandline.client.metadata import Cluster
-from strandline.client.offsets import LATEST, OffsetFinder
+from strandline.client.offsets import ATTEMPT_MS, LATEST, OffsetFinder
 from strandline.client.record_times import RecordTimes, time_at
 from strandline.client.records_behind import records_behind
 from strandline.core.types import Offset, TopicPartition
@@ -38,21 +39,22 @@ class LagMeter:
             cluster, read_committed=isolation_level == partition_pb2.ISOLATION_LEVEL_READ_COMMITTED
         )
 
-    async def measure(self, cursors: Iterable[Cursor]) -> dict[TopicPartition, Lag]:
+    async def measure(self, cursors: Iterable[Cursor], *, deadline_ms: int) -> dict[TopicPartition, Lag]:
         """The lag of each partition whose position and end can be had now.
 
         Raises:
             Refused: a partition's refusal that cannot be helped.
         """
         placed = {cursor.tp: cursor for cursor in cursors if cursor.position is not None}
-        ends = await self._finder.find_some(dict.fromkeys(placed, LATEST))
+        left = countdown(deadline_ms)
+        ends = await self._finder.find_some(dict.fromkeys(placed, LATEST), deadline_ms=min(ATTEMPT_MS, left()))
         behind = {}
         for tp, cursor in placed.items():
             end = ends[tp].offset if tp in ends else None
             records = records_behind(cursor.position, end, cursor.log_start_offset)
             if records is not None:
                 behind[tp] = records
-        times = await self._times({tp: placed[tp] for tp, records in behind.items() if records})
+        times = await self._times({tp: placed[tp] for tp, records in behind.items() if records}, left())
         now_ms = time.time() * 1000
         found: dict[TopicPartition, Lag] = {}
         for tp, records in behind.items():
@@ -61,7 +63,7 @@ class LagMeter:
             found[tp] = Lag(records, seconds if records else 0.0)
         return found
 
-    async def _times(self, cursors: Mapping[TopicPartition, Cursor]) -> dict[TopicPartition, int]:
+    async def _times(self, cursors: Mapping[TopicPartition, Cursor], deadline_ms: int) -> dict[TopicPartition, int]:
         """When the next record of each was written, from the buffer, or from its leader."""
         found: dict[TopicPartition, int] = {}
         asked: dict[TopicPartition, Offset] = {}
@@ -71,7 +73,7 @@ class LagMeter:
                 found[tp] = buffered
             elif cursor.position is not None:
                 asked[tp] = cursor.position
-        return found | await self._record_times.find(asked)
+        return found | await self._record_times.find(asked, deadline_ms=deadline_ms)
 
 
 def _buffered_time(cursor: Cursor) -> int | None:

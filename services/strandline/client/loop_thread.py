@@ -1,7 +1,8 @@
 """The thread in which a process without an event loop of its own runs its clients.
 
-Invariant: a process has at most one such thread, made when it is first needed and again in a forked child; what
-belongs to the thread of another process is never waited for, because that thread does not exist here.
+Invariants: a process has at most one such thread, made when it is first needed and again in a forked child; what
+belongs to the thread of another process is never waited for, because that thread does not exist here, nor is a thread
+that a function of the user keeps from running anything.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, ParamSpec, TypeVar
 
+from strandline.client.logger import log
+from strandline.client.unclosed import send_what_is_held
 from strandline.rpc.forks import ForkedAfterUse
 
 P = ParamSpec("P")
@@ -21,6 +26,12 @@ T = TypeVar("T")
 
 _LAST_WORK_S = 5.0
 """How long the end of the process waits for the thread."""
+_LAST_FLUSH_MS = 4_000
+"""How much of that its producers have to send what they hold."""
+STUCK_S = 5.0
+"""A thread that runs nothing for this long is stuck in a function of the user, and is waited for no more."""
+_GRACE_S = 0.5
+"""The same once the call should have ended by itself."""
 
 
 class LoopThread:
@@ -29,6 +40,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
+        self._is_closing = False
         # A daemon, so that a client that nobody closed does not keep the process alive.
         self._thread = threading.Thread(target=self._run_forever, name="strandline-client", daemon=True)
         self._thread.start()
@@ -52,10 +64,17 @@ class LoopThread:
             )
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the coroutine function returns, or raises.
+        """As `run_within`, without a time."""
+        return self.run_within(None, function, *args, **kwargs)
+
+    def run_within(
+        self, timeout_ms: int | None, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """What the coroutine function returns, or raises. It ends by itself after ``timeout_ms``, if that is given.
 
         Raises:
-            ForkedAfterUse, RuntimeError: as `check`.
+            ForkedAfterUse, RuntimeError: as `check`; RuntimeError also if somebody cancelled the call.
+            TimeoutError: the thread is stuck; the sentence says where.
         """
         self.check()
         # Made before anything is begun: Ctrl-C may reach this thread between any two steps from here on, and must not
@@ -63,10 +82,34 @@ class LoopThread:
         waited: Future[T] = Future()
         try:
             self._loop.call_soon_threadsafe(self._begin, lambda: function(*args, **kwargs), waited)
-            return waited.result()
+            return self._result(waited, timeout_ms)
         except BaseException:
             waited.cancel()
             raise
+
+    def _result(self, waited: Future[T], timeout_ms: int | None) -> T:
+        patience_s, again_s = (STUCK_S, STUCK_S) if timeout_ms is None else (timeout_ms / 1000 + _GRACE_S, _GRACE_S)
+        ran: threading.Event | None = None
+        while True:
+            try:
+                waited.exception(patience_s)
+            except CancelledError:
+                raise RuntimeError("the call was cancelled with all tasks of its thread; the process may end") from None
+            except TimeoutError:
+                if ran is not None and not ran.is_set():
+                    raise TimeoutError(
+                        f"the thread of this process's clients has run nothing for {patience_s:g} s; it is in "
+                        f"{self._place()}; functions that are given to a client must not block"
+                    ) from None
+                patience_s, ran = again_s, threading.Event()
+                self._loop.call_soon_threadsafe(ran.set)
+            else:
+                return waited.result()
+
+    def _place(self) -> str:
+        """Where the thread is now, the innermost function first."""
+        stack = traceback.extract_stack(sys._current_frames().get(self._thread.ident or 0))[-3:]
+        return ", called by ".join(f"{one.name} ({one.filename}:{one.lineno})" for one in reversed(stack))
 
     def _begin(self, work: Callable[[], Coroutine[Any, Any, T]], waited: Future[T]) -> None:
         if waited.cancelled():
@@ -82,18 +125,23 @@ class LoopThread:
             self._thread.join(_LAST_WORK_S)
 
     async def _end(self) -> None:
+        await send_what_is_held(_LAST_FLUSH_MS)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        self._is_closing = True
         self._loop.stop()
 
     def _run_forever(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
+        while not self._is_closing:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                # Of a function of the user; it would end this thread, and not the process, which waits for it.
+                log.exception("a function that was given to a client cannot end the process")
+        self._loop.close()
 
 
 def _hand_over(task: asyncio.Task[T], waited: Future[T]) -> None:

@@ -91,7 +91,7 @@ class Member:
 
     def __init__(self, terms: MemberTerms, subscription: Subscription) -> None:
         self.terms = terms
-        self._subscription = subscription
+        self.subscription = subscription
         self.epoch = JOIN_EPOCH
         self.interval_ms = 0
         self.session_timeout_ms = terms.session_timeout_ms
@@ -123,7 +123,7 @@ class Member:
     @property
     def has_news(self) -> bool:
         """Whether the coordinator should hear of something before the next interval is over."""
-        return self.is_member and (self._gave_up or self._subscribed != self._subscription)
+        return self.is_member and (self._gave_up or self._subscribed != self.subscription)
 
     def has_lease(self, now_ms: float) -> bool:
         """Whether the partitions may be worked on (G22)."""
@@ -136,14 +136,14 @@ class Member:
 
     def subscribe(self, subscription: Subscription) -> None:
         """Want something else; the next heartbeat says so."""
-        self._subscription = subscription
+        self.subscription = subscription
 
     def heartbeat(self) -> Heartbeat:
         """The next heartbeat; every call takes the next sequence number, so each sending needs one of its own."""
         self._sequence += 1
         if not self.is_member:
-            return Heartbeat(JOIN_EPOCH, self._sequence, self._subscription, frozenset())
-        said = None if self._subscribed == self._subscription else self._subscription
+            return Heartbeat(JOIN_EPOCH, self._sequence, self.subscription, frozenset())
+        said = None if self._subscribed == self.subscription else self.subscription
         # What is being given up is said again with every heartbeat until it is not held any more: an answer that was
         # lost may have been the one that knew of it.
         held = None if self._reported == self._held and not self._revoking else self._held

@@ -11,13 +11,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from strandline.client.assignment import Assignment, Where
-from strandline.client.background import Background
+from strandline.client.background import Background, Job
 from strandline.client.committed_offsets import AsMember
 from strandline.client.coordinator import ATTEMPT_MS, Verdict, passes_by
 from strandline.client.cursor import Cursor
+from strandline.client.errors import TopicDeleted
 from strandline.client.fetching import Fetching
 from strandline.client.group_commits import GroupCommits
 from strandline.client.group_coordinator import GroupCoordinator
@@ -115,17 +117,19 @@ class Membership:
         self._names: dict[str, str] = {}
         self.failure: BaseException | None = None
         """Why this consumer is no member any more; raised to the user."""
+        self._deleted: list[str] = []
+        """The topics that were named, were read, and are deleted; each is raised once to the user."""
         self._first = asyncio.Event()
         self._wake = asyncio.Event()
         self._asked_ms = _now_ms()
         self._is_asking = False
         self._is_away = False
-        self._beating: asyncio.Task[None] | None = None
-        self._moving: asyncio.Task[None] | None = None
+        self._beating: Job | None = None
+        self._moving: Job | None = None
 
     def begin(self) -> None:
         """Join, and stay until `leave`."""
-        self._beating = self._background.start(self._beat_forever(), "heartbeats")
+        self._beating = self._background.start(self._beat_forever, "heartbeats")
 
     async def until_heard(self, timeout_ms: int) -> None:
         """Until the coordinator has said something of the join, or the time is over.
@@ -144,13 +148,16 @@ class Membership:
         self.check()
 
     def check(self) -> None:
-        """Raise why this consumer is no member any more.
+        """Raise why this consumer is no member any more, or, once, that a topic is deleted to which it has subscribed.
 
         Raises:
             Refused: the coordinator rejected it; or whatever the listener raised.
+            TopicDeleted: the member goes on without it.
         """
         if self.failure is not None:
             raise self.failure
+        if self._deleted:
+            raise TopicDeleted(self._deleted.pop(0))
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
         """Want something else."""
@@ -178,7 +185,7 @@ class Membership:
 
         Called for every record. If not, nothing was noted, and those say why.
         """
-        if self.failure is not None or self._is_away:
+        if self.failure is not None or self._is_away or self._deleted:
             return False
         now_ms = time.monotonic() * 1000
         if self._settings.strict_ownership and not self.member.has_lease(now_ms):
@@ -194,15 +201,14 @@ class Membership:
     async def leave(self, *, for_a_restart: bool) -> None:
         """Give everything up in good order, and tell the coordinator, if it listens."""
         if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+            await self._beating.cancel()
         await self._stop_moving()
         cursors = self._cursors_of(self.member.held)
         if cursors and self.may_give() and self.failure is None:
             self._withhold(cursors)
             await self._hand_back(cursors)
         else:
-            await self._drop(cursors)
+            self._drop(cursors)
         was_member = self.member.is_member
         self.member.lose()
         if was_member:
@@ -217,9 +223,14 @@ class Membership:
     async def _beat_forever(self) -> None:
         backoff = Backoff()
         retry = RetryLog(f"sending heartbeats to group {self._coordinator.group_id}")
+        # The answer to one that was cut off may have been lost.
+        self.member.unanswered()
         while self.failure is None:
             if self._has_gone():
-                await self._stay_away()
+                await self._go_away()
+            while self._is_away:
+                self._wake.clear()
+                await self._wake.wait()
             sent, sent_ms = self.member.heartbeat(), _now_ms()
             try:
                 answer = await self._send(sent, ATTEMPT_MS)
@@ -275,7 +286,8 @@ class Membership:
         if moves.revoked or moves.assigned:
             self._withhold(self._cursors_of(moves.revoked))
             before = self._moving
-            self._moving = self._background.start(self._move(before, moves), "take and give up partitions")
+            move = partial(self._move, before, moves)
+            self._moving = self._background.start(move, "take and give up partitions")
         if not had_lease:
             self._hooks.on_news()
 
@@ -290,14 +302,31 @@ class Membership:
             )
         return Confirmed(answer.member_epoch, answer.heartbeat_interval_ms, answer.session_timeout_ms, assignment)
 
-    async def _move(self, before: asyncio.Task[None] | None, moves: Moves) -> None:
+    async def _move(self, before: Job | None, moves: Moves) -> None:
         """Carry out what an answer says, behind what an earlier one said."""
         if before is not None:
-            await asyncio.gather(before, return_exceptions=True)
+            await before.wait()
         if moves.revoked:
             await self._give_up(moves.revoked)
         if moves.assigned and self.failure is None:
             await self._begin_to_read(moves.assigned)
+
+    def topics_changed(self) -> None:
+        """What is deleted is read no more; the coordinator takes it away with a later answer."""
+        view = self._cluster.view
+        gone = [one for one in self._cursors_of(self.member.held) if view.topic_by_id(one.tp.topic_id) is None]
+        if not gone:
+            return
+        self._drop(gone)
+        named = {one.topic for one in gone}.intersection(self.member.subscription.topics)
+        self._deleted += sorted(named)
+        self._moving = self._background.start(partial(self._tell_lost, self._moving, gone), "tell what is deleted")
+        self._hooks.on_news()
+
+    async def _tell_lost(self, before: Job | None, cursors: Collection[Cursor]) -> None:
+        if before is not None:
+            await before.wait()
+        await self._tell(self._listener.on_lost, cursors)
 
     async def _give_up(self, partitions: Collection[types.TopicPartition]) -> None:
         cursors = self._cursors_of(partitions)
@@ -311,9 +340,9 @@ class Membership:
         if self._settings.commits_by_itself:
             await self._commits.commit_last(cursors)
         await self._tell(self._listener.on_revoked, cursors)
-        await self._drop(cursors)
+        self._drop(cursors)
 
-    async def _drop(self, cursors: Collection[Cursor]) -> None:
+    def _drop(self, cursors: Collection[Cursor]) -> None:
         self._withhold(cursors)
         self._assignment.remove(cursors)
         for cursor in cursors:
@@ -332,7 +361,7 @@ class Membership:
                 self.member.given_up([tp])
         if not cursors:
             return
-        log.info("group %s assigned %s", self._coordinator.group_id, some_of(map(_name, cursors)))
+        log.info("group %s assigned %s", self._coordinator.group_id, some_of(one.name for one in cursors))
         await self._tell(self._listener.on_assigned, cursors)
         for cursor in cursors:
             # It may have been taken away again meanwhile.
@@ -351,13 +380,12 @@ class Membership:
         cursors = self._cursors_of(held)
         self._withhold(cursors)
         await self._stop_moving()
-        await self._drop(cursors)
+        self._drop(cursors)
         await self._tell(self._listener.on_lost, cursors)
 
     async def _stop_moving(self) -> None:
-        if self._moving is not None and self._moving is not asyncio.current_task():
-            self._moving.cancel()
-            await asyncio.gather(self._moving, return_exceptions=True)
+        if self._moving is not None and self._moving.task is not asyncio.current_task():
+            await self._moving.cancel()
         self._moving = None
 
     def _has_gone(self) -> bool:
@@ -365,8 +393,8 @@ class Membership:
         waited_ms = _now_ms() - self._asked_ms
         return not self._is_asking and self.member.is_member and waited_ms > self._settings.max_poll_interval_ms
 
-    async def _stay_away(self) -> None:
-        """Leave, so that others read on; join again when the user asks for records."""
+    async def _go_away(self) -> None:
+        """Leave, so that others read on, until the user asks for records."""
         log.warning(
             "no record was asked for in %d ms (max_poll_interval_ms): the consumer leaves group %s until it asks again",
             self._settings.max_poll_interval_ms,
@@ -378,9 +406,6 @@ class Membership:
         self.member.lose()
         await self._lose(held)
         await self._say(leaving, _LEAVE_MS)
-        while self._is_away:
-            self._wake.clear()
-            await self._wake.wait()
 
     def _withhold(self, cursors: Collection[Cursor]) -> None:
         for cursor in cursors:
@@ -396,7 +421,7 @@ class Membership:
         if not of:
             return
         try:
-            await listens(list(map(_name, of)))
+            await listens([one.name for one in of])
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             log.warning("%s failed; the consumer leaves its group", listens.__qualname__)
             self._fail(error)
@@ -452,10 +477,6 @@ def judge_heartbeat(answer: pb.ConsumerGroupHeartbeatResponse) -> Verdict:
     """What a coordinator says of a heartbeat."""
     hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
     return Verdict(read_error(answer), hint)
-
-
-def _name(cursor: Cursor) -> TopicPartition:
-    return TopicPartition(cursor.topic, cursor.tp.partition)
 
 
 def _now_ms() -> float:

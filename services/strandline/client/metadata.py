@@ -7,8 +7,9 @@ deadline; without any answer the last view stays in use, and producing and consu
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +18,7 @@ import grpc
 
 from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID, parse_client_id
+from strandline.client.connecting import countdown
 from strandline.client.controllers import Controllers, Method
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
 from strandline.client.repeating import ask_again, waits_for_a_node
@@ -25,14 +27,15 @@ from strandline.client.subscribing import MetadataStream, SubscribedStream, Want
 from strandline.client.view import ClusterView, Taken
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, MetadataImage, TopicImage
+from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.rpc import forks
 from strandline.rpc.channels import Backoff, Channels, UnaryMethod, call, parse_endpoint, target
-from strandline.rpc.convert_metadata import read_image
+from strandline.rpc.convert_metadata import read_endpoint, read_image
 from strandline.rpc.convert_subscription import MetadataUpdate, read_current_metadata
 from strandline.rpc.status import refusal_of
 from strandline.rpc.tls import open_tls
 from strandline.v1 import controller_service_pb2 as pb
-from strandline.v1 import metadata_service_pb2
+from strandline.v1 import metadata_service_pb2, partition_pb2
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
 if TYPE_CHECKING:
@@ -44,8 +47,14 @@ _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
 
 DEFAULT_TIMEOUT_MS = 10_000
-SILENCE_MS = 15_000
-"""A subscription that is silent for this long is given up; its server sends signs of life more often."""
+SILENCE_MS = 2_500
+"""A subscription that is silent for this long is moved to another server; one that lives sends something every 2 s."""
+_MOST_PATIENCE = 8
+"""The time is doubled, up to so often, for each round in which no server sent anything: all may be overloaded."""
+WATCH_SILENCE_MS = 15_000
+"""The same for a controller without MetadataService, whose signs of life are rarer."""
+PRODUCER_ID_MS = 2_000
+"""How long one process is asked for a producer id, before a controller or the next node is."""
 METADATA_STALE_MS = 30_000
 """Metadata older than this is looked for elsewhere (C63)."""
 ELSEWHERE_MS = 5_000
@@ -73,12 +82,11 @@ class Cluster:
         bootstrap: str | Sequence[str],
         *,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
-        silence_ms: int = SILENCE_MS,
         stale_ms: int = METADATA_STALE_MS,
         elsewhere_ms: int = ELSEWHERE_MS,
         all_topics: bool = False,
         client_id: str = DEFAULT_CLIENT_ID,
-        on_failure: Callable[[BaseException], None] | None = None,
+        on_trouble: Callable[[BaseException | None], None] = lambda _: None,
         tls_cert: str | Path | bytes = "",
         tls_key: str | Path | bytes = "",
         tls_ca: str | Path | bytes = "",
@@ -86,6 +94,7 @@ class Cluster:
         """``bootstrap``: any processes of the cluster, controllers or data nodes. ``timeout_ms`` bounds `start` and
         every question that names no deadline of its own. Without ``all_topics`` the view has the topics that were
         asked for with `topic` or `want`. ``client_id`` is the first word of the user agent of every call.
+        ``on_trouble`` is that of `background`, which owns the tasks of the whole client.
 
         TLS is given as paths or as PEM in bytes, all three or none; files that change are read again.
 
@@ -98,16 +107,19 @@ class Cluster:
         self.channels = Channels(tls=open_tls(tls_cert, tls_key, tls_ca), client_id=client_id)
         self.timeout_ms = timeout_ms
         self._bootstrap = parse_bootstrap(bootstrap)
+        # In this client's own order: not all clients of one list are to sit on its first address.
+        self._drawn = random.sample(self._bootstrap, len(self._bootstrap))
         self.controllers = Controllers(self.channels, self._bootstrap)
-        self._silence_ms = silence_ms
+        self._patience = 1
         self._stale_ms = stale_ms
         self._elsewhere_ms = elsewhere_ms
         self._wanted = WantedTopics(everything=all_topics)
         # Whether the view has what is wanted and nothing else, so that changes of that are enough.
         self._holds_what_is_wanted = False
-        self._source = self._bootstrap[0]
+        self._source = self._drawn[0]
         self._age_ms: tuple[int, float] | None = None
-        self._background = Background(on_failure)
+        self.background = Background(self._troubled)
+        self._on_trouble = on_trouble
         self._changed = asyncio.Event()
         self._hurry = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -157,11 +169,11 @@ class Cluster:
             ForkedAfterUse: this process was forked from one that had used gRPC.
         """
         forks.note_use()
-        self._background.start(self._follow_forever(), "follow metadata")
+        self.background.start(self._follow_forever, "follow metadata")
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
                 while self.view.image is None and self._hopeless is None:
-                    self._background.check()
+                    self.background.check()
                     await self._changed.wait()
         except TimeoutError:
             await self.close()
@@ -175,7 +187,7 @@ class Cluster:
     async def close(self) -> None:
         """End the subscription and close every channel."""
         try:
-            await self._background.close()
+            await self.background.close()
         finally:
             await self.channels.close()
 
@@ -186,6 +198,20 @@ class Cluster:
     def refresh(self) -> None:
         """Something the view said turned out wrong: if the subscription is down, open it now instead of later."""
         self._hurry.set()
+
+    def note_leader(self, tp: TopicPartition, said: partition_pb2.CurrentLeader) -> None:
+        """Believe the leader that a node named beside a refusal (KIP-951), until metadata names a newer one."""
+        if not said.HasField("leader_id") or not said.HasField("leader_epoch"):
+            return
+        endpoint = read_endpoint(said.endpoint) if said.HasField("endpoint") else None
+        if self.view.hint(tp, NodeId(said.leader_id), LeaderEpoch(said.leader_epoch), endpoint):
+            self.changed()
+
+    def _troubled(self, error: BaseException | None) -> None:
+        # Who waits looks again, and hears of the error or begins again what was cut off.
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._on_trouble(error)
 
     def changed(self) -> None:
         """Wake all callers that wait for another view."""
@@ -207,7 +233,7 @@ class Cluster:
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 while (found := look(self.view)) is None:
-                    self._background.check()
+                    self.background.check()
                     await self._changed.wait()
                 return found
         except TimeoutError:
@@ -237,11 +263,14 @@ class Cluster:
             ControllersAway: none accepts a connection; nothing was asked.
             ClusterUnreachable: no answer in time; the work may have been done.
         """
-        forks.check()
-        limit_ms = deadline_ms or self.timeout_ms
-        endpoint = await self.controllers.first(limit_ms)
+        self.background.check()
+        left = countdown(deadline_ms or self.timeout_ms)
+        endpoint = await self.controllers.first(left)
         try:
-            return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=limit_ms)
+            return await self.ask(method(self.controllers.stub(endpoint)), request, deadline_ms=left())
+        except ClusterUnreachable:
+            self.controllers.passed_over(endpoint)
+            raise
         except Refused as refused:
             hint = refused.refusal.hint
             if refused.refusal.code is not ErrorCode.NOT_CONTROLLER or hint is None:
@@ -252,7 +281,7 @@ class Cluster:
         # A standby did nothing with it, and says who decides (C31).
         active = parse_endpoint(hint.endpoint)
         self.controllers.met(active)
-        return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=limit_ms)
+        return await self.ask(method(self.controllers.stub(active)), request, deadline_ms=left())
 
     async def init_producer_id(self) -> pb.InitProducerIdResponse:
         """An identity for a producer, from our source, whatever process it is, or else from a controller or a node.
@@ -263,8 +292,9 @@ class Cluster:
             Refused, ClusterUnreachable: as `ask_controller`.
         """
         request = pb.InitProducerIdRequest(cluster_id=self.cluster_id)
+        limit_ms = min(self.timeout_ms, PRODUCER_ID_MS)
         try:
-            return await self.ask(self.controllers.stub(self._source).InitProducerId, request)
+            return await self.ask(self.controllers.stub(self._source).InitProducerId, request, deadline_ms=limit_ms)
         except (Refused, ClusterUnreachable):
             # Its source may be a node of an earlier release, or gone since.
             pass
@@ -273,7 +303,7 @@ class Cluster:
         except (Refused, ClusterUnreachable):
             for node in self._nodes():
                 with suppress(Refused, ClusterUnreachable):
-                    return await self.ask(self.controllers.stub(node).InitProducerId, request)
+                    return await self.ask(self.controllers.stub(node).InitProducerId, request, deadline_ms=limit_ms)
             raise
 
     async def ask(
@@ -286,6 +316,7 @@ class Cluster:
             ClusterUnreachable: there was no connection, or no answer in time.
         """
         forks.check()
+        self.background.check()
         try:
             return await call(method, request, deadline_ms=deadline_ms or self.timeout_ms)
         except Refused as refused:
@@ -296,6 +327,35 @@ class Cluster:
             if not lost:
                 raise
             raise ClusterUnreachable(str(refused.refusal)) from refused
+
+    async def ask_while(
+        self,
+        holds: Callable[[], bool],
+        method: UnaryMethod[_Request, _Answer],
+        request: _Request,
+        *,
+        deadline_ms: int | None = None,
+    ) -> _Answer:
+        """As `ask`, given up as soon as the view says that another process is to be asked: one that hangs never will.
+
+        Raises:
+            Refused, ClusterUnreachable: as `ask`; ClusterUnreachable also when it was given up.
+        """
+        asking = asyncio.ensure_future(self.ask(method, request, deadline_ms=deadline_ms))
+
+        def look() -> None:
+            if not holds():
+                asking.cancel()
+
+        self._listeners.append(look)
+        try:
+            await asyncio.wait([asking])
+        finally:
+            self._listeners.remove(look)
+            asking.cancel()
+        if asking.cancelled():
+            raise ClusterUnreachable("no answer, and metadata names another process meanwhile")
+        return asking.result()
 
     async def fetch_image(self, *, linearizable: bool = False) -> MetadataImage:
         """The state as the controller returns it now, not as it was last sent; without one that decides, as our source
@@ -327,12 +387,15 @@ class Cluster:
 
     async def _follow_forever(self) -> None:
         backoff = Backoff()
-        for endpoint in self._sources():
-            hinted = await self._follow_at(endpoint, backoff)
-            if hinted is not None:
-                # Once: two controllers that name each other must not keep this from its pauses (C31).
-                await self._follow_at(hinted, backoff)
-            await self._pause(backoff)
+        while True:
+            heard_s = self.heard_s
+            for endpoint in self._candidates():
+                hinted = await self._follow_at(endpoint, backoff)
+                if hinted is not None:
+                    # Once: two controllers that name each other must not keep this from its pauses (C31).
+                    await self._follow_at(hinted, backoff)
+                await self._pause(backoff)
+            self._patience = min(2 * self._patience, _MOST_PATIENCE) if self.heard_s == heard_s else 1
 
     async def _follow_at(self, endpoint: Endpoint, backoff: Backoff) -> Endpoint | None:
         """Follow one address until that ends; returns which one it names instead."""
@@ -347,15 +410,10 @@ class Cluster:
             self._last_error = f"{target(endpoint)} fell silent"
         return None
 
-    def _sources(self) -> Iterator[Endpoint]:
-        """Whom to ask, in turn."""
-        while True:
-            yield from self._candidates()
-
     def _candidates(self) -> list[Endpoint]:
         """The bootstrap addresses, then every node that was heard of."""
         known = [node for node in self._nodes() if node not in self._other_services]
-        return list(dict.fromkeys([*self._bootstrap, *known]))
+        return list(dict.fromkeys([*self._drawn, *known]))
 
     def _nodes(self) -> list[Endpoint]:
         """Where clients reach the nodes that are not fenced."""
@@ -389,22 +447,24 @@ class Cluster:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-            await self._take_all(endpoint, WatchedStream(self.channels, endpoint, self.cluster_id), backoff)
+            watch = WatchedStream(self.channels, endpoint, self.cluster_id)
+            await self._take_all(endpoint, watch, backoff, WATCH_SILENCE_MS)
 
     async def _subscribe(self, endpoint: Endpoint, backoff: Backoff) -> None:
         stream = SubscribedStream(self.channels, endpoint, self._wanted, self.cluster_id)
+        silence_ms = SILENCE_MS * self._patience
         try:
-            async with asyncio.timeout(self._silence_ms / 1000):
+            async with asyncio.timeout(silence_ms / 1000):
                 await stream.begin(self.view.newest if self._holds_what_is_wanted else None)
-            await self._take_all(endpoint, stream, backoff)
+            await self._take_all(endpoint, stream, backoff, silence_ms)
         finally:
             stream.close()
 
-    async def _take_all(self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff) -> None:
+    async def _take_all(self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff, silence_ms: int) -> None:
         began_s = time.monotonic()
         try:
             while True:
-                async with asyncio.timeout(self._silence_ms / 1000):
+                async with asyncio.timeout(silence_ms / 1000):
                     update = await stream.read()
                 if update is None:
                     return

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset", "OffsetFinder"]
 
-_ATTEMPT_MS = 5_000
+ATTEMPT_MS = 5_000
+"""How long one leader is asked."""
 
 
 class FoundOffset(NamedTuple):
@@ -76,14 +77,16 @@ class OffsetFinder:
         retry.worked()
         return found
 
-    async def find_some(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+    async def find_some(
+        self, wanted: Mapping[TopicPartition, int], *, deadline_ms: int = ATTEMPT_MS
+    ) -> dict[TopicPartition, FoundOffset]:
         """One round of questions: the offsets that are to be had now.
 
         Raises:
             Refused: a partition's refusal that cannot be helped.
         """
         found: dict[TopicPartition, FoundOffset] = {}
-        await self._ask_leaders(wanted, found, {})
+        await self._ask_leaders(wanted, found, {}, deadline_ms)
         return found
 
     async def _ask_leaders(
@@ -91,6 +94,7 @@ class OffsetFinder:
         missing: Mapping[TopicPartition, int],
         found: dict[TopicPartition, FoundOffset],
         why: dict[TopicPartition, Refusal],
+        deadline_ms: int = ATTEMPT_MS,
     ) -> None:
         groups: dict[Leader, list[OffsetQuestion]] = {}
         for tp, timestamp in missing.items():
@@ -98,7 +102,7 @@ class OffsetFinder:
             if leader is not None:
                 key = leader._replace(epoch=LeaderEpoch(0))
                 groups.setdefault(key, []).append(OffsetQuestion(tp, timestamp, leader.epoch))
-        await asyncio.gather(*(self._ask(leader, asked, found, why) for leader, asked in groups.items()))
+        await asyncio.gather(*(self._ask(leader, asked, found, why, deadline_ms) for leader, asked in groups.items()))
 
     async def _ask(
         self,
@@ -106,6 +110,7 @@ class OffsetFinder:
         questions: Iterable[OffsetQuestion],
         found: dict[TopicPartition, FoundOffset],
         why: dict[TopicPartition, Refusal],
+        deadline_ms: int,
     ) -> None:
         stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(leader.endpoint))
         asked = list(questions)
@@ -113,7 +118,12 @@ class OffsetFinder:
             asked, cluster_id=self._cluster.cluster_id, replica=None, read_committed=self._read_committed
         )
         try:
-            response = await self._cluster.ask(stub.ListOffsets, request, deadline_ms=_ATTEMPT_MS)
+            response = await self._cluster.ask_while(
+                lambda: self._cluster.view.may_be_led_at(leader.endpoint, [one.tp for one in asked]),
+                stub.ListOffsets,
+                request,
+                deadline_ms=deadline_ms,
+            )
         except ClusterUnreachable as error:
             self._cluster.refresh()
             why.update({one.tp: Refusal(ErrorCode.NETWORK_EXCEPTION, str(error)) for one in asked})

@@ -46,7 +46,7 @@ class OlderAssignments:
 
     def moved(self, cursor: Cursor) -> None:
         """The position is about to go elsewhere; what was given stays given."""
-        given, tp = self._given(cursor), _name(cursor)
+        given, tp = self._given(cursor), cursor.name
         self._first.pop(cursor, None)
         if given:
             self._before_moves[cursor] = _hull([given, self._before_moves.get(cursor, _NONE)])
@@ -56,7 +56,7 @@ class OlderAssignments:
 
     def taken_away(self, cursor: Cursor, committed: Offset | None) -> None:
         """The partition is lost; ``committed`` is where, if all that was given is committed."""
-        given, tp = _hull([self._given(cursor), self._before_moves.pop(cursor, _NONE)]), _name(cursor)
+        given, tp = _hull([self._given(cursor), self._before_moves.pop(cursor, _NONE)]), cursor.name
         self._first.pop(cursor, None)
         if given:
             older = self._ended[tp].positions if tp in self._ended else ()
@@ -69,7 +69,7 @@ class OlderAssignments:
         for cursor in [one for one in self._first if read.get(one.tp) is not one]:
             # A blocking consumer says what was taken from it when it calls next, after the loss perhaps.
             self.taken_away(cursor, None)
-        present = {_name(cursor): cursor for cursor in read.values()}
+        present = {cursor.name: cursor for cursor in read.values()}
         return tuple(
             (tp, each)
             for tp, ended in self._ended.items()
@@ -79,7 +79,7 @@ class OlderAssignments:
     def refusals(self, offsets: Positions) -> dict[TopicPartition, Refusal]:
         """Why some of these are not committed outside of a transaction, by partition."""
         # A commit of the current position changes nothing, even if another member has worked on the record below it.
-        standing = {_name(cursor): cursor.position for cursor in self._fetching.cursors.values()}
+        standing = {cursor.name: cursor.position for cursor in self._fetching.cursors.values()}
         moving = {tp: one for tp, one in offsets.items() if one.offset != standing.get(tp)}
         return refusals(moving, self.superseded())
 
@@ -127,7 +127,3 @@ def _without(parts: Iterable[range], cut: range) -> list[range]:
         for side in (range(one.start, min(one.stop, cut.start)), range(max(one.start, cut.stop), one.stop))
     )
     return [side for side in sides if side]
-
-
-def _name(cursor: Cursor) -> TopicPartition:
-    return TopicPartition(cursor.topic, cursor.tp.partition)

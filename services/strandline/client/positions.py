@@ -13,7 +13,6 @@ from strandline.client.cursor import Cursor
 from strandline.client.errors import NothingCommitted
 from strandline.client.fetching import Fetching
 from strandline.client.group_commits import GroupCommits
-from strandline.client.metadata import Cluster
 from strandline.client.offsets import LATEST, OffsetFinder
 from strandline.client.retry_log import RetryLog
 from strandline.core.errors import Refused
@@ -25,18 +24,17 @@ class PositionFinder:
 
     def __init__(
         self,
-        cluster: Cluster,
+        finder: OffsetFinder,
         fetching: Fetching,
         *,
         stop_at_end: bool,
-        read_committed: bool,
         lost: asyncio.Event,
         on_found: Callable[[], None],
         group: GroupCommits | None = None,
     ) -> None:
         """``lost`` is set whenever something has to be found; ``group`` knows what is committed."""
         self._group = group
-        self._finder = OffsetFinder(cluster, read_committed=read_committed)
+        self._finder = finder
         self._fetching = fetching
         self._stop_at_end = stop_at_end
         self._lost = lost
@@ -46,6 +44,8 @@ class PositionFinder:
         """Find positions and ends whenever some are lost; again and again while a leader is missing."""
         backoff = Backoff()
         retry = RetryLog("finding positions")
+        # What was cut off in the middle is looked for again.
+        self._lost.set()
         while True:
             await self._lost.wait()
             self._lost.clear()

@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self
 
+from strandline.client import unclosed
 from strandline.client.accumulator import BufferMemory
-from strandline.client.background import Background
 from strandline.client.client_id import DEFAULT_CLIENT_ID
+from strandline.client.connecting import countdown
 from strandline.client.consumer import Consumer
 from strandline.client.delivery import (
     BatchOutcome,
@@ -39,7 +40,7 @@ from strandline.client.logger import log
 from strandline.client.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.producer_settings import ProducerSettings, parse_acks, parse_compression
 from strandline.client.serialization import Outgoing
-from strandline.client.stats import STATS_INTERVAL_MS, ProducerStats, report_stats
+from strandline.client.stats import STATS_INTERVAL_MS, ProducerStats, stats_reporter
 from strandline.client.topic_routes import Route, TopicRoutes
 from strandline.client.transaction import Transaction
 from strandline.client.transaction_coordinator import TransactionCoordinator
@@ -134,12 +135,11 @@ class Producer(Generic[K, V]):
             bootstrap,
             client_id=client_id,
             stale_ms=metadata_stale_ms,
-            on_failure=self._fail_all,
+            on_trouble=self._troubled,
             tls_cert=tls_cert,
             tls_key=tls_key,
             tls_ca=tls_ca,
         )
-        self._background = Background(self._fail_all)
         self._memory = BufferMemory(buffer_bytes)
         self._routes = TopicRoutes(self._settings, self._memory, self._open_batch, self._batch_closed, partitioner)
         outgoing = Outgoing(key, value, interceptors)
@@ -149,6 +149,7 @@ class Producer(Generic[K, V]):
         self._stats_interval_ms = stats_interval_ms
         self._counts = _Counts()
         self._dispatcher: Dispatcher | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
         self._batches_closed = 0
 
@@ -170,7 +171,7 @@ class Producer(Generic[K, V]):
             Refused: there is no producer id to be had; INVALID_TRANSACTION_TIMEOUT: the cluster allows less.
         """
         await self._cluster.start()
-        dispatcher = Dispatcher(self._cluster, self._settings, self._background, self._batch_ended)
+        dispatcher = Dispatcher(self._cluster, self._settings, self._batch_ended)
         try:
             await dispatcher.start()
             if self._settings.transactional_id is not None:
@@ -179,9 +180,11 @@ class Producer(Generic[K, V]):
             await self._cluster.close()
             raise
         self._cluster.listen(lambda: self._routes.metadata_changed(self._cluster.view, dispatcher.now_ms()))
-        self._dispatcher = dispatcher
+        self._dispatcher, self._loop = dispatcher, self._cluster.background.loop
+        unclosed.STARTED.add(self)
         if self._on_stats is not None:
-            self._background.start(report_stats(self._stats_interval_ms, self.stats, self._on_stats), "report stats")
+            report = stats_reporter(self.stats, self._on_stats)
+            self._cluster.background.every(self._stats_interval_ms, report)
 
     async def _start_transactional(self, transactional_id: str, dispatcher: Dispatcher) -> TransactionalId:
         def begin(identity: ProducerIdentity) -> None:
@@ -249,8 +252,9 @@ class Producer(Generic[K, V]):
         aborted.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
+        self._cluster.background.check_loop()
         try:
             if self._transactional is not None and not self._is_closing:
                 await self._abort_open(self._transactional)
@@ -262,10 +266,21 @@ class Producer(Generic[K, V]):
             if self._dispatcher is not None:
                 self._close_batches()
                 self._dispatcher.abandon_all(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
-            try:
-                await self._background.close()
-            finally:
-                await self._cluster.close()
+            await self._cluster.close()
+
+    def __del__(self) -> None:
+        unclosed.report(self)
+
+    def _give_up(self) -> int:
+        """Be over; how many records were taken and have not ended."""
+        dispatcher: Dispatcher | None = getattr(self, "_dispatcher", None)
+        if dispatcher is None or self._is_closing:
+            return 0
+        self._is_closing = True
+        lingering = [buffer.open_batch for buffer in self._routes.buffers.values()]
+        return sum(batch.record_count for batch in dispatcher.unfinished) + sum(
+            len(batch.builder) for batch in lingering if batch is not None and batch.builder is not None
+        )
 
     async def flush(self, timeout_ms: int | None = None) -> None:
         """Send everything that was taken before now and wait for its end; failures are in the deliveries.
@@ -278,7 +293,7 @@ class Producer(Generic[K, V]):
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
             for batch in dispatcher.unfinished:
                 await batch.wait()
-        self._background.check()
+        self._cluster.background.check()
 
     def stats(self) -> ProducerStats:
         """Counts since this producer was made, and what it holds now."""
@@ -353,6 +368,14 @@ class Producer(Generic[K, V]):
             await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         )
 
+    async def send_many(self, topic: str, records: Sequence[tuple[K | None, V | None]]) -> list[Delivery]:
+        """Take records of a key and a value each, in this order, as `send` takes one; one call of a blocking producer.
+
+        Raises:
+            Refused, TopicDeleted, SerializationFailed: as `send`; those in front of the record concerned are sent.
+        """
+        return [await self.send(topic, value, key) for key, value in records]
+
     def send_nowait(
         self,
         topic: str,
@@ -388,6 +411,8 @@ class Producer(Generic[K, V]):
         tag: object,
     ) -> Delivery:
         """Buffer one record; its key and value are bytes by now."""
+        if asyncio._get_running_loop() is not self._loop:
+            self._cluster.background.check_loop()
         route = self._routes.by_name.get(topic) or self._route_now(topic)
         if self._memory.is_full:
             raise BufferFull("the producer's buffer is full; await send() instead")
@@ -443,21 +468,22 @@ class Producer(Generic[K, V]):
         return Delivery(outgoing, 0, header.base_timestamp_ms)
 
     def _running(self) -> Dispatcher:
+        forks.check()
+        self._cluster.background.check()
         if self._dispatcher is None or self._is_closing:
             raise ClientClosed("the producer is not running; use `async with`, or await start() first")
-        forks.check()
-        self._background.check()
         return self._dispatcher
 
     async def _wait_until_ready(self, topic: str) -> None:
         hope_ms = self._routes.hope_ms(topic, self._running().now_ms())
         self._check_transaction()
+        left = countdown(self._settings.max_block_ms)
         if hope_ms is None:
-            await self._cluster.topic(topic, deadline_ms=self._settings.max_block_ms)
+            await self._cluster.topic(topic, deadline_ms=left())
         else:
-            await self._hope_for(topic, min(hope_ms, self._settings.max_block_ms))
+            await self._hope_for(topic, min(hope_ms, left()))
         try:
-            async with asyncio.timeout(self._settings.max_block_ms / 1000):
+            async with asyncio.timeout(left() / 1000):
                 await self._memory.wait_for_room()
         except TimeoutError:
             message = f"no room in the producer's buffer for {self._settings.max_block_ms} ms"
@@ -491,7 +517,9 @@ class Producer(Generic[K, V]):
 
     def _new_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
         now_ms = self._running().now_ms()
-        return OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self._settings.delivery_timeout_ms)
+        batch = OutgoingBatch(topic, tp, now_ms=now_ms, deadline_ms=now_ms + self._settings.delivery_timeout_ms)
+        batch.owner = self._cluster.background
+        return batch
 
     def _open_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
         batch = self._new_batch(topic, tp)
@@ -547,8 +575,10 @@ class Producer(Generic[K, V]):
         except Exception:  # noqa: BLE001 - a user's function may raise anything
             log.exception("on_delivery failed")
 
-    def _fail_all(self, error: BaseException) -> None:
+    def _troubled(self, error: BaseException | None) -> None:
         """A defect of ours: end all waits, because nothing will answer them."""
+        if error is None:
+            return
         self._is_closing = True
         self._memory.wake_all()
         if self._dispatcher is not None:

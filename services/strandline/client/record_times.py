@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from strandline.client.connecting import countdown
 from strandline.client.cursor import Wanted
 from strandline.client.errors import ClusterUnreachable
 from strandline.client.fetch_link import fetch_topics
@@ -39,18 +40,19 @@ class RecordTimes:
         self._cluster = cluster
         self._isolation_level = isolation_level
 
-    async def find(self, places: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, int]:
+    async def find(self, places: Mapping[TopicPartition, Offset], *, deadline_ms: int) -> dict[TopicPartition, int]:
         """The timestamp of the first record at or after each offset, in ms since 1970."""
         gate = asyncio.Semaphore(_AT_ONCE)
+        left = countdown(deadline_ms)
 
         async def ask(tp: TopicPartition, offset: Offset) -> int | None:
             async with gate:
-                return await self._ask(tp, offset)
+                return await self._ask(tp, offset, min(_ATTEMPT_MS, left()))
 
         times = await asyncio.gather(*(ask(tp, offset) for tp, offset in places.items()))
         return {tp: time_ms for tp, time_ms in zip(places, times, strict=True) if time_ms is not None}
 
-    async def _ask(self, tp: TopicPartition, offset: Offset) -> int | None:
+    async def _ask(self, tp: TopicPartition, offset: Offset, deadline_ms: int) -> int | None:
         leader = self._cluster.view.leader_of(tp)
         if leader is None:
             return None
@@ -63,7 +65,7 @@ class RecordTimes:
             topics=fetch_topics([Wanted(tp, offset, None, leader.epoch)], 1),
         )
         try:
-            answer = await self._cluster.ask(stub.Fetch, request, deadline_ms=_ATTEMPT_MS)
+            answer = await self._cluster.ask(stub.Fetch, request, deadline_ms=deadline_ms)
         except (ClusterUnreachable, Refused):
             return None
         rows = [row for topic in answer.responses for row in topic.partitions]

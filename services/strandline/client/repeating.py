@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from strandline.client.connecting import countdown
 from strandline.client.errors import ClusterUnreachable, ControllersAway
 from strandline.client.retry_log import RetryLog
 from strandline.core.errors import ErrorCode, Refusal, Refused
@@ -72,16 +73,14 @@ async def ask_until_answered(
         ControllersAway: none accepts a connection; nothing was asked.
         ClusterUnreachable: no answer in time; the work may have been done.
     """
-    limit_ms = deadline_ms or cluster.timeout_ms
-    ends_at = time.monotonic() + limit_ms / 1000
+    left = countdown(deadline_ms or cluster.timeout_ms)
     backoff = Backoff()
     retry = RetryLog("asking a controller")
     lost: ClusterUnreachable | None = None
     while True:
-        left_ms = max(1, int((ends_at - time.monotonic()) * 1000))
         error: Exception
         try:
-            answer = await cluster.ask_controller(method, request, deadline_ms=left_ms)
+            answer = await cluster.ask_controller(method, request, deadline_ms=left())
         except ControllersAway as away:
             if lost is None:
                 raise
@@ -97,7 +96,7 @@ async def ask_until_answered(
             return Answered(answer, may_repeat=lost is not None)
         retry.failed(time.monotonic() * 1000, str(error))
         pause_s = backoff.next_s()
-        if time.monotonic() + pause_s >= ends_at:
+        if pause_s * 1000 >= left():
             # Of a question that was sent once, nobody may believe that nothing was done.
             raise lost or error
         await asyncio.sleep(pause_s)

@@ -5,7 +5,6 @@ Invariant: counting costs something per batch and per answer, never per record; 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -75,11 +74,13 @@ class ConsumerStats:
     partitions: Mapping[TopicPartition, PartitionStats]
 
 
-async def report_stats(every_ms: int, snapshot: Callable[[], _Stats], on_stats: Callable[[_Stats], None]) -> None:
-    """Hand a snapshot to a user's function, again and again; an exception of that is logged."""
-    while True:
-        await asyncio.sleep(every_ms / 1000)
+def stats_reporter(snapshot: Callable[[], _Stats], on_stats: Callable[[_Stats], None]) -> Callable[[], None]:
+    """Hands a snapshot to a user's function; an exception of that is logged."""
+
+    def report() -> None:
         try:
             on_stats(snapshot())
         except Exception:  # noqa: BLE001 - a user's function may raise anything
             log.exception("on_stats failed")
+
+    return report

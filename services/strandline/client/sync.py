@@ -186,7 +186,7 @@ class Producer(Blocking, Generic[K, V]):
         aborted.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
         self._run(self._inner.close, flush=flush)
 
@@ -196,7 +196,7 @@ class Producer(Blocking, Generic[K, V]):
         Raises:
             TimeoutError: after ``timeout_ms``; without it the delivery time-out ends every wait.
         """
-        self._run(self._inner.flush, timeout_ms)
+        self._run_within(timeout_ms, self._inner.flush, timeout_ms)
 
     def stats(self) -> ProducerStats:
         """Counts since this producer was made, and what it holds now."""
@@ -266,6 +266,14 @@ class Producer(Blocking, Generic[K, V]):
             timestamp_ms=timestamp_ms,
             headers=headers,
         )
+
+    def send_many(self, topic: str, records: Sequence[tuple[K | None, V | None]]) -> list[Delivery]:
+        """Take records of a key and a value each, in this order, as `send` takes one; one call of a blocking producer.
+
+        Raises:
+            Refused, TopicDeleted, SerializationFailed: as `send`; those in front of the record concerned are sent.
+        """
+        return [Delivery(self, one) for one in self._run(self._inner.send_many, topic, records)]
 
     def send_nowait(
         self,
@@ -377,7 +385,8 @@ class Consumer(BlockingReader, Generic[K, V]):
         With ``group``, `assign` begins where that group has committed, and with ``auto_commit`` what was given before
         the present `poll` or step of iteration is committed every ``auto_commit_interval_ms`` and at the end: at least
         once, never what is in hand. Without it nothing is ever committed. Consumers that only `assign` share nothing:
-        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit and `committed`.
+        each partition is for the user to give to one of them. ``request_timeout_ms`` bounds a commit, `committed`
+        and `lag`.
 
         With `subscribe` the group's coordinator gives each partition to one member, by ``assignor``. A member that
         sends no heartbeat for ``session_timeout_ms`` (the group's coordinator accepts 6 s to 30 min as it is set up),
@@ -450,7 +459,7 @@ class Consumer(BlockingReader, Generic[K, V]):
         A member with an ``instance_id`` leaves for a restart: its partitions wait for it until its session is over.
 
         Raises:
-            RuntimeError: a background task had failed unexpectedly.
+            RuntimeError: a background task had failed unexpectedly; WrongLoop: not the loop in which it was started.
         """
         self._run(self._inner.close)
 
@@ -602,7 +611,8 @@ class Consumer(BlockingReader, Generic[K, V]):
     def lag(self) -> dict[TopicPartition, Lag]:
         """How far each partition is behind what this consumer may read, asked of the leaders now.
 
-        Partitions whose position is not found yet, or whose leader does not answer, are left out.
+        Partitions whose position is not found yet, or whose leader does not answer within ``request_timeout_ms``, are
+        left out.
 
         Raises:
             Refused: a partition cannot be read.
@@ -621,11 +631,12 @@ class Consumer(BlockingReader, Generic[K, V]):
         Raises:
             OffsetOutOfRange, LogTruncated, NothingCommitted: the position is lost, or there is none, see
                 ``auto_offset_reset``.
-            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`.
+            TopicDeleted: a topic that is read is gone; the next calls say so again until another `assign`. A member
+                that subscribed by its name raises it once and goes on, one that subscribed by a pattern does not.
             UnreadableBatch: a batch cannot be unpacked; its ``next_offset`` is where to go on.
             Refused: a partition cannot be read. What was read before was given, the others come with the next call.
         """
-        return self._run(self._inner.fetch_batches, timeout_ms)
+        return self._run_within(timeout_ms, self._inner.fetch_batches, timeout_ms)
 
     def poll(self, timeout_ms: int | None = None, *, max_records: int = 500) -> list[ConsumerRecord[K, V]]:
         """Up to ``max_records`` records of any partitions, each in order; empty at the time-out, and when finished.
@@ -639,7 +650,7 @@ class Consumer(BlockingReader, Generic[K, V]):
                 `fetch_batches`.
             ValueError: ``max_records`` is not positive.
         """
-        return self._run(self._inner.poll, timeout_ms, max_records=max_records)
+        return self._run_within(timeout_ms, self._inner.poll, timeout_ms, max_records=max_records)
 
     def __iter__(self) -> Self:
         return self
@@ -856,7 +867,9 @@ class Admin(Blocking):
         """
         return self._run(self._inner.list_offsets, topic, partitions, timestamp_ms=timestamp_ms, isolation=isolation)
 
-    def record_times(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
+    def record_times(
+        self, offsets: Mapping[tuple[str, int], int] | Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """When the first record at or after each offset was written, in ms since 1970, by one small fetch each.
 
         A partition without such a record, or whose leader does not answer, is left out.

@@ -6,6 +6,7 @@ partition; a leader that a node named in a refusal counts until metadata names o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -125,6 +126,11 @@ class ClusterView:
             return None
         endpoint = self.endpoint_of(partition.leader)
         return Leader(partition.leader, partition.leader_epoch, endpoint) if endpoint is not None else None
+
+    def may_be_led_at(self, endpoint: Endpoint, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether no partition of these is known to be led elsewhere."""
+        leaders = map(self.leader_of, partitions)
+        return all(leader is None or leader.endpoint == endpoint for leader in leaders)
 
 
 def _snapshot(update: MetadataUpdate) -> MetadataImage:

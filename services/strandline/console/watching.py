@@ -112,15 +112,15 @@ class Watching:
             settings.bootstrap,
             timeout_ms=CONNECT_MS,
             stale_ms=settings.metadata_stale_ms,
-            on_failure=self._broken,
+            on_trouble=self._broken,
             all_topics=True,
             tls_cert=settings.tls_cert,
             tls_key=settings.tls_key,
             tls_ca=settings.tls_ca,
         )
 
-    def _broken(self, error: BaseException) -> None:
-        if not self._failure.done():
+    def _broken(self, error: BaseException | None) -> None:
+        if error is not None and not self._failure.done():
             self._failure.set_exception(error)
 
     def _image_changed(self) -> None:

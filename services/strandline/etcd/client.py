@@ -346,6 +346,7 @@ class Etcd:
                 ("grpc.max_receive_message_length", _MOST_BYTES),
                 ("grpc.max_send_message_length", _MOST_BYTES),
                 ("grpc.use_local_subchannel_pool", 1),
+                *limits.NO_PROXY,
                 *limits.reconnection(dial_ms=limits.TLS_DIAL_MS if self._credentials is not None else None),
             ]
             if self._credentials is None:

@@ -57,7 +57,7 @@ def open_channel(
     ``client_id``: the first word of the user agent in every call, which says whose call it is.
     """
     forks.note_use()
-    options: list[tuple[str, int | str]] = [*limits.message_limits()]
+    options: list[tuple[str, int | str]] = [*limits.message_limits(), *limits.NO_PROXY]
     options += limits.reconnection(dial_ms=None if tls is None else limits.TLS_DIAL_MS)
     options.append(("grpc.use_local_subchannel_pool", 1))
     if client_id:

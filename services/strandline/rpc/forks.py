@@ -6,6 +6,7 @@ and nothing starts them there again, so that a call would wait for its whole dea
 
 from __future__ import annotations
 
+import gc
 import os
 
 _user_pid: int | None = None
@@ -39,3 +40,13 @@ def check() -> None:
             f"start the first client after the fork (in gunicorn: in the worker), or start processes by "
             f"multiprocessing.get_context('spawn')"
         )
+
+
+def _keep_the_parents() -> None:
+    # The end of a channel waits for gRPC's threads, even that of a client which the parent had closed. They are not
+    # here, so the first collection of garbage would never return; now it leaves alone what was there at the fork.
+    if _user_pid is not None:
+        gc.freeze()
+
+
+os.register_at_fork(after_in_child=_keep_the_parents)

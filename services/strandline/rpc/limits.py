@@ -22,6 +22,9 @@ PRODUCE_STREAM_OUTSTANDING = 1_000
 
 Options = list[tuple[str, int]]
 
+NO_PROXY: Options = [("grpc.enable_http_proxy", 0)]
+"""For every channel: gRPC would follow http_proxy and its like in the environment, which are for other connections."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keepalive:

@@ -43,6 +43,14 @@ WITH own_starts AS (
   -- An epoch that nobody looked at had at least the log that it started with.
   SELECT $KEY, leader_epoch AS e, coalesce(leo, start_offset) AS leo, coalesce(leo_zombie, start_offset) AS leo_zombie, hw
   FROM seen FULL JOIN starts USING ($KEY, leader_epoch)
+), proved AS (
+  -- By the own HW of a replica that cut its log to where the epoch starts, the last one that starts there.
+  SELECT cluster_id, topic_id, partition, e AS leader_epoch, max(hw_before) AS proved_hw FROM (
+    SELECT c.cluster_id, c.topic_id, c.partition, c.hw_before, (SELECT max(s.leader_epoch) FROM starts s
+      WHERE s.cluster_id = c.cluster_id AND s.topic_id = c.topic_id AND s.partition = c.partition
+        AND s.start_offset = c.to_leo AND s.leader_epoch <= c.leader_epoch) AS e
+    FROM transitions c WHERE event_type = 'TRUNCATION' AND committed_cut > 0
+  ) WHERE e IS NOT NULL GROUP BY ALL
 ), before AS (
   SELECT s.*, e.e, e.leo, e.leo_zombie, e.hw,
     (SELECT min(x.start_offset) FROM starts x WHERE x.cluster_id = s.cluster_id AND x.topic_id = s.topic_id
@@ -57,9 +65,11 @@ WITH own_starts AS (
     CASE WHEN bool_or(leo_zombie IS NOT NULL)
       THEN greatest(0, arg_max(least(leo_zombie, kept), e) FILTER (leo_zombie IS NOT NULL) - any_value(start_offset))
       WHEN bool_or(is_first) THEN 0 END AS tail_zombie,
-    CASE WHEN bool_or(hw IS NOT NULL) THEN greatest(0, max(least(hw, kept)) - any_value(start_offset))
-      WHEN bool_or(is_first) THEN 0 END AS lost
-  FROM before LEFT JOIN created USING ($KEY, leader_epoch) GROUP BY $KEY, topic, t, leader_epoch
+    CASE WHEN bool_or(hw IS NOT NULL) THEN greatest(0, max(least(hw, kept)) FILTER (hw IS NOT NULL) - any_value(start_offset))
+      WHEN bool_or(is_first) THEN 0 ELSE any_value(proved_hw) - any_value(start_offset) END AS lost,
+    bool_or(hw IS NOT NULL OR coalesce(is_first, false)) AS is_measured
+  FROM before LEFT JOIN created USING ($KEY, leader_epoch) LEFT JOIN proved USING ($KEY, leader_epoch)
+  GROUP BY $KEY, topic, t, leader_epoch
 ), previous AS (
   -- The epoch right before; what one before that had is not known in bytes.
   SELECT $KEY, leader_epoch, max(e) AS e FROM before WHERE e IS NOT NULL GROUP BY ALL
@@ -83,13 +93,13 @@ WITH own_starts AS (
   SELECT cuts.*,
     CASE WHEN lost = 0 THEN 0 WHEN lost > 0 AND own_hw = start_offset + lost THEN least_bytes END AS least_bytes,
     CASE WHEN lost = 0 THEN 0 WHEN lost > 0 AND own_hw = start_offset + lost THEN most_bytes END AS most_bytes,
-    CASE WHEN NOT is_unclean OR lost = 0 THEN 0 WHEN lost IS NOT NULL AND live IS NOT NULL
+    CASE WHEN NOT is_unclean OR lost = 0 THEN 0 WHEN is_measured AND live IS NOT NULL
       THEN greatest(0, least(lost, coalesce(reached, start_offset) - start_offset)) END AS avoidable
   FROM cuts JOIN (SELECT $KEY, leader_epoch, start_offset FROM starts) USING ($KEY, leader_epoch)
   LEFT JOIN sized USING ($KEY, leader_epoch) LEFT JOIN elections el USING ($KEY, leader_epoch)
   LEFT JOIN furthest USING ($KEY, leader_epoch)
 ), epochs AS (
-  SELECT $BY, count(*) AS epochs, count(*) FILTER (lost IS NULL) AS epochs_unknown,
+  SELECT $BY, count(*) AS epochs, count(*) FILTER (NOT is_measured) AS epochs_unknown,
     $AT_LEAST(tail) AS tail_cut_records, $AT_LEAST(tail_zombie) AS tail_cut_with_zombies_records,
     $AT_LEAST(lost) AS committed_lost_records,
     $AT_LEAST(least_bytes) AS committed_lost_min_bytes,

@@ -6,12 +6,13 @@ WITH seen AS (
 ), each AS (
   SELECT * EXCLUDE (before), unnest(list_distinct(list_concat(replicas, coalesce(before, [])))) AS replica_id FROM seen
 ), placed AS (
-  SELECT $KEY, topic, replica_id, place, t0, t1,
-    CASE WHEN NOT known THEN 'unknown' WHEN list_contains(isr, replica_id) THEN 'rejoined'
-         WHEN NOT list_contains(replicas, replica_id) THEN 'reassigned' ELSE 'out' END AS here
+  -- A state that a hole behind it makes unknown may have begun with a return that was read.
+  SELECT $KEY, topic, replica_id, place, t0, t1, known,
+    CASE WHEN NOT known AND NOT isr_is_reported THEN 'unknown' WHEN list_contains(isr, replica_id) THEN 'rejoined'
+         WHEN NOT list_contains(replicas, replica_id) THEN 'reassigned' WHEN known THEN 'out' ELSE 'unknown' END AS here
   FROM each
 ), steps AS (
-  SELECT *, lag(here) OVER own AS was, lead(here) OVER own AS next,
+  SELECT *, lag(CASE WHEN known THEN here ELSE 'unknown' END) OVER own AS was, lead(here) OVER own AS next,
     sum(CASE WHEN here = 'out' THEN 0 ELSE 1 END) OVER (own ROWS UNBOUNDED PRECEDING) AS stay
   FROM placed WINDOW own AS (PARTITION BY $KEY, replica_id ORDER BY place)
 ), stays AS (

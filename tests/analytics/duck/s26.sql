@@ -1,11 +1,15 @@
 -- Times in which one transaction held the LSO back: from the first word of it to its decision, the next such time of the
 -- same term, or three minutes after the last word; never beyond the term. And sums of those that took less than a second.
-WITH rows AS (
+-- What was decided at or after the end of a term is not believed.
+WITH told AS (
   SELECT r.*, coalesce(c.offset_us, 0) AS shift
   FROM (SELECT $KEY, leader_epoch, first_offset, node_id, event_type, ts_wall_us, held_since_us, first_us, last_us,
       producer_id, outcome, held_ms, n_coalesced FROM transitions
     WHERE event_type IN ('TRANSACTION_OPEN', 'TRANSACTION_DECIDED') AND partition IS NOT NULL) r
   ASOF LEFT JOIN clocks c ON c.cluster_id = r.cluster_id AND c.clock_node = r.node_id AND r.ts_wall_us >= c.own_us
+), rows AS (
+  SELECT told.* FROM told LEFT JOIN terms USING ($KEY, leader_epoch)
+  WHERE event_type = 'TRANSACTION_OPEN' OR coalesce(last_us - shift < term_end, true)
 ), spoken AS (
   SELECT $KEY, leader_epoch, first_offset,
     min(coalesce(held_since_us, first_us - held_ms * 1000) - shift) AS t0, max(producer_id) AS producer_id,
@@ -18,7 +22,7 @@ WITH rows AS (
   FROM spoken s LEFT JOIN terms USING ($KEY, leader_epoch) JOIN groups USING ($KEY)
 ), figures AS (
   SELECT $BY, producer_id, $DUR AS dur,
-    CASE WHEN t1 < window_end AND decided_us <= coalesce(term_end, decided_us) THEN outcome END AS became
+    CASE WHEN t1 < window_end THEN outcome END AS became
   FROM ended JOIN windows ON $OVERLAP WHERE t1 > t0
 ), long AS (
   SELECT $BY, producer_id, count(*) FILTER (became = 'commit') AS committed, count(*) FILTER (became = 'abort') AS aborted,

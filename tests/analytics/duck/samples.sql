@@ -122,7 +122,7 @@ rises AS (
 ), spans AS (
   SELECT $KEY, topic, group_id, at_us AS t0, lead(at_us) OVER (PARTITION BY $KEY, group_id ORDER BY at_us) AS t1 FROM cuts
 )
-SELECT s.cluster_id, s.topic_id, s.partition, s.topic, s.group_id, s.t0, s.t1, p.hw, h.committed
+SELECT s.cluster_id, s.topic_id, s.partition, s.topic, s.group_id, s.t0, s.t1, o.leader_epoch, p.hw, h.committed
 FROM spans s
 ASOF JOIN held h ON h.cluster_id = s.cluster_id AND h.topic_id = s.topic_id AND h.partition = s.partition
   AND h.group_id = s.group_id AND s.t0 >= h.t0

@@ -1,9 +1,30 @@
 -- What all statistics share, after STATISTICS.md#conventions: distinct events, the control plane as step functions,
 -- terms, looks as intervals, clocks. $KEY is the key of a partition; files are views raw_transitions and raw_samples.
 
+-- Two controllers that measured the same node: what they measured differs by how far their clocks are apart. Of several
+-- nodes the median counts, and what errors and a tenth of a second of drift may explain is no difference.
+CREATE TABLE ahead AS
+WITH reigns AS (
+  SELECT cluster_id, incarnation, subject_node_id AS node, dense_rank() OVER (PARTITION BY cluster_id ORDER BY incarnation)
+    AS place, arg_min(offset_us, ts_wall_us) AS first_us, arg_min(err_us, ts_wall_us) AS first_err,
+    arg_max(offset_us, ts_wall_us) AS last_us, arg_max(err_us, ts_wall_us) AS last_err
+  FROM raw_transitions WHERE event_type = 'CLOCK_SAMPLE' AND node_id = -1 GROUP BY cluster_id, incarnation, node
+), steps AS (
+  SELECT b.cluster_id, b.incarnation, CASE WHEN abs(a.last_us - b.first_us) > a.last_err + b.first_err + 100000
+    THEN a.last_us - b.first_us ELSE 0 END AS step
+  FROM reigns a JOIN reigns b ON b.cluster_id = a.cluster_id AND b.node = a.node AND b.place = a.place + 1
+), medians AS (
+  SELECT cluster_id, incarnation, list(step ORDER BY abs(step))[(count(*) + 1) // 2] AS step FROM steps GROUP BY ALL
+)
+SELECT cluster_id, incarnation, sum(step) OVER (PARTITION BY cluster_id ORDER BY incarnation)::BIGINT AS ahead_us
+FROM medians;
+
 CREATE TABLE transitions AS
-SELECT *, count(*) OVER identity AS n_copies
-FROM raw_transitions
+SELECT * EXCLUDE (c, i, ahead_us) REPLACE (ts_wall_us - coalesce(ahead_us, 0) AS ts_wall_us,
+    last_heartbeat_us - coalesce(ahead_us, 0) AS last_heartbeat_us, offset_us + coalesce(ahead_us, 0) AS offset_us),
+  count(*) OVER identity AS n_copies
+FROM raw_transitions r LEFT JOIN (SELECT cluster_id AS c, incarnation AS i, ahead_us FROM ahead) a
+  ON a.c = r.cluster_id AND a.i = r.incarnation AND r.node_id = -1
 WINDOW identity AS (PARTITION BY cluster_id, node_id, incarnation, seq)
 QUALIFY row_number() OVER (PARTITION BY cluster_id, node_id, incarnation, seq) = 1;
 
@@ -68,7 +89,7 @@ WITH counted AS (
   WINDOW ordered AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq),
     so_far AS (PARTITION BY $KEY ORDER BY partition_epoch, meta_offset, ts_wall_us, seq ROWS UNBOUNDED PRECEDING)
 )
-SELECT $KEY, topic, partition_epoch, place, t0, t1, leader_epoch, isr, replicas, lag_time_max_us, is_last,
+SELECT $KEY, topic, partition_epoch, place, t0, t1, leader_epoch, isr, replicas, lag_time_max_us, is_last, isr_is_reported,
   CASE WHEN new_leader >= 0 THEN new_leader END AS leader, len(replicas) AS rf, len(isr) AS isr_size,
   least(len(replicas), reported_min_isr) AS min_isr,
   is_whole AND coalesce(leader_epoch = leader_reported_in, false) AND isr_is_reported AND replicas IS NOT NULL

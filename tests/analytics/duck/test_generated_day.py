@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from day.groups import HOT_GROUPS
 from day.shape import HOT, Shape
 from day.written import write_day
 
@@ -130,3 +131,28 @@ def test_a_hot_partition_has_its_share_of_the_looks(tmp_path: Path) -> None:
     )
     assert 0.5 <= hot / looks < 0.65
     assert abs(len(rows) - 20_000) < 2_000
+
+
+def test_twenty_groups_read_the_hot_partition_and_one_each_topic(day: duckdb.DuckDBPyConnection) -> None:
+    """Each commits an offset that the HW had reached by then; most of the commits are of the hot partition."""
+    groups = "SELECT count(DISTINCT group_id) FROM events WHERE event_type = 'GROUP_OFFSETS'"
+    commits = "SELECT count(*) FROM events WHERE event_type = 'GROUP_OFFSETS'"
+    ahead = """
+        SELECT count(*) FROM events o WHERE o.event_type = 'GROUP_OFFSETS' AND o.committed > (
+          SELECT max(hw) FROM events s WHERE s.event_type = 'REPLICA_SAMPLE' AND s.partition = o.partition)"""
+
+    assert _number(day, f"{groups} AND partition = {HOT}") == HOT_GROUPS + 1
+    assert _number(day, groups) == HOT_GROUPS + 1
+    assert _number(day, f"{commits} AND partition = {HOT}") > 0.9 * _number(day, commits)
+    assert _number(day, ahead) == 0
+
+
+@pytest.mark.parametrize("cause", ["committed", "aborted", "timeout", "fenced", "marker_refused"])
+def test_transactions_end_in_every_way(day: duckdb.DuckDBPyConnection, cause: str) -> None:
+    """Of each kind of end there is one, and leaders report holds and sums."""
+    ends = f"SELECT count(*) FROM events WHERE event_type = 'TRANSACTION_CHANGE' AND cause = '{cause}'"
+    decided = "SELECT count(*) FROM events WHERE event_type = 'TRANSACTION_DECIDED' AND first_offset IS"
+
+    assert _number(day, ends) > 0
+    assert _number(day, f"{decided} NULL") > 0
+    assert _number(day, f"{decided} NOT NULL") > 0

@@ -10,6 +10,7 @@ from reported_material import BEGIN_US, event, failover, samples, stall
 from strandline_analytics.explain.chain import candidates, explain
 from strandline_analytics.explain.stall import explain_stall
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.sentences import sentence
 
 
 def test_a_failover_is_reported_from_the_last_heartbeat_to_the_cut() -> None:
@@ -51,6 +52,36 @@ def test_a_shrink_by_lag_names_who_had_stopped_and_when() -> None:
     assert chain.links[1].reported == "node 3 at LEO 7"
     assert "had waited for node 3" in chain.links[-1].reported
     assert chain.missing == ()
+
+
+def test_moments_of_an_echo_are_corrected_by_its_clock_alone() -> None:
+    """An echo that was written 19 s before the commit counts from it, and what it says of a node keeps its time."""
+    left = {"replica_id": 3, "leo": 7, "last_fetch_us": BEGIN_US + 6_000_000, "last_caught_up_us": BEGIN_US + 6_000_000}
+    echo = event("ISR_CHANGE", 30_000, plane="data", node=1, partition_epoch=5, old_isr=[1, 2, 3], new_isr=[1, 2],
+                 cause="lag", removed=[left])  # fmt: skip
+    reported = [
+        event("ISR_CHANGE", 30_000, partition_epoch=5, old_isr=[1, 2, 3], new_isr=[1, 2], cause="lag"),
+        replace(echo, raw_us=BEGIN_US + 11_000_000, clock_offset_us=2_000_000),
+    ]
+    chain = explain(reported, 5)
+
+    found = {link.name: (link.t_us - BEGIN_US) / 1_000_000 for link in chain.links}
+    assert found == {"commit": 30.0, "last fetch": 4.0, "last caught up": 4.0}
+
+
+def test_a_leader_that_waited_for_itself_waited_for_its_disk() -> None:
+    """A move that its own log held up names no node: the leader is in step with itself."""
+    assert sentence(_move(10, 6, 7, blocking_replicas=[1])) == "HW 6 -> 7, had waited for its own disk"
+    assert sentence(_move(10, 6, 7, blocking_replicas=[1, 3])) == "HW 6 -> 7, had waited for nodes 1, 3"
+
+
+def test_moments_of_a_look_are_corrected_by_its_clock_alone() -> None:
+    """A look that was written before the decision it knows of says when a node last fetched by its own clock."""
+    look = _look(2_500, 3, leo=9, durable_leo=9, last_fetch_us=BEGIN_US + 400_000, last_caught_up_us=BEGIN_US + 300_000)
+    chain = explain_stall(stall(2_000, 4_000), [replace(look, raw_us=BEGIN_US + 1_900_000, clock_offset_us=200_000)])
+
+    found = {link.name: (link.t_us - BEGIN_US) / 1_000 for link in chain.links}
+    assert (found["last look"], found["last fetch"], found["last caught up"]) == (2_500.0, 200.0, 100.0)
 
 
 def test_what_is_not_there_is_named_and_a_wrong_epoch_refused() -> None:

@@ -280,12 +280,17 @@ def test_records_cut_from_copies_alone_are_no_loss() -> None:
 
 
 def test_an_unclean_election_of_which_nothing_is_known_is_no_calm() -> None:
-    """Without a sample of the epoch before, verdict and tile say that the loss is not known."""
+    """Without a sample of the epoch before, verdict and tile say that the loss is not known, and of whom it is."""
     reported = material(events=unclean(), lost=None)
     said = verdict(reported, incidents_of(reported), 1.0)
     page = render(reported)
 
-    assert said == Verdict("Unclean election of t-0: how many committed records it lost is not known", "bad")
+    assert said == Verdict(
+        "Unclean election of t-0: how many committed records it lost is not known; "
+        "1 incident: node 1 (node fenced, down 18:08:32.000 to 18:08:34.000)",
+        "bad",
+        ("1 cut by a replica that did not know its own HW (2 records)",),
+    )
     assert "Nothing committed was lost" not in page
     assert "not known" in page
 
@@ -347,7 +352,7 @@ def test_calm_is_not_claimed_of_what_is_not_known() -> None:
     calm = material(events=failover()[:3])
 
     assert verdict(calm, [], 1.0).tone == "good"
-    assert "in what is known (50 %)" in verdict(calm, [], 0.5).sentence
+    assert "(50 % of the time is known)" in verdict(calm, [], 0.5).sentence
 
 
 class _Seen(HTMLParser):

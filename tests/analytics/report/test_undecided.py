@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reported_material import BEGIN_US, event, failover
+from reported_material import BEGIN_US, event, failover, material
 
 from strandline_analytics.explain.chain import explain
+from strandline_analytics.report.page import page
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
 from strandline_analytics.timeline.undecided import undecided
@@ -93,3 +94,41 @@ def test_reigns_and_the_store_read_as_sentences() -> None:
     assert sentence(_reign("end", 0, 5, "hand_over")) == "controller c1 decides no more: it handed over"
     assert sentence(_store("away", 0)) == "the store does not answer: nothing is decided"
     assert sentence(_store("back", 0, closed_ms=60_000)) == "the store is back after 60.0 s; decisions go on"
+
+
+def _silent(at_ms: float, ms: int) -> Event:
+    outcome = f"no decision for {ms} ms before offset 26"
+    return event("CONTROLLER_DECISION", at_ms, plane="node", decision="silent", outcome=outcome)
+
+
+def test_a_silence_of_kafkas_controllers_is_a_span() -> None:
+    """The import says how long nothing was committed before a record; a timeline says so in words."""
+    silent = _silent(30_000, 20_000)
+
+    assert _spans([silent]) == [(10_000, 30_000, "Kafka's controllers committed no record")]
+    assert sentence(silent) == "no decision for 20000 ms before offset 26"
+    elected = event("CONTROLLER_DECISION", 1, plane="node", decision="controller_elected", outcome="controller 3")
+    assert sentence(elected) == "controller 3 decides from here"
+
+
+def test_a_shrink_that_waited_for_a_decision_names_the_span() -> None:
+    """Proposed at 11 s, granted at 30 s: in between nobody could decide it."""
+    reported = [
+        event("ALTER_PARTITION", 11_000, plane="data", node=1, partition_epoch=4, phase="proposed",
+              expected_partition_epoch=4, proposed_isr=[1, 2]),
+        _silent(30_000, 20_000),
+        event("ISR_CHANGE", 30_000, partition_epoch=5, old_isr=[1, 2, 3], new_isr=[1, 2], cause="lag"),
+    ]  # fmt: skip
+    chain = explain(reported, 5)
+
+    assert [link.name for link in chain.links] == ["nobody decided", "proposal", "commit"]
+
+
+def test_a_report_says_when_nobody_decided() -> None:
+    """In the first lines of the page, with the moment from which on."""
+    shown = page(material(events=[*failover(), _silent(9_000, 4_000)]))
+
+    said = "from 18:08:35.000 nothing was decided for 4.0 s: Kafka's controllers committed no record"
+    assert shown["verdict"].details[-1] == said
+    calm = page(material(events=[*failover()[:3], _silent(9_000, 4_000)]))["verdict"]
+    assert (calm.tone, calm.details) == ("warn", (said,))

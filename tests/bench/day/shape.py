@@ -1,8 +1,9 @@
 """The size of a generated day, and what all its parts have in common.
 
 The generator in order: `shape` has the size, `nodes` which node was down when, `decisions` the controller's reaction,
-`looks` what leaders and followers recorded meanwhile, `numbered` gives every row its position in its emitter's sequence
-and loses some, `written` writes everything like the exporter.
+`looks` what leaders and followers recorded meanwhile, `groups` what was reported of consumer groups and transactions,
+`numbered` gives every row its position in its emitter's sequence and loses some, `written` writes everything like the
+exporter.
 
 Times inside the generator are microseconds since the start of the day by the controller's clock; they become times of
 day, by the clock of the emitter, when rows are numbered.

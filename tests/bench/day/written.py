@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from day.decisions import make_history
+from day.groups import commits, coordinators, room, transactions
 from day.looks import Columns, see
 from day.nodes import make_nodes
 from day.numbered import ahead, lose, number
@@ -27,8 +28,12 @@ from strandline.export.layout import Manifest, SeqRange
 from strandline.export.schema import ENVELOPE, EVENT_TYPES, SCHEMA_VERSION, SORT_ORDER, dataset_of
 
 Row = dict[str, Any]
-_MOMENTS = ("hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us", "last_heartbeat_us")
-_MOMENTS_REPORTED = ("last_fetch_us", "last_caught_up_us", "last_heartbeat_us")
+_MOMENTS = (
+    "hw_next_append_us", "last_fetch_us", "last_caught_up_us", "first_us", "last_us", "last_heartbeat_us", "commit_us",
+)  # fmt: skip
+_MOMENTS_REPORTED = (
+    "last_fetch_us", "last_caught_up_us", "last_heartbeat_us", "first_us", "last_us", "held_since_us", "txn_start_us",
+)  # fmt: skip
 _WORDS = {"expected_state": ("member", "catching_up", "down")}
 _ENVELOPE = tuple(c.name for c in ENVELOPE if c.name not in ("schema_version", "cluster_id"))
 _INSIDE = ("p", "t", "offset")
@@ -39,8 +44,11 @@ def write_day(shape: Shape, root: Path, *, compacted: bool = True) -> int:
     rng = np.random.default_rng(shape.seed)
     nodes = make_nodes(shape, rng)
     history = make_history(shape, nodes, rng)
-    rows = [row for row in (*nodes.rows, *history.rows, *_routine(shape, rng)) if row["t"] < shape.end]
-    samples = see(shape, history, shape.events - len(rows), rng).tables
+    decided = (*nodes.rows, *history.rows, *_routine(shape, rng), *coordinators(shape, rng))
+    rows = [row for row in decided if row["t"] < shape.end]
+    samples = see(shape, history, shape.events - len(rows) - room(shape), rng).tables
+    samples["GROUP_OFFSETS"] = commits(shape, samples["REPLICA_SAMPLE"], rng)
+    rows += transactions(shape, samples["REPLICA_SAMPLE"], rng)
     reported = {"t": np.array([row["t"] for row in rows]), "node_id": np.array([row["node_id"] for row in rows])}
     tables = {"": reported} | {kind: _within(columns, shape) for kind, columns in samples.items()}
     number(tables, nodes, shape)
@@ -132,6 +140,8 @@ def _seen(kind: str, columns: Columns, shape: Shape) -> pa.Table:
             arrays[name] = pa.DictionaryArray.from_arrays(pa.array(values, pa.int8()), list(_WORDS[name])).cast(
                 "string"
             )
+        elif name == "n_error":
+            arrays[name] = pa.array(values.tolist(), SCHEMA.field(name).type)
         elif name not in _INSIDE:
             arrays[name] = pa.array(values).cast(SCHEMA.field(name).type)
     arrays["partition"] = pa.array(columns["p"], pa.int32())

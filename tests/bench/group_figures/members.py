@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from strandline.client.background import Background
 from strandline.client.coordinator import ATTEMPT_MS, passes_by
@@ -47,7 +48,9 @@ class Crowd:
     def begin(self) -> None:
         """All join at once."""
         for number, member in enumerate(self.members):
-            self._tasks[number] = self._background.start(self._live(member), f"member {number}")
+            job = self._background.start(partial(self._live, member), f"member {number}", once=True)
+            assert job.task is not None
+            self._tasks[number] = job.task
 
     def kill(self, number: int) -> Member:
         """One falls silent."""

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +46,16 @@ def dumped(segment: Path) -> str:
     return run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
 
 
+class Release(NamedTuple):
+    """Which jars the nodes run, and what their JVM is given for their logs."""
+
+    jars: Path
+    options: Sequence[str]
+
+
+_NEWEST = Release(JARS, (_ZONE, *_LOG_OPTIONS))
+
+
 class Secured(NamedTuple):
     """What a listener for TLS and SCRAM-SHA-512 needs."""
 
@@ -59,9 +69,17 @@ class KafkaCluster:
     """Combined nodes, numbered from 1."""
 
     def __init__(
-        self, directory: Path, size: int, login: Secured | None = None, machine: Sequence[str] = _SMALL
+        self,
+        directory: Path,
+        size: int,
+        login: Secured | None = None,
+        machine: Sequence[str] = _SMALL,
+        release: Release = _NEWEST,
+        settings: Mapping[str, object] = {},
     ) -> None:
         self._directory = directory
+        self._settings = settings
+        self._release = release
         self._machine = machine
         self._login = login
         self.secured_port = _free_port()
@@ -96,7 +114,7 @@ class KafkaCluster:
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
             if self._login is not None:
                 tool += ["--add-scram", f"SCRAM-SHA-512=[name={self._login.user},password={self._login.password}]"]
-            run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{JARS}/*", *tool], START_S)
+            run(["java", f"{_LOGGER}defaultLogLevel=error", "-cp", f"{self._release.jars}/*", *tool], START_S)
 
     def _properties(self, node: int) -> str:
         client, quorum = self._ports[node]
@@ -129,11 +147,12 @@ class KafkaCluster:
                     "org.apache.kafka.common.security.scram.ScramLoginModule required;"
                 ),
             }
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
+        return "".join(f"{name}={value}\n" for name, value in (settings | dict(self._settings)).items())
 
     def start(self, node: int) -> None:
         """Start a node's process; its log goes on."""
-        command = ["java", *self._machine, _ZONE, *_LOG_OPTIONS, "-cp", f"{JARS}/*", "kafka.Kafka", "server.properties"]
+        own = [*self._machine, *self._release.options, "-cp", f"{self._release.jars}/*"]
+        command = ["java", *own, "kafka.Kafka", "server.properties"]
         with self.log(node).open("ab") as log:
             self._processes[node] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home(node))
 

@@ -7,8 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-JARS = Path.home() / ".cache" / "strandline" / "kafka-tools-4.3.1"
+NEWEST = "4.3.1"
+_CACHE = Path.home() / ".cache" / "strandline"
+JARS = _CACHE / f"kafka-tools-{NEWEST}"
 _POM = Path(__file__).parent / "pom.xml"
+_OTHER_LOGGERS = "slf4j-reload4j,slf4j-simple"
 
 
 class KafkaAbsent(Exception):
@@ -25,15 +28,32 @@ def jars(limit_s: float, tools: Sequence[str] = ("java", "mvn")) -> Path:
     Raises:
         KafkaAbsent: a tool is missing, or Maven does not get the packages.
     """
+    return _fetched(JARS, limit_s, tools)
+
+
+def jars_with_log4j(release: str, limit_s: float) -> Path:
+    """The jars of any release, with log4j 2 behind its logs, which writes one line in several layouts.
+
+    Args:
+        limit_s: for how long Maven may fetch them.
+
+    Raises:
+        KafkaAbsent: a tool is missing, or Maven does not get the packages.
+    """
+    more = [f"-Dkafka.version={release}", "-Plog4j", f"-DexcludeArtifactIds={_OTHER_LOGGERS}"]
+    return _fetched(_CACHE / f"kafka-log4j-{release}", limit_s, ("java", "mvn"), more)
+
+
+def _fetched(folder: Path, limit_s: float, tools: Sequence[str], more: Sequence[str] = ()) -> Path:
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         raise KafkaAbsent(f"{', '.join(missing)} not installed; on Debian: apt-get install default-jdk-headless maven")
-    if not (JARS / "complete").exists():
-        JARS.mkdir(parents=True, exist_ok=True)
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
         copy = ["mvn", "-B", "-q", "-f", str(_POM), "dependency:copy-dependencies"]
-        run([*copy, "-DincludeScope=runtime", f"-DoutputDirectory={JARS}"], limit_s)
-        (JARS / "complete").touch()
-    return JARS
+        run([*copy, *more, "-DincludeScope=runtime", f"-DoutputDirectory={folder}"], limit_s)
+        (folder / "complete").touch()
+    return folder
 
 
 def run(command: list[str], limit_s: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,26 +45,27 @@ Row = dict[str, Any]
 class Client:
     """Asks the brokers that run, again until one answers."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, topics: Sequence[NewTopic]) -> None:
         self._cluster = cluster
+        self._topics = topics
 
     async def create(self) -> None:
         """Create the topics, once every broker can lead."""
         async with asyncio.timeout(START_S):
             while True:
-                described = await self._ask("describe cluster", lambda admin: admin.describe_cluster())
+                described = await self.ask("describe cluster", lambda admin: admin.describe_cluster())
                 if len(described["brokers"]) == len(self._cluster.nodes):
                     break
                 await asyncio.sleep(0.5)
-        await self._ask("create topics", lambda admin: admin.create_topics(TOPICS))
+        await self.ask("create topics", lambda admin: admin.create_topics(self._topics))
 
     async def delete(self, topic: str) -> None:
         """Delete one."""
-        await self._ask(f"delete {topic}", lambda admin: admin.delete_topics([topic]))
+        await self.ask(f"delete {topic}", lambda admin: admin.delete_topics([topic]))
 
     async def isrs(self) -> dict[tuple[str, int], tuple[int, list[int], int]]:
         """Leader, ISR and number of replicas of each partition."""
-        described = await self._ask("describe", lambda admin: admin.describe_topics(["orders", "loose"]))
+        described = await self.ask("describe", lambda admin: admin.describe_topics(["orders", "loose"]))
         return {
             (topic["topic"], part["partition"]): (part["leader"], part["isr"], len(part["replicas"]))
             for topic in described
@@ -85,7 +86,8 @@ class Client:
         """Look until every replica is in its ISR."""
         await self.wait_for(what, lambda seen: seen and all(len(isr) == rf for _, isr, rf in seen.values()))
 
-    async def _ask(self, what: str, question: Any) -> Any:
+    async def ask(self, what: str, question: Any) -> Any:
+        """Ask a broker, again until one answers."""
         async with asyncio.timeout(START_S):
             while True:
                 admin = AIOKafkaAdminClient(bootstrap_servers=self._cluster.bootstrap, request_timeout_ms=5_000)
@@ -100,8 +102,10 @@ class Client:
 
 
 @asynccontextmanager
-async def load(cluster: KafkaCluster) -> AsyncIterator[None]:
-    """Some records a second into each topic that stays, whatever is the matter with the brokers."""
+async def load(
+    cluster: KafkaCluster, topics: Sequence[tuple[str, int]] = (("orders", 3), ("loose", 1))
+) -> AsyncIterator[None]:
+    """Some records a second into each partition, whatever is the matter with the brokers."""
     producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, acks=1, request_timeout_ms=5_000)
     await producer.start()
 
@@ -109,7 +113,7 @@ async def load(cluster: KafkaCluster) -> AsyncIterator[None]:
 
     async def send() -> None:
         while not is_over.is_set():
-            for topic, partitions in (("orders", 3), ("loose", 1)):
+            for topic, partitions in topics:
                 for partition in range(partitions):
                     with suppress(KafkaError, TimeoutError):
                         await asyncio.wait_for(producer.send(topic, b"x" * 100, partition=partition), 1)
@@ -128,7 +132,7 @@ async def load(cluster: KafkaCluster) -> AsyncIterator[None]:
 
 async def do_it(cluster: KafkaCluster) -> None:
     """What is done to the cluster."""
-    client = Client(cluster)
+    client = Client(cluster, TOPICS)
     await client.create()
     await client.wait_until_full("created")
     async with load(cluster):

@@ -106,9 +106,11 @@ def test_scrapes_of_run_a_become_samples_beside_its_decisions(
 
 
 def test_a_prometheus_gives_the_same_export_as_its_file(
-    run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path
+    run_a_node: Any, ends: Path, mapping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An address is asked for ranges of the metadata log's time, piece by piece, and both rule sets."""
+    """An address is asked for ranges of the metadata log's time, piece by piece, and both rule sets; no proxy that the
+    environment names is."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     asked: list[dict[str, str]] = []
     with prometheus(ends.read_text(), asked) as address:
         ran = imported(run_a_node, tmp_path / "a", "--prometheus", address, "--prometheus-mapping", mapping)

@@ -123,6 +123,21 @@ def test_a_change_of_leader_voids_what_touches_it(tmp_path: Path) -> None:
     assert (gap["node_id"], gap["dropped_by_type"]) == (1, {"REPLICA_SAMPLE": 3})
 
 
+def test_a_topic_that_is_made_again_bounds_no_sample_of_the_first(tmp_path: Path) -> None:
+    """What is scraped under a name behind the deletion of its topic is of another log."""
+    ends = {node: {at: end if at < 145 else 3 for at, end in several.items()} for node, several in STEADY.items()}
+    following = Following(scraped(ends), LocalDirectory(tmp_path), "c", ALWAYS)
+    held = state()
+    following.elected(held.partitions[TP], 0)
+    following.pass_until(145_000, held)
+    following.deleted(held.partitions[TP], 145_000)
+    following.end(300_000, ClusterState())
+    assert following.voided == {"its leader epoch began or ended meanwhile": 1}
+    assert max(row["ts_wall_us"] // 1_000_000 for row in rows_of(tmp_path)) == 130
+    (of_2,) = (r for r in rows_of(tmp_path) if r["replica_id"] == 2 and r["leader_leo"] == 1300)
+    assert (of_2["ext"]["lag_low"], of_2["ext"]["lag_high"]) == ("0", "200")
+
+
 def test_scrapes_that_failed_are_a_gap(tmp_path: Path) -> None:
     """A leader that was not scraped twice misses two looks at three replicas."""
     ends = STEADY | {1: {at: end for at, end in STEADY[1].items() if at not in (140, 150)}}

@@ -67,7 +67,6 @@ WITH_LOGS: Mapping[str, Mapping[str, str]] = {
         (
             "tail_cut_records",
             "tail_cut_with_zombies_records",
-            "committed_lost_records",
             "committed_lost_min_bytes",
             "committed_lost_max_bytes",
             "avoidable_lost_records",

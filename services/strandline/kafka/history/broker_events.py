@@ -10,8 +10,8 @@ null, and nothing holds beyond its line.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from strandline.kafka.history.broker_clocks import BrokerClock
 from strandline.kafka.history.broker_logs import Logged
 from strandline.kafka.history.causes import LEADER
 from strandline.kafka.history.events import NOT_RECORDED, UNKNOWN_OFFSET, HistoryEvent
+from strandline.kafka.history.joining import SLACK_MS, Joined
 from strandline.kafka.history.line_facts import (
     BrokerRegistered,
     CutAsked,
@@ -45,20 +46,14 @@ from strandline.kafka.history.line_facts import (
     Setting,
     ShrinkProposed,
 )
-from strandline.kafka.history.skeleton import Decision, Removal, Skeleton
+from strandline.kafka.history.skeleton import Decision, Epochs, Removal, Skeleton
+from strandline.kafka.history.text_files import LeftOut
 
 LAG_TIME = "replica.lag.time.max.ms"
 SOURCE = "source"
 """In ``ext``: the file and the line that say it."""
-_FAR_MS = 3_600_000
-"""A line and its decision are not further apart, or the name means another topic."""
 
-PROPOSED_WITHIN_MS = 60_000
-"""A controller answers within a request timeout, or the proposal is made again."""
-_SLACK_MS = 60_000
-"""A line may follow the end of its topic, and stand before its beginning by the error of a clock."""
-
-Place = tuple[str, int]
+ReplicaFact = LeaderStarted | FollowerStarted | LogLoaded | CutAsked | CutBelowHw | CutWithoutEffect
 
 
 class Placed(NamedTuple):
@@ -73,13 +68,14 @@ class Placed(NamedTuple):
 class _Replica:
     """What the lines so far said of one partition at this broker."""
 
-    partition_epoch: int | None = None
     leader_epoch: int = 0
     leo: int | None = None
-    asked: tuple[int, int, ShrinkProposed] | None = None
-    """The removal that was proposed last: its number, when as written, and the line."""
     reason: str = NOT_RECORDED
     below: CutBelowHw | None = None
+
+    def forget_cut(self) -> None:
+        """The log grows from here on, so that where it ended is not known any more."""
+        self.leo, self.reason, self.below = None, NOT_RECORDED, None
 
 
 @dataclass(slots=True)
@@ -89,39 +85,44 @@ class BrokerStory:
     node_id: int
     clock: BrokerClock
     skeleton: Skeleton
-    removals: Mapping[Place, Sequence[Removal]] = field(default_factory=dict)
-    """By topic and partition."""
-    left_out: Counter[str] = field(default_factory=Counter)
-    """Facts that nothing could be joined to, by kind."""
-    _replicas: dict[Place, _Replica] = field(default_factory=dict)
+    facts: Sequence[Logged]
+    joined: Joined
+    left_out: dict[str, LeftOut] = field(default_factory=dict)
+    """Facts that nothing could be joined to, by form."""
+    _replicas: dict[TopicPartition, _Replica] = field(default_factory=dict)
     _incarnation: int | None = None
     _lag_time_ms: int | None = None
-    _proposals: int = 0
-    _answered: frozenset[str] = frozenset()
-    """Where the proposals stand that a line of a take-over answers."""
+    _numbers: dict[int, int] = field(default_factory=dict)
+    """Of the proposals, by their lines' places."""
+    _asked: dict[int, int] = field(default_factory=dict)
+    """The proposal of each take-over, both by their places."""
 
-    def events(self, facts: Sequence[Logged]) -> Iterator[Placed]:
+    def events(self) -> Iterator[Placed]:
         """The events of all facts, in order."""
-        self._answered = frozenset(_answered(facts))
-        for one in facts:
-            written_ms = one.at_ms
-            at_us = self.clock.own_ms(written_ms) * 1_000
-            for tp, event in self._of(one):
+        self._asked = {answer: asked for asked, answer in self.joined.answers.items()}
+        for place, one in enumerate(self.facts):
+            at_us = self.clock.own_ms(one.at_ms) * 1_000
+            for tp, event in self._of(place, one):
                 reported = HistoryEvent(tp, event, {SOURCE: one.place}, None if tp is None else self._name(one))
-                yield Placed(at_us, self._incarnation_at(written_ms), reported)
+                yield Placed(at_us, self._incarnation_at(one.at_ms), reported)
 
     def _name(self, one: Logged) -> str | None:
         return getattr(one.fact, "topic", None)
 
+    def _leave_out(self, form: str, one: Logged) -> None:
+        self.left_out[form] = self.left_out.get(form, LeftOut(0, one.place)).with_more(1)
+
     def _incarnation_at(self, written_ms: int) -> int:
         if self._incarnation is not None:
             return self._incarnation
-        # The log begins within a process whose registration stands in the metadata log.
+        # The log begins within a process whose registration stands in the metadata log, or in its snapshot; without
+        # either the lines are those before the first registration.
         own = [one for one in self.skeleton.registrations if one.node == self.node_id]
         before = [one.broker_epoch for one in own if one.at_ms <= self.clock.true_ms(written_ms)]
-        return before[-1] if before else own[0].broker_epoch if own else 0
+        first = self.skeleton.registered_before.get(self.node_id, own[0].broker_epoch if own else 0)
+        return before[-1] if before else first
 
-    def _of(self, one: Logged) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+    def _of(self, place: int, one: Logged) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
         match one.fact:
             case BrokerRegistered(_, broker_epoch):
                 self._incarnation = broker_epoch
@@ -130,117 +131,92 @@ class BrokerStory:
             case Setting(name, value):
                 self._lag_time_ms = value if name == LAG_TIME else self._lag_time_ms
             case ShrinkProposed():
-                yield from self._proposed(one, one.fact)
+                yield from self._proposed(place, one, one.fact)
             case IsrUpdated():
-                yield from self._updated(one, one.fact)
-            case LeaderStarted():
-                yield from self._leads(one, one.fact)
-            case FollowerStarted(topic, partition, _, leader_epoch, leo, partition_epoch):
-                replica = self._replica(topic, partition)
-                replica.leader_epoch, replica.leo, replica.partition_epoch = leader_epoch, leo, partition_epoch
-            case LogLoaded(topic, partition, leo):
-                self._replicas[topic, partition] = _Replica(leo=leo)
-            case CutAsked(topic, partition, _, reason):
-                self._replica(topic, partition).reason = reason
-            case CutBelowHw(topic, partition):
-                self._replica(topic, partition).below = one.fact
-            case CutWithoutEffect(topic, partition):
-                self._forget_cut(self._replica(topic, partition))
+                yield from self._updated(place, one, one.fact)
+            case LeaderStarted() | FollowerStarted() | LogLoaded() | CutAsked() | CutBelowHw() | CutWithoutEffect():
+                yield from self._of_replica(place, one, one.fact)
             case CutDone():
                 yield from self._cut(one, one.fact)
             case _:
                 return
 
-    def _proposed(self, one: Logged, fact: ShrinkProposed) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
-        replica = self._replica(fact.topic, fact.partition)
-        self._proposals += 1
-        replica.asked = (self._proposals, one.at_ms, fact)
-        tp = self._tp_at(one, fact.topic, fact.partition)
-        if tp is None or replica.partition_epoch is None:
-            # How many changes of the ISR there were before the log begins is not known; the take-over will say it.
+    def _of_replica(
+        self, place: int, one: Logged, fact: ReplicaFact
+    ) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+        """What a line says of a replica: an event, or what the event of its next cut needs."""
+        tp = self._tp(place, one, fact)
+        if tp is None:
+            if isinstance(fact, LeaderStarted):
+                self._leave_out("Leader starts", one)
             return
-        yield tp, self._alteration(replica, "proposed", fact.new_isr, None)
-        if one.place not in self._answered and (removal := self._removal(one, fact)) is not None:
-            # It was granted, and the broker learnt that from the metadata log first: no line says so.
-            yield tp, _echo(removal, fact)
+        replica = self._replicas.setdefault(tp, _Replica())
+        match fact:
+            case LeaderStarted():
+                replica.leader_epoch, replica.leo = fact.leader_epoch, None
+                yield tp, _start(fact)
+            case FollowerStarted():
+                replica.leader_epoch, replica.leo = fact.leader_epoch, fact.leo
+            case LogLoaded():
+                self._replicas[tp] = _Replica(leo=fact.leo)
+            case CutAsked():
+                replica.reason = fact.reason
+            case CutBelowHw():
+                replica.below = fact
+            case CutWithoutEffect():
+                replica.forget_cut()
 
-    def _updated(self, one: Logged, fact: IsrUpdated) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
-        replica = self._replica(fact.topic, fact.partition)
-        asked, replica.asked = replica.asked, None
-        decision = self._decision(one, fact.topic, fact.partition, fact.partition_epoch)
-        if decision is None or decision.before is None:
-            self.left_out["ISR updated"] += 1
-            replica.partition_epoch = fact.partition_epoch
+    def _proposed(
+        self, place: int, one: Logged, fact: ShrinkProposed
+    ) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+        number = self._numbers[place] = len(self._numbers) + 1
+        change: Decision | Removal | None = self.joined.granted.get(place)
+        if place in self.joined.answers:
+            change = self.joined.decisions[self.joined.answers[place]]
+        tp = self._tp(place, one, fact) if change is None else _tp_of(change)
+        epochs = None if tp is None else self._epochs(tp, self.clock.true_ms(one.at_ms), change)
+        if tp is None or (epochs is None and change is None):
+            self._leave_out("Shrinking ISR", one)
             return
-        tp, shrink = decision.after.tp, None
-        replica.leader_epoch = int(decision.before.leader_epoch)
-        if asked is not None and {*asked[2].new_isr} == {*fact.isr}:
-            shrink = asked[2]
-            replica.partition_epoch = fact.partition_epoch - 1
-            latency_us = (one.at_ms - asked[1]) * 1_000
-            yield tp, self._alteration(replica, "result", fact.isr, latency_us, asked[0])
-        replica.partition_epoch = fact.partition_epoch
-        replica.leader_epoch = int(decision.after.leader_epoch)
+        if epochs is not None:
+            yield tp, _alteration("proposed", number, fact.new_isr, epochs, None)
+        if isinstance(change, Removal):
+            # It was granted, and the broker learnt that from the metadata log first: no line says so.
+            yield tp, _echo(change, fact)
+
+    def _updated(self, place: int, one: Logged, fact: IsrUpdated) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+        decision = self.joined.decisions.get(place)
+        if decision is None or decision.before is None:
+            self._leave_out("ISR updated", one)
+            return
+        tp, before, shrink = decision.after.tp, decision.before, None
+        if (asked := self._asked.get(place)) is not None:
+            proposal = self.facts[asked]
+            shrink = proposal.fact if isinstance(proposal.fact, ShrinkProposed) else None
+            epochs = Epochs(decision.at_ms, before.partition_epoch, before.leader_epoch)
+            latency_us = (one.at_ms - proposal.at_ms) * 1_000
+            yield tp, _alteration("result", self._numbers[asked], fact.isr, epochs, latency_us)
+        self._replicas.setdefault(tp, _Replica()).leader_epoch = int(decision.after.leader_epoch)
         yield tp, _echo(decision, shrink)
 
-    def _removal(self, one: Logged, fact: ShrinkProposed) -> Removal | None:
-        """The removal that the metadata log has of a proposal, soon after it."""
-        true_ms = self.clock.true_ms(one.at_ms)
-        own = self.removals.get((fact.topic, fact.partition), ())
-        near = (
-            each
-            for each in own
-            if each.leader == self.node_id
-            and {*each.new_isr} == {*fact.new_isr}
-            and abs(each.at_ms - true_ms) <= PROPOSED_WITHIN_MS
-        )
-        return min(near, key=lambda each: abs(each.at_ms - true_ms), default=None)
-
-    def _alteration(
-        self, replica: _Replica, phase: str, isr: Sequence[int], latency_us: int | None, number: int | None = None
-    ) -> AlterPartition:
-        epoch = PartitionEpoch(replica.partition_epoch or 0)
-        return AlterPartition(
-            request_id=self._proposals if number is None else number,
-            phase=phase,
-            expected_partition_epoch=epoch,
-            proposed_isr=tuple(map(NodeId, isr)),
-            # A line of a take-over is written after success alone.
-            error_code=Number(0),
-            latency_us=latency_us,
-            leader_epoch=LeaderEpoch(replica.leader_epoch),
-            partition_epoch=epoch,
-        )
-
-    def _leads(self, one: Logged, fact: LeaderStarted) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
-        replica = self._replica(fact.topic, fact.partition)
-        replica.leader_epoch, replica.partition_epoch = fact.leader_epoch, fact.partition_epoch
-        replica.leo = None
-        tp = self._tp(one, fact.topic, fact.partition, fact.partition_epoch)
-        if tp is None:
-            self.left_out["Leader starts"] += 1
-            return
-        yield (
-            tp,
-            EpochStart(
-                start_offset=Offset(fact.start_offset),
-                hw=Offset(fact.hw),
-                new_isr=tuple(map(NodeId, fact.isr)),
-                leader_epoch=LeaderEpoch(fact.leader_epoch),
-                partition_epoch=PartitionEpoch(fact.partition_epoch),
-            ),
-        )
+    def _epochs(self, tp: TopicPartition, true_ms: int, change: Decision | Removal | None) -> Epochs | None:
+        """The epochs that a proposal was made at: those before what it became, else those of its time."""
+        known = self.skeleton.epochs.get(tp, ())
+        if change is None:
+            behind = bisect_right(known, true_ms, key=lambda one: one.at_ms)
+        else:
+            epoch = change.partition_epoch if isinstance(change, Removal) else change.after.partition_epoch
+            behind = bisect_left(known, epoch, key=lambda one: one.partition_epoch)
+        return known[behind - 1] if behind else None
 
     def _cut(self, one: Logged, fact: CutDone) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
-        replica = self._replica(fact.topic, fact.partition)
-        below = replica.below if replica.below is not None and replica.below.to_leo == fact.to_leo else None
-        from_leo = replica.leo if replica.leo is not None and replica.leo >= fact.to_leo else None
-        reason = replica.reason
-        self._forget_cut(replica)
         tp = self._tp_at(one, fact.topic, fact.partition)
         if tp is None:
-            self.left_out["Truncating"] += 1
+            self._leave_out("Truncating", one)
             return
+        replica = self._replicas.setdefault(tp, _Replica())
+        below = replica.below if replica.below is not None and replica.below.to_leo == fact.to_leo else None
+        from_leo = replica.leo if replica.leo is not None and replica.leo >= fact.to_leo else None
         yield (
             tp,
             Truncation(
@@ -249,53 +225,57 @@ class BrokerStory:
                 hw_before=None if below is None else Offset(below.hw),
                 # A follower warns whenever it cuts below its own HW.
                 committed_cut=0 if below is None else below.hw - fact.to_leo,
-                reason=reason,
+                reason=replica.reason,
                 leader_epoch=LeaderEpoch(replica.leader_epoch),
             ),
         )
+        replica.forget_cut()
 
-    def _forget_cut(self, replica: _Replica) -> None:
-        # The log grows from here on, so that where it ended is not known any more.
-        replica.leo, replica.reason, replica.below = None, NOT_RECORDED, None
-
-    def _replica(self, topic: str, partition: int) -> _Replica:
-        return self._replicas.setdefault((topic, partition), _Replica())
-
-    def _decision(self, one: Logged, topic: str, partition: int, partition_epoch: int) -> Decision | None:
-        """The decision of a partition epoch that is nearest in time: a name may have meant several topics."""
-        true_ms = self.clock.true_ms(one.at_ms)
-        found = self.skeleton.decisions.get((topic, partition, partition_epoch), ())
-        near = [each for each in found if abs(each.at_ms - true_ms) <= _FAR_MS or len(found) == 1]
-        return min(near, key=lambda each: abs(each.at_ms - true_ms), default=None)
-
-    def _tp(self, one: Logged, topic: str, partition: int, partition_epoch: int) -> TopicPartition | None:
-        decision = self._decision(one, topic, partition, partition_epoch)
-        return self._tp_at(one, topic, partition) if decision is None else decision.after.tp
+    def _tp(self, place: int, one: Logged, fact: ReplicaFact | ShrinkProposed) -> TopicPartition | None:
+        if (decision := self.joined.decisions.get(place)) is not None:
+            return decision.after.tp
+        topic_id = fact.topic_id if isinstance(fact, LeaderStarted) else self.joined.topic_ids.get(place)
+        if topic_id is not None:
+            is_known = any(life.topic_id == topic_id for life in self.skeleton.lives(fact.topic))
+            return TopicPartition(topic_id, fact.partition) if is_known else None
+        return self._tp_at(one, fact.topic, fact.partition)
 
     def _tp_at(self, one: Logged, topic: str, partition: int) -> TopicPartition | None:
+        """The topic that a name meant when a line was written: a clock's error before and behind it is allowed for."""
         true_ms = self.clock.true_ms(one.at_ms)
-        lives = self.skeleton.topics.get(topic, ())
-        alive = [life for life in lives if life.from_ms - _SLACK_MS <= true_ms <= life.to_ms + _SLACK_MS]
-        return TopicPartition(alive[-1].topic_id, partition) if alive else None
+        apart = {
+            life.topic_id: max(0, life.from_ms - true_ms, true_ms - life.to_ms) for life in self.skeleton.lives(topic)
+        }
+        topic_id = min(apart, key=apart.__getitem__, default=None)
+        return None if topic_id is None or apart[topic_id] > SLACK_MS else TopicPartition(topic_id, partition)
 
 
-def by_place(removals: Iterable[Removal]) -> dict[Place, list[Removal]]:
-    """Removals by topic and partition."""
-    found: dict[Place, list[Removal]] = {}
-    for one in removals:
-        found.setdefault((one.topic, one.tp.partition), []).append(one)
-    return found
+def _tp_of(change: Decision | Removal) -> TopicPartition:
+    return change.tp if isinstance(change, Removal) else change.after.tp
 
 
-def _answered(facts: Iterable[Logged]) -> Iterator[str]:
-    waiting: dict[Place, tuple[str, ShrinkProposed]] = {}
-    for _, fact, place in facts:
-        if isinstance(fact, ShrinkProposed):
-            waiting[fact.topic, fact.partition] = (place, fact)
-        elif isinstance(fact, IsrUpdated):
-            asked = waiting.pop((fact.topic, fact.partition), None)
-            if asked is not None and {*asked[1].new_isr} == {*fact.isr}:
-                yield asked[0]
+def _start(fact: LeaderStarted) -> EpochStart:
+    return EpochStart(
+        start_offset=Offset(fact.start_offset),
+        hw=Offset(fact.hw),
+        new_isr=tuple(map(NodeId, fact.isr)),
+        leader_epoch=LeaderEpoch(fact.leader_epoch),
+        partition_epoch=PartitionEpoch(fact.partition_epoch),
+    )
+
+
+def _alteration(phase: str, number: int, isr: Sequence[int], epochs: Epochs, latency_us: int | None) -> AlterPartition:
+    return AlterPartition(
+        request_id=number,
+        phase=phase,
+        expected_partition_epoch=epochs.partition_epoch,
+        proposed_isr=tuple(map(NodeId, isr)),
+        # A line of a take-over is written after success alone.
+        error_code=Number(0),
+        latency_us=latency_us,
+        leader_epoch=epochs.leader_epoch,
+        partition_epoch=epochs.partition_epoch,
+    )
 
 
 def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> IsrChange:

@@ -1,36 +1,44 @@
 """The logs of one broker, files of several loggers and their rotated parts, as one row of facts in order of time.
 
-Read are `server.log`, `state-change.log`, `controller.log` and their rotated and compressed parts, or whatever one file
-a container wrote. Files are opened read-only, line by line.
+Read are `server.log`, `state-change.log`, `controller.log` and their rotated and compressed parts, or whatever a
+container wrote, in one file or in several. Files are opened read-only, line by line.
 
-Invariant: at most `MOST_LINE_BYTES` of a line are held. A line of a known family that fits no form is counted, never
-guessed; damage is an `Unreadable` with file and line.
+Invariant: at most `MOST_LINE` characters of a line are held. A line that looks as if it mattered, and is of no known
+form or of no layout, is counted with the first of its kind and never guessed; damage is an `Unreadable` with its place.
 """
 
 from __future__ import annotations
 
-import gzip
 import heapq
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 from strandline.kafka.history.line_facts import LineFact
 from strandline.kafka.history.line_forms import SETTINGS_BEGIN, may_matter, read_message, read_setting
-from strandline.kafka.history.log_layout import Layout, Line
+from strandline.kafka.history.log_files import METADATA_TOPIC
+from strandline.kafka.history.log_layout import Layout, Line, taken_out
+from strandline.kafka.history.text_files import LeftOut, lines_of
 from strandline.kafka.history.wire import Unreadable
 
-MOST_LINE_BYTES = 64 << 10
-"""A longer line is read in parts, of which only the first can be a form."""
+MOST_LINE = 256 << 10
+"""Characters of a line that are read; none of the forms is so long."""
 MOST_FACTS = 4_000_000
 """Facts of one broker that are held; a broker that logs so much has a log of some 600 MB of them alone."""
 
-_READ = re.compile(r"(?P<stem>server|state-change|controller|kafkaServer)\.(?:log|out)(?P<rest>[.\w-]*)")
-"""Which files of a folder are read; the logs of requests, authorizers, cleaners and of the JVM hold no form."""
+_READ = re.compile(r"(?P<stem>server|state-change|controller|kafkaServer)\.(?:log|out)[.\w-]*")
+"""Which files of the distribution's folder are read."""
+_OTHERS = re.compile(r"(?!kafka-request|kafka-authorizer|log-cleaner|kafkaServer-gc|gc\.|connect|\d{20}\.).+")
+"""Other files of a folder that may be a broker's; the logs of requests, cleaners and of the JVM hold no form."""
+_IN_BLOCK = re.compile(r"(?:^| )(?P<setting>\t[\w.-]+ = .*)")
+"""A line of a block of settings, behind whatever a container's runtime writes before it."""
+_BYTES = '"MESSAGE":['
+"""How journald gives a line with colours, in which no word can be seen."""
+_PART = re.compile(r"\S{20,40} (?:stdout|stderr) (?P<tag>[FP]) (?P<text>.*)")
+"""A line as Kubernetes' runtimes write it: a long one in parts, of which all but the last are P."""
 
 
 class Logged(NamedTuple):
@@ -41,6 +49,8 @@ class Logged(NamedTuple):
     fact: LineFact
     place: str
     """``file:line``."""
+    coarse_ms: int = 0
+    """How far the time may be from what is written."""
 
 
 @dataclass(slots=True)
@@ -55,8 +65,10 @@ class BrokerLog:
     """Lines of a known family that fit no form, by family."""
     samples: dict[str, str] = field(default_factory=dict)
     """Where the first of them stands, by family."""
-    other_layout: int = 0
-    """Lines that look as if they mattered, and are not of the layout."""
+    other_layout: LeftOut | None = None
+    """Lines that look as if they mattered, and are of no layout that was given."""
+    not_read: tuple[str, ...] = ()
+    """Other files of the folder."""
 
 
 def read_logs(node_id: int, where: Path, layout: Layout) -> BrokerLog:
@@ -65,8 +77,9 @@ def read_logs(node_id: int, where: Path, layout: Layout) -> BrokerLog:
     Raises:
         Unreadable: there is none, no line is of the layout, or a file is damaged.
     """
-    log = BrokerLog(node_id)
-    rows = [_in_order(parts, layout, log) for parts in _series(where, layout).values()]
+    series, not_read = _series(where, layout)
+    log = BrokerLog(node_id, not_read=not_read)
+    rows = [_in_order(parts, layout, log) for parts in series.values()]
     seen: set[tuple[int, LineFact]] | None = set() if len(rows) > 1 else None
     for _, one in heapq.merge(*rows, key=lambda row: row[0]):
         if seen is not None:
@@ -77,74 +90,83 @@ def read_logs(node_id: int, where: Path, layout: Layout) -> BrokerLog:
         log.facts.append(one)
         if len(log.facts) > MOST_FACTS:
             raise Unreadable(f"{where}: more than {MOST_FACTS:,} lines matter; give fewer files, or --from and --to")
-    if log.other_layout and not log.facts:
+    if log.other_layout is not None and not log.facts:
         raise Unreadable(
-            f"{where}: no line is of the layout that was given, though {log.other_layout} look like Kafka's; "
-            "give --log-pattern as the broker's log4j configuration has it"
+            f"{where}: no line is of the layout that was given, though {log.other_layout.lines} look like Kafka's, the "
+            f"first at {log.other_layout.first}; give --log-pattern as the broker's log4j configuration has it"
         )
     return log
 
 
-def _series(where: Path, layout: Layout) -> dict[str, list[Path]]:
-    """The files by the logger that wrote them, the parts of each in order of time."""
+def _series(where: Path, layout: Layout) -> tuple[dict[str, list[Path]], tuple[str, ...]]:
+    """The files by the logger that wrote them, the parts of each in order of time, and those that are not read.
+
+    A folder without the distribution's files is a container's: its files are parts of one log.
+    """
     if where.is_file():
-        return {where.name: [where]}
+        return {where.name: [where]}, ()
     if not where.is_dir():
         raise Unreadable(f"{where} is no directory and no file; give the folder of a broker's logs")
     found: dict[str, list[Path]] = {}
+    others: list[Path] = []
     for path in sorted(path for path in where.iterdir() if path.is_file()):
         if name := _READ.fullmatch(path.name):
             found.setdefault(name["stem"], []).append(path)
-    if not found:
-        raise Unreadable(f"{where} holds no server.log, state-change.log or controller.log")
-    return {stem: sorted(paths, key=lambda path: _first_moment(path, layout)) for stem, paths in found.items()}
+        elif _OTHERS.fullmatch(path.name):
+            others.append(path)
+    if not found and not others:
+        raise Unreadable(f"{where} holds no server.log, state-change.log or controller.log, and no other log")
+    series = found or {"": others}
+    in_order = {stem: sorted(paths, key=lambda path: _first_moment(path, layout)) for stem, paths in series.items()}
+    return in_order, tuple(path.name for path in others) if found else ()
 
 
 def _first_moment(path: Path, layout: Layout) -> tuple[int, str]:
     """When the first line with a time was written; rotated files have many names."""
-    for _, text in _lines(path):
-        if (line := layout.parts(text)) is not None:
-            return line.at_ms, path.name
-    return 0, path.name
+    moments = (line.at_ms for _, text in _whole_lines(path) if (line := layout.parts(text)) is not None)
+    return next(moments, 0), path.name
 
 
 def _in_order(paths: list[Path], layout: Layout, log: BrokerLog) -> Iterator[tuple[int, Logged]]:
     """The facts of one logger, each with the latest time so far, by which loggers are merged."""
     latest = 0
-    for path in paths:
-        log.files += 1
-        for one in _facts(path, layout, log):
-            latest = max(latest, one.at_ms)
-            yield latest, one
+    log.files += len(paths)
+    for one in _facts(paths, layout, log):
+        latest = max(latest, one.at_ms)
+        yield latest, one
 
 
-def _facts(path: Path, layout: Layout, log: BrokerLog) -> Iterator[Logged]:
+def _facts(paths: list[Path], layout: Layout, log: BrokerLog) -> Iterator[Logged]:
     block: Line | None = None
-    for number, text in _lines(path):
+    # A container's file may end within a block, which goes on in the next one.
+    for path, (number, text) in ((each, line) for each in paths for line in _whole_lines(each)):
         log.lines += 1
-        if block is not None and text.startswith("\t"):
-            if (setting := read_setting(text)) is not None:
-                yield Logged(block.at_ms, setting, f"{path.name}:{number}")
+        if block is not None and (inner := _IN_BLOCK.search(taken_out(text))) is not None:
+            yield from _settings([inner["setting"]], block, f"{path.name}:{number}")
             continue
         block = None
         if not may_matter(text):
             continue
-        begins_block = SETTINGS_BEGIN in text
+        place, begins_block = f"{path.name}:{number}", SETTINGS_BEGIN in text
         line = layout.head(text) if begins_block else layout.parts(text)
         if line is None:
-            log.other_layout += 1
+            log.other_layout = (log.other_layout or LeftOut(0, place)).with_more(1)
             continue
         first, *rest = line.message.split("\n")
         if begins_block:
             # The settings are lines of their own, or one text in an object.
             block = line
-            settings = filter(None, map(read_setting, rest))
-            yield from (Logged(line.at_ms, setting, f"{path.name}:{number}") for setting in settings)
+            yield from _settings(rest, line, place)
         else:
-            yield from _fact(line.at_ms, first, f"{path.name}:{number}", log)
+            yield from _fact(line, first, place, log)
 
 
-def _fact(at_ms: int, message: str, place: str, log: BrokerLog) -> Iterator[Logged]:
+def _settings(lines: list[str], block: Line, place: str) -> Iterator[Logged]:
+    found = (read_setting(line) for line in lines)
+    return (Logged(block.at_ms, one, place, block.coarse_ms) for one in found if one is not None)
+
+
+def _fact(line: Line, message: str, place: str, log: BrokerLog) -> Iterator[Logged]:
     read = read_message(message)
     if read is None:
         return
@@ -152,28 +174,29 @@ def _fact(at_ms: int, message: str, place: str, log: BrokerLog) -> Iterator[Logg
         log.unknown[read.family] += 1
         log.samples.setdefault(read.family, place)
         return
+    if getattr(read.fact, "topic", None) == METADATA_TOPIC:
+        # The controllers' own log is cut and loaded by the same code.
+        return
     broker_id = getattr(read.fact, "broker_id", log.node_id)
     if broker_id != log.node_id:
         raise Unreadable(f"{place}: a line of node {broker_id} in the logs that were given as those of {log.node_id}")
-    yield Logged(at_ms, read.fact, place)
+    yield Logged(line.at_ms, read.fact, place, line.coarse_ms)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file with their numbers, from 1."""
-    number, is_start = 0, True
-    with _opened(path) as file:
-        while True:
-            try:
-                content = file.readline(MOST_LINE_BYTES)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise Unreadable(f"{path}: behind line {number} the compressed file is damaged: {error}") from error
-            if not content:
-                return
-            number += is_start
-            if is_start:
-                yield number, content.decode("utf-8", "replace").rstrip("\r\n")
-            is_start = content.endswith(b"\n")
-
-
-def _opened(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+def _whole_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file with their numbers; one that a container's runtime cut into parts is one line."""
+    number, held = 0, ""
+    for line in lines_of(path, MOST_LINE):
+        text = taken_out(line.text) if _BYTES in line.text else line.text
+        part = _PART.match(text) if held or " std" in text[:60] else None
+        is_open = part is not None and part["tag"] == "P"
+        if not held and not is_open:
+            yield line.number, text
+            continue
+        number = number if held else line.number
+        held += text if part is None else part["text"]
+        if not is_open or len(held) > MOST_LINE:
+            yield number, held
+            held = ""
+    if held:
+        yield number, held

@@ -8,16 +8,14 @@ Invariant: a table of epochs rises in both columns. A file that is not of that f
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
 from strandline.kafka.history.log_files import FOLDER, properties_of
-from strandline.kafka.history.wire import Unreadable
+from strandline.kafka.history.wire import Unreadable, uuid_text
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
 HWS_FILE = "replication-offset-checkpoint"
@@ -134,6 +132,9 @@ def _hws(path: Path) -> dict[Place, int]:
 def _lines(path: Path) -> list[tuple[int, str]]:
     """The lines of a checkpoint with their numbers, without its version and its count."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines:
+        # Kafka makes the file with the log, and writes into it at the first epoch.
+        return []
     if len(lines) < 2 or lines[0] != _VERSION:
         raise Unreadable(f"{path}:1: a checkpoint of Kafka begins with its version {_VERSION} and the number of lines")
     (count,) = _numbers(path, 2, [lines[1]], 1)
@@ -152,4 +153,4 @@ def _topic_id(path: Path) -> str:
     found = _TOPIC_ID.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
     if found is None:
         raise Unreadable(f"{path} names no topic id, without which a deleted topic and its successor are one; copy it")
-    return str(UUID(bytes=base64.urlsafe_b64decode(f"{found[1]}==")))
+    return uuid_text(found[1])

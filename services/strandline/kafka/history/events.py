@@ -101,7 +101,8 @@ def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: in
         case ShutdownBegan(broker_id):
             yield _decision("controlled_shutdown", fact, f"node {broker_id}", meta_offset)
         case ControllerElected(leader_id):
-            yield _decision("controller_elected", fact, f"controller {leader_id}", meta_offset)
+            name = "not known" if leader_id is None else str(leader_id)
+            yield _decision("controller_elected", fact, f"controller {name}", meta_offset)
         case _:
             return
 

@@ -106,9 +106,9 @@ class RegistrationRepeated(NamedTuple):
 
 
 class ControllerElected(NamedTuple):
-    """A controller begins its reign."""
+    """A controller begins its reign; a text of Kafka before 4.1 does not say which."""
 
-    leader_id: NodeId
+    leader_id: NodeId | None
     live: tuple[NodeId, ...]
     fenced: tuple[NodeId, ...]
 

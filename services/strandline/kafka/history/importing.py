@@ -16,14 +16,22 @@ from strandline.core.state_events import ClockSample, ControllerDecision, IsrCha
 from strandline.export.destination import Destination
 from strandline.export.layout import KAFKA_SOURCE, cluster_folder, hour_of
 from strandline.export.schema import INFERRED, START_OFFSET, START_SOURCE
-from strandline.kafka.history.broker_events import BrokerStory, by_place
+from strandline.kafka.history.broker_events import BrokerStory
 from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.causes import causes_of
 from strandline.kafka.history.checkpoint_checks import CheckpointChecks
 from strandline.kafka.history.checkpoints import EPOCHS_FILE, Checkpoints
 from strandline.kafka.history.continuing import BROKER_LOGS, METADATA_LOG, Earlier
 from strandline.kafka.history.events import HistoryEvent, events_of, snapshot
-from strandline.kafka.history.facts import Changed, Created, Fact, RegistrationRepeated, Unknown
+from strandline.kafka.history.facts import (
+    Changed,
+    ControllerElected,
+    Created,
+    Deleted,
+    Fact,
+    RegistrationRepeated,
+    Unknown,
+)
 from strandline.kafka.history.kept import Kept
 from strandline.kafka.history.learning import MIN_ISR, Learnt, learn, wanted_of
 from strandline.kafka.history.listening import Listener
@@ -35,6 +43,7 @@ from strandline.kafka.history.replay import Replay
 from strandline.kafka.history.silences import Silences
 from strandline.kafka.history.skeleton import Learner
 from strandline.kafka.history.state import ClusterState
+from strandline.kafka.history.text_files import LeftOut
 from strandline.kafka.history.window import EVERYTHING, Window
 from strandline.kafka.history.wire import Unreadable
 from strandline.kafka.history.writing import EventFiles
@@ -67,6 +76,8 @@ class Imported:
     by_kind: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     repeated_registrations: int = 0
+    unnamed_controllers: int = 0
+    """Elections of which the text does not say who was elected."""
     silences: int = 0
     snapshots_equal: int = 0
     dropped_of_transaction: int = 0
@@ -83,8 +94,8 @@ class Imported:
     """Events of each broker's logs."""
     findings: list[str] = field(default_factory=list)
     """What brokers' checkpoint files contradict, as sentences."""
-    left_out: Counter[str] = field(default_factory=Counter)
-    """Lines that no decision of the metadata log could be found for, by form."""
+    left_out: dict[int, dict[str, LeftOut]] = field(default_factory=dict)
+    """Lines that no decision of the metadata log could be found for, by node and form."""
 
     @property
     def records(self) -> int:
@@ -143,7 +154,7 @@ class Import:
         self._clock_samples: dict[int, HistoryEvent] = {}
         self._said = said
         self._kept = Kept()
-        self._learner = Learner(copies, self._kept, frozenset(wanted_of(logs)))
+        self._learner = Learner(copies, self._kept, wanted_of(logs))
         proof = prove(copies, self._kept, self._learner, trust_tail=trust_tail, committed_below=committed_below)
         self.result = Imported(cluster_id, proof)
         self._state = ClusterState(min_isr_assumed=assumed.min_isr)
@@ -185,7 +196,7 @@ class Import:
             self._state.min_isr_assumed = learnt.settings.get(MIN_ISR)
         self._samples = deque(learnt.samples)
         seqs = None if self._earlier is None else self._earlier.last_seqs
-        files = EventFiles(destination, result.cluster_id, self._state.topics.get, window=self._window, last_seqs=seqs)
+        files = EventFiles(destination, result.cluster_id, self._state.name_of, window=self._window, last_seqs=seqs)
         passage = Passage(self._copies, self._kept, result.proof)
         self._state.is_whole = passage.is_whole
         self._snapshots = deque(passage.checks())
@@ -242,6 +253,7 @@ class Import:
             # What is held back until its transaction ends is nothing yet.
             return
         self._begin(files, batch.header.stamped_epoch, records[0].timestamp_ms * 1_000)
+        self._state.gone.clear()
         facts: list[Fact] = []
         of_fact: list[MetadataRecord] = []
         for record in records:
@@ -275,8 +287,7 @@ class Import:
         """Where a new epoch begins, if no line of a log says it."""
         if reported.tp is None or event.new_leader is None or event.new_leader_epoch is None:
             return reported
-        name = self._state.topics.get(reported.tp.topic_id, "")
-        if (name, reported.tp.partition, event.new_leader_epoch) in learnt.started:
+        if (reported.tp, event.new_leader_epoch) in learnt.started:
             return reported
         began = self._checks.start_of(reported.tp, event.new_leader_epoch, event.new_leader)
         if began is None:
@@ -287,12 +298,12 @@ class Import:
     def _write_broker(self, log: BrokerLog, learnt: Learnt, destination: Destination) -> None:
         """The events of one broker's logs, incarnation by incarnation."""
         result, at_us, incarnation = self.result, 0, None
-        removals = by_place(learnt.skeleton.removals)
-        story = BrokerStory(log.node_id, learnt.clocks[log.node_id], learnt.skeleton, removals)
+        joined, clock = learnt.joined[log.node_id], learnt.clocks[log.node_id]
+        story = BrokerStory(log.node_id, clock, learnt.skeleton, log.facts, joined)
         files = EventFiles(
             destination, result.cluster_id, self._state.topics.get, node_id=log.node_id, window=self._window
         )
-        for placed in story.events(log.facts):
+        for placed in story.events():
             at_us = placed.at_us
             if placed.incarnation != incarnation:
                 incarnation = placed.incarnation
@@ -302,7 +313,7 @@ class Import:
         files.end(at_us)
         result.rows, result.files = result.rows + files.rows, result.files + files.files
         result.log_rows[log.node_id] = files.rows
-        result.left_out += story.left_out
+        result.left_out[log.node_id] = story.left_out
 
     def _begin(self, files: EventFiles, controller_epoch: int, at_us: int) -> None:
         if self._epoch != controller_epoch:
@@ -315,6 +326,10 @@ class Import:
             files.add_gap(record.timestamp_ms * 1_000, fact.name)
         elif isinstance(fact, RegistrationRepeated):
             self.result.repeated_registrations += 1
+        elif isinstance(fact, ControllerElected):
+            self.result.unnamed_controllers += fact.leader_id is None
+        elif self._listener is not None and isinstance(fact, Deleted):
+            self._listener.deleted(fact.partition, record.timestamp_ms)
         elif self._listener is not None and isinstance(fact, Created | Changed):
             after = fact.partition if isinstance(fact, Created) else fact.after
             if isinstance(fact, Created) or fact.names_leader:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from strandline.core.state_events import ClockSample
-from strandline.core.types import NodeId
+from strandline.core.types import NodeId, TopicPartition
 from strandline.kafka.history.broker_clocks import BrokerClock, clock_of
-from strandline.kafka.history.broker_events import LAG_TIME, PROPOSED_WITHIN_MS
+from strandline.kafka.history.broker_events import LAG_TIME
 from strandline.kafka.history.broker_logs import BrokerLog
 from strandline.kafka.history.events import HistoryEvent
 from strandline.kafka.history.inferred.evidence import Scene, Seen
 from strandline.kafka.history.inferred.judging import inferred
+from strandline.kafka.history.joining import Joined, join
 from strandline.kafka.history.line_facts import (
     FollowerStarted,
     IsrUpdated,
@@ -29,18 +29,6 @@ MIN_ISR, SESSION_TIMEOUT, HEARTBEAT = "min.insync.replicas", "broker.session.tim
 _TIMED_OUT_WITHIN_MS = 5_000
 """The line of a fence and its record are one step of the same process."""
 
-_Asked = tuple[int, str, int, frozenset[int]]
-"""What a line proposes: broker, topic, partition, ISR."""
-
-
-class _Proposal(NamedTuple):
-    """The line by which a broker proposed a change, and where it stands."""
-
-    at_ms: int
-    """As written."""
-    fact: ShrinkProposed
-    place: str
-
 
 @dataclass(slots=True)
 class Learnt:
@@ -48,6 +36,8 @@ class Learnt:
 
     skeleton: Skeleton
     logs: Sequence[BrokerLog] = ()
+    joined: dict[int, Joined] = field(default_factory=dict)
+    """What the lines of each broker are about."""
     clocks: dict[int, BrokerClock] = field(default_factory=dict)
     inferred: dict[int, str] = field(default_factory=dict)
     """``ext.inferred`` by the offset of what it is about."""
@@ -56,8 +46,8 @@ class Learnt:
     versions: tuple[str, ...] = ()
     timed_out: dict[int, list[int]] = field(default_factory=dict)
     """When the active controller found a broker's session over, ms, by broker."""
-    started: frozenset[tuple[str, int, int]] = frozenset()
-    """Topic, partition and leader epoch of each start of an epoch that a line tells."""
+    started: frozenset[tuple[TopicPartition, int]] = frozenset()
+    """Partition and leader epoch of each start of an epoch that a line tells."""
     samples: list[tuple[int, HistoryEvent]] = field(default_factory=list)
     """What was measured of clocks: from when on, us, in order."""
 
@@ -72,11 +62,12 @@ def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None
     Args:
         lag_time_ms: replica.lag.time.max.ms, if somebody gave it; else the brokers' logs may.
     """
-    found = Learnt(skeleton, logs, {log.node_id: clock_of(log.facts, skeleton) for log in logs})
+    found = Learnt(skeleton, logs, {log.node_id: join(log.node_id, log.facts, skeleton) for log in logs})
+    found.clocks = {log.node_id: clock_of(log.facts, found.joined[log.node_id]) for log in logs}
+    found.started = frozenset(_started(found))
     found.settings = _settings(logs)
     facts = [one.fact for log in logs for one in log.facts]
     found.versions = tuple(sorted({fact.version for fact in facts if isinstance(fact, KafkaVersion)}))
-    found.started = frozenset((f.topic, f.partition, f.leader_epoch) for f in facts if isinstance(f, LeaderStarted))
     for log in logs:
         for one in log.facts:
             if isinstance(one.fact, SessionTimedOut):
@@ -87,18 +78,31 @@ def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None
     return found
 
 
-def wanted_of(logs: Iterable[BrokerLog]) -> Iterator[Wanted]:
-    """The decisions that lines are about."""
-    for log in logs:
-        for _, fact, _ in log.facts:
-            if isinstance(fact, IsrUpdated | LeaderStarted | FollowerStarted):
-                yield fact.topic, fact.partition, fact.partition_epoch
+def wanted_of(logs: Iterable[BrokerLog]) -> Wanted:
+    """What lines are about."""
+    facts = [one.fact for log in logs for one in log.facts]
+    return Wanted(
+        frozenset(
+            (fact.topic, fact.partition, fact.partition_epoch)
+            for fact in facts
+            if isinstance(fact, IsrUpdated | LeaderStarted | FollowerStarted)
+        ),
+        frozenset((fact.topic, fact.partition) for fact in facts if isinstance(fact, ShrinkProposed)),
+    )
+
+
+def _started(found: Learnt) -> Iterator[tuple[TopicPartition, int]]:
+    for log in found.logs:
+        for place, decision in found.joined[log.node_id].decisions.items():
+            fact = log.facts[place].fact
+            if isinstance(fact, LeaderStarted):
+                yield decision.after.tp, fact.leader_epoch
 
 
 def _settings(logs: Iterable[BrokerLog]) -> dict[str, int]:
     values: dict[str, set[int]] = {}
     for log in logs:
-        for _, fact, _ in log.facts:
+        for _, fact, *_ in log.facts:
             if isinstance(fact, Setting):
                 values.setdefault(fact.name, set()).add(fact.value)
     return {name: value for name, (value, *others) in values.items() if not others}
@@ -112,15 +116,9 @@ def _samples(clocks: dict[int, BrokerClock]) -> Iterator[tuple[int, HistoryEvent
 
 def _scene(found: Learnt, lag_time_ms: int | None) -> Scene:
     skeleton, settings = found.skeleton, found.settings
-    proposals: dict[_Asked, list[_Proposal]] = {}
-    for log in found.logs:
-        for at_ms, fact, place in log.facts:
-            if isinstance(fact, ShrinkProposed):
-                asked = (log.node_id, fact.topic, fact.partition, frozenset(fact.new_isr))
-                proposals.setdefault(asked, []).append(_Proposal(at_ms, fact, place))
     defaults = Scene(removals=())
     return Scene(
-        removals=[_seen(found.clocks, proposals, removal) for removal in skeleton.removals],
+        removals=[_seen(found, removal) for removal in skeleton.removals],
         returns=skeleton.returns,
         fences=skeleton.fences,
         shutdowns=skeleton.shutdowns,
@@ -132,19 +130,15 @@ def _scene(found: Learnt, lag_time_ms: int | None) -> Scene:
     )
 
 
-def _seen(clocks: dict[int, BrokerClock], proposals: dict[_Asked, list[_Proposal]], removal: Removal) -> Seen:
-    """A removal with the line that proposed it: of its leader, for the same ISR, shortly before it."""
-    several = proposals.get((removal.leader, removal.topic, removal.tp.partition, frozenset(removal.new_isr)), ())
-    clock = clocks.get(removal.leader)
-    near = [
-        one
-        for one in several
-        if clock is not None and abs(clock.true_ms(one.at_ms) - removal.at_ms) <= PROPOSED_WITHIN_MS
-    ]
-    if clock is None or not near:
+def _seen(found: Learnt, removal: Removal) -> Seen:
+    """A removal with the line that proposed it."""
+    log = next((log for log in found.logs if log.node_id == removal.leader), None)
+    place = None if log is None else found.joined[log.node_id].proposals.get(removal.meta_offset)
+    if log is None or place is None:
         return Seen(removal, None, None)
-    asked = min(near, key=lambda one: abs(clock.true_ms(one.at_ms) - removal.at_ms))
+    asked = log.facts[place]
+    assert isinstance(asked.fact, ShrinkProposed), "a removal is proposed by such a line"
     moments = (one.last_caught_up_ms for one in asked.fact.removed if one.replica_id == removal.replica)
     own_ms = next(moments, None)
-    caught_up_ms = None if own_ms is None else own_ms - clock.shift_ms(own_ms)
+    caught_up_ms = None if own_ms is None else own_ms - found.clocks[log.node_id].shift_ms(own_ms)
     return Seen(removal, caught_up_ms, f"node {removal.leader} {asked.place}")

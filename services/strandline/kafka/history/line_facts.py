@@ -48,6 +48,8 @@ class LeaderStarted(NamedTuple):
     partition_epoch: int
     hw: int
     isr: tuple[int, ...]
+    topic_id: str | None = None
+    """As in the metadata log."""
 
 
 class FollowerStarted(NamedTuple):

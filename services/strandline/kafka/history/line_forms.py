@@ -30,6 +30,7 @@ from strandline.kafka.history.line_facts import (
     ShrinkProposed,
     ShutdownGranted,
 )
+from strandline.kafka.history.wire import uuid_text
 
 Found = re.Match[str]
 
@@ -77,12 +78,15 @@ _PLACE = r"(?P<topic>[\w.-]{1,249})-(?P<partition>\d{1,9})"
 _PARTITION = rf"\[Partition {_PLACE} broker=(?P<broker>\d{{1,9}})\] "
 _BROKER = r"\[Broker id=(?P<broker>\d{1,9})\] "
 _IDS = r"\[?(?P<{}>[\d, ]{{0,4000}})\]?"
-_NUMBER = r"(?P<{}>-?\d{{1,19}})"
+_NUMBER = r"(?P<{}>-?\d{{1,18}})"
+_EPOCH = r"(?P<{}>-?\d{{1,9}})"
+"""No more digits than a column holds: a line with more is damaged."""
 _LEADER = rf"Leader: \(highWatermark: {_NUMBER.format('hw')}, endOffset: {_NUMBER.format('leo')}\)\. "
-_MEMBER = r"\(brokerId: (\d{1,9}), endOffset: (\d{1,19}|unknown|-1)(?:, lastCaughtUpTimeMs: (-?\d{1,19}|unknown))?\)"
+_TOPIC_ID = r"(?:None|(?:Some\()?(?P<topic_id>[A-Za-z0-9_-]{22})\)?)"
+_MEMBER = r"\(brokerId: (\d{1,9}), endOffset: (\d{1,18}|unknown|-1)(?:, lastCaughtUpTimeMs: (-?\d{1,15}|unknown))?\)"
 _MEMBERS = re.compile(_MEMBER)
-_ONE_TIMED = r"\(brokerId: \d{1,9}, endOffset: [\w-]{1,19}, lastCaughtUpTimeMs: [\w-]{1,19}\)"
-_ONE_UNTIMED = r"\(brokerId: \d{1,9}, endOffset: [\w-]{1,19}\)"
+_ONE_UNTIMED = r"\(brokerId: \d{1,9}, endOffset: (?:\d{1,18}|unknown|-1)\)"
+_ONE_TIMED = _ONE_UNTIMED[:-2] + r", lastCaughtUpTimeMs: (?:-?\d{1,15}|unknown)\)"
 
 
 def _out_of_sync(one: str) -> str:
@@ -122,7 +126,8 @@ def _update(found: Found) -> LineFact:
 
 def _leader(found: Found) -> LineFact:
     leader_epoch, offset, epoch, hw = (int(found[name]) for name in ("leader_epoch", "offset", "epoch", "hw"))
-    return LeaderStarted(*_tp(found), _broker(found), leader_epoch, offset, epoch, hw, _ids(found["isr"]))
+    topic_id = None if found["topic_id"] is None else uuid_text(found["topic_id"])
+    return LeaderStarted(*_tp(found), _broker(found), leader_epoch, offset, epoch, hw, _ids(found["isr"]), topic_id)
 
 
 def _follower(found: Found) -> LineFact:
@@ -135,18 +140,20 @@ def _cut_asked(reason: str) -> Callable[[Found], LineFact]:
 
 
 _SHRINKING = rf"{_PARTITION}Shrinking ISR from {_IDS.format('old')} to {_IDS.format('new')}"
-_STARTS = rf" starts at leader epoch {_NUMBER.format('leader_epoch')} from offset {_NUMBER.format('offset')} with "
+_STARTS = rf" starts at leader epoch {_EPOCH.format('leader_epoch')} from offset {_NUMBER.format('offset')} with "
 _LEADS = (
-    rf"{_BROKER}Leader {_PLACE} with topic id [^ ]{{1,40}}{_STARTS}partition epoch {_NUMBER.format('epoch')}, "
+    rf"{_BROKER}Leader {_PLACE} with topic id {_TOPIC_ID}{_STARTS}partition epoch {_EPOCH.format('epoch')}, "
     rf"high watermark {_NUMBER.format('hw')}, ISR {_IDS.format('isr')}, adding replicas [^.]{{0,2000}}\. "
 )
 _FOLLOWS = (
-    rf"{_BROKER}Follower {_PLACE}{_STARTS}partition epoch {_NUMBER.format('epoch')} and high watermark "
+    rf"{_BROKER}Follower {_PLACE}{_STARTS}partition epoch {_EPOCH.format('epoch')} and high watermark "
     rf"{_NUMBER.format('hw')}\. "
 )
 _CUTTING = rf"\[ReplicaFetcher [^]]{{0,200}}\] Truncating partition {_PLACE} with TruncationState\(" + (
     rf"offset={_NUMBER.format('offset')}, completed=\w{{4,5}}\) due to "
 )
+_TIMED_OUT = r"Fencing broker (?P<node>\d{1,9})(?: at epoch \d{1,19})? because its session has timed out\."
+_STOPS = r"Unfenced broker (?P<node>\d{1,9}) has requested and been granted a controlled shutdown\."
 _LOG = rf"\[(?:Unified)?Log partition={_PLACE}, dir=[^]]{{0,4000}}\] "
 
 
@@ -177,7 +184,7 @@ FORMS: tuple[LineForm, ...] = (
     _row(
         "update", "3.0 to 4.3", "`ALTER_PARTITION` result and the leader's `ISR_CHANGE` of partition epoch V",
         rf"{_PARTITION}ISR updated to {_IDS.format('isr')}  ?(?:\(under-min-isr\) )?and version updated to "
-        rf"\[?{_NUMBER.format('epoch')}\]?", _update,
+        rf"\[?{_EPOCH.format('epoch')}\]?", _update,
         "[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 1",
     ),
     _row(
@@ -238,21 +245,29 @@ FORMS: tuple[LineForm, ...] = (
         "local-log-start-offset 0 and log-end-offset 1812 in 176ms (2/5 completed in /srv/kafka/n1/data)",
     ),
     _row(
-        "fence", "3.3 to 4.3", "the cause of a fence: session_timeout",
-        r"\[QuorumController id=\d{1,9}\] Fencing broker (?P<node>\d{1,9})(?: at epoch \d{1,19})? because its session "
-        r"has timed out\.", lambda found: SessionTimedOut(int(found["node"])),
+        "fence", "3.5 to 4.3", "the cause of a fence: session_timeout",
+        rf"\[QuorumController id=\d{{1,9}}\] {_TIMED_OUT}", lambda found: SessionTimedOut(int(found["node"])),
         "[QuorumController id=3] Fencing broker 2 at epoch 19 because its session has timed out.",
     ),
     _row(
-        "shutdown", "3.3 to 4.3", "no event: the metadata log has it",
-        r"\[QuorumController id=\d{1,9}\] Unfenced broker (?P<node>\d{1,9}) has requested and been granted a "
-        r"controlled shutdown\.", lambda found: ShutdownGranted(int(found["node"])),
+        "fence", "3.3 to 3.4", "the same",
+        rf"\[Controller \d{{1,9}}\] {_TIMED_OUT}", lambda found: SessionTimedOut(int(found["node"])),
+        "[Controller 1] Fencing broker 3 because its session has timed out.",
+    ),
+    _row(
+        "shutdown", "3.5 to 4.3", "no event: the metadata log has it",
+        rf"\[QuorumController id=\d{{1,9}}\] {_STOPS}", lambda found: ShutdownGranted(int(found["node"])),
         "[QuorumController id=3] Unfenced broker 1 has requested and been granted a controlled shutdown.",
+    ),
+    _row(
+        "shutdown", "3.3 to 3.4", "the same",
+        rf"\[Controller \d{{1,9}}\] {_STOPS}", lambda found: ShutdownGranted(int(found["node"])),
+        "[Controller 1] Unfenced broker 1 has requested and been granted a controlled shutdown.",
     ),
     _row(
         "registration", "3.3 to 4.3", "the incarnation of what follows",
         r"\[BrokerLifecycleManager id=\d{1,9}(?: [^]]{0,100})?\] Successfully registered broker (?P<node>\d{1,9}) with "
-        r"broker epoch (?P<epoch>\d{1,19})",
+        r"broker epoch (?P<epoch>\d{1,18})",
         lambda found: BrokerRegistered(int(found["node"]), int(found["epoch"])),
         "[BrokerLifecycleManager id=1] Successfully registered broker 1 with broker epoch 11",
     ),
@@ -268,6 +283,7 @@ _BY_FAMILY: dict[str, tuple[LineForm, ...]] = {
     family: tuple(form for form in FORMS if form.family == family) for family in FAMILIES
 }
 _WORDS = re.compile("|".join(f"(?P<{family}>{re.escape(words)})" for family, words in FAMILIES.items()))
+_ANY_WORDS = (SETTINGS_BEGIN, *FAMILIES.values())
 _OF_STATE_CHANGES = frozenset({"leader", "follower"})
 
 
@@ -280,7 +296,8 @@ class Read(NamedTuple):
 
 def may_matter(text: str) -> bool:
     """Whether a line has the words of a family, or begins a block of settings; all others are passed over unparsed."""
-    return SETTINGS_BEGIN in text or _WORDS.search(text) is not None
+    # Each by itself is found twenty times as fast as all by one expression.
+    return any(words in text for words in _ANY_WORDS)
 
 
 def read_message(message: str) -> Read | None:

@@ -28,6 +28,9 @@ class Listener(Protocol):
     def elected(self, partition: Partition, at_ms: int) -> None:
         """A leader epoch of a partition begins."""
 
+    def deleted(self, partition: Partition, at_ms: int) -> None:
+        """A partition ends with its topic; another one may have its name from then on."""
+
     def pass_until(self, now_ms: int, state: ClusterState) -> None:
         """A state holds until now."""
 

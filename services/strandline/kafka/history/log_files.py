@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -18,10 +18,12 @@ from typing import BinaryIO, NamedTuple
 from strandline.core.errors import Refused
 from strandline.core.types import BatchHeader
 from strandline.kafka.history.records import MetadataRecord, records_of
+from strandline.kafka.history.text_files import LeftOut
 from strandline.kafka.history.wire import Unreadable
 from strandline.records.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, crc_matches, is_dense, parse_header
 
-FOLDER = "__cluster_metadata-0"
+METADATA_TOPIC = "__cluster_metadata"
+FOLDER = f"{METADATA_TOPIC}-0"
 MAX_BATCH_BYTES = 64 << 20
 """Kafka's controllers write at most 8 MiB; a larger length is damage, and is not allocated."""
 
@@ -44,12 +46,23 @@ class FoundBatch(NamedTuple):
         """Of its first record."""
         return self.header.base_offset
 
+    def equals(self, other: FoundBatch) -> bool:
+        """Whether two copies hold the same here; a printed text is known by the CRC of the bytes that it was."""
+        if self.records is None and other.records is None:
+            return self.content == other.content
+        own, its = self.header, other.header
+        return (own.base_offset, own.leader_epoch, own.size_bytes, own.crc) == (
+            its.base_offset, its.leader_epoch, its.size_bytes, its.crc,
+        )  # fmt: skip
+
 
 class Snapshot(NamedTuple):
     """A snapshot file: what the log up to ``end_offset`` amounts to."""
 
     path: Path
     end_offset: int
+    printed: Callable[[], Iterator[MetadataRecord]] | None = None
+    """Its records, where there is the printed text alone."""
 
 
 @dataclass(slots=True)
@@ -65,6 +78,8 @@ class Copy:
     """By the quorum's own file; a newer word is in the log."""
     tail_bytes: int = field(default=0, init=False)
     """Bytes at the end that are no whole batch, once the batches were read."""
+    foreign: LeftOut | None = field(default=None, init=False)
+    """Lines of a printed text that are not of Kafka's tool, once the batches were read."""
 
     @property
     def name(self) -> str:
@@ -77,19 +92,10 @@ class Copy:
         Raises:
             Unreadable: a file is damaged, or one is missing between two others.
         """
-        expected: int | None = None
-        epoch = 0
-        for number, path in enumerate(self.segments):
-            for batch in self._checked(path, is_last=number == len(self.segments) - 1):
-                if expected is not None and batch.offset != expected:
-                    raise Unreadable(
-                        f"{path}: the batch at offset {batch.offset} must be at {expected}; offsets are missing between"
-                    )
-                now = batch.header.stamped_epoch
-                if now < epoch:
-                    raise Unreadable(f"{path}: offset {batch.offset} has epoch {now} after {epoch}")
-                expected, epoch = batch.header.next_offset, now
-                yield batch
+        last = len(self.segments) - 1
+        return in_order(
+            batch for number, path in enumerate(self.segments) for batch in self._checked(path, is_last=number == last)
+        )
 
     def _checked(self, path: Path, *, is_last: bool) -> Iterator[FoundBatch]:
         self.tail_bytes = 0
@@ -104,6 +110,27 @@ class Copy:
             raise Unreadable(
                 f"{path}: {self.tail_bytes} bytes at position {position} are no whole batch, and a file follows"
             )
+
+
+def in_order(batches: Iterable[FoundBatch]) -> Iterator[FoundBatch]:
+    """The batches of one log, each of which must follow the one before.
+
+    Raises:
+        Unreadable: offsets are missing or come twice, or an epoch is older than the one before.
+    """
+    expected: int | None = None
+    epoch = 0
+    for batch in batches:
+        if expected is not None and batch.offset != expected:
+            raise Unreadable(
+                f"{batch.path}: the batch at offset {batch.offset} must be at {expected}; offsets are missing between, "
+                "or come twice"
+            )
+        now = batch.header.stamped_epoch
+        if now < epoch:
+            raise Unreadable(f"{batch.path}: offset {batch.offset} has epoch {now} after {epoch}")
+        expected, epoch = batch.header.next_offset, now
+        yield batch
 
 
 def open_copy(directory: Path) -> Copy:
@@ -141,16 +168,22 @@ def snapshot_records(snapshot: Snapshot) -> Iterator[MetadataRecord]:
     Raises:
         Unreadable: it is damaged, or not whole.
     """
-    path = snapshot.path
+    last: str | None = None
+    for one in _in_file(snapshot.path) if snapshot.printed is None else snapshot.printed():
+        last = one.kind
+        yield one
+    if last != "SnapshotFooter":
+        raise Unreadable(f"{snapshot.path}: the snapshot has no end; it was cut off behind a {last or 'file name'}")
+
+
+def _in_file(path: Path) -> Iterator[MetadataRecord]:
     with path.open("rb") as file:
         size = path.stat().st_size
-        position, last = 0, ""
+        position = 0
         while (batch := _next_batch(file, path, position, size)) is not None:
-            for one in read_records(batch):
-                last = one.kind or ""
-                yield one
+            yield from read_records(batch)
             position += batch.header.size_bytes
-    if position != size or last != "SnapshotFooter":
+    if position != size:
         raise Unreadable(f"{path}: the snapshot has no end; it was cut off at position {position} of {size}")
 
 

@@ -1,6 +1,8 @@
-"""How a broker lays out one line of its log: a pattern of log4j, Kafka's own by default, or one JSON object a line.
+"""How a broker lays out one line of its log: patterns of log4j, Kafka's own by default, or one JSON object a line.
 
-A line holds no zone: its time is the broker's time of day, and stays so here. `broker_clocks.py` finds the zone.
+Whatever a container's runtime or a collector of logs puts around a line is taken off: a prefix that ends in a space,
+or an object that has the line as a text. A line holds no zone, unless its pattern gives one: its time is the broker's
+time of day, and stays so here. `broker_clocks.py` finds the zone.
 
 Invariant: a line becomes its parts or None, and a pattern is refused before the first line is read.
 """
@@ -9,11 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from strandline.kafka.history.log_dates import SECOND_MS, DateForm
+from strandline.kafka.history.text_files import uncoloured
 from strandline.kafka.history.wire import Unreadable
 
 DEFAULT_PATTERN = "[%d] %p %m (%c)%n"
@@ -22,17 +25,18 @@ JSON_LAYOUT = "json"
 """The word for one JSON object a line, in the names of log4j2's JsonLayout and JsonTemplateLayout."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CONVERSION = re.compile(r"%(?:-?\d*(?:\.-?\d+)?)(?P<name>[A-Za-z]+|%)(?P<options>(?:\{[^{}]*\})*)")
+_GROUP = re.compile(r"\{((?:[^{}]|\{[^{}]*\})*)\}")
+_CONVERSION = re.compile(r"%(?:-?\d*(?:\.-?\d+)?)(?P<name>[A-Za-z]+|%)(?P<options>(?:\{(?:[^{}]|\{[^{}]*\})*\})*)")
 _MOST_PATTERN = 400
 
-_DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[,.]\d{3,9}(?:Z|[+-]\d\d:?\d\d)?"
 _MESSAGE = "(?P<message>.*)"
-_DATES_KNOWN = re.compile(
-    r"\{(?:DEFAULT|ISO8601|ABSOLUTE_ISO|yyyy-MM-dd'?[T ]'?HH:mm:ss[,.]S{3,9}'?(?:X{1,3}|Z|'Z)?'?)\}(?:\{[^{}]*\})?"
-)
+_BEFORE = r".{1,400}?[ \t]"
+"""What a container's runtime or a collector writes before a line, with a time of its own."""
 _TIMES = ("timestamp", "@timestamp", "timeMillis", "instant")
 _MESSAGES = ("message", "msg")
 _LOGGERS = ("loggerName", "log.logger", "logger", "logger_name")
+_AROUND = ("log", "MESSAGE", "message", "line")
+"""Fields by which docker, journald, stern and collectors of logs hold a line."""
 
 
 class Line(NamedTuple):
@@ -41,6 +45,8 @@ class Line(NamedTuple):
     at_ms: int
     message: str
     logger: str
+    coarse_ms: int = 0
+    """How far the time may be from that, where it is in whole seconds."""
 
 
 class Layout(Protocol):
@@ -55,23 +61,64 @@ class Layout(Protocol):
         ...
 
 
-def layout_of(pattern: str) -> Layout:
-    """The layout that a pattern describes, or `JSON_LAYOUT`.
+def layout_of(*patterns: str) -> Layout:
+    """The layout of lines that any of these patterns wrote; `JSON_LAYOUT` is one.
 
     Raises:
-        Unreadable: the pattern has no date or no message, or a date in a form that is not read.
+        Unreadable: a pattern has no date or no message, or a date in a form that is not read.
     """
-    return JsonLines() if pattern == JSON_LAYOUT else PatternLines(pattern)
+    bare = [JsonLines() if pattern == JSON_LAYOUT else PatternLines(pattern) for pattern in patterns]
+    held = [PatternLines(pattern, _BEFORE) for pattern in patterns if pattern != JSON_LAYOUT]
+    return _AnyOf([*bare, *held])
+
+
+def taken_out(text: str) -> str:
+    """The line that a JSON object of a container's runtime holds; the text itself, if it is no such object."""
+    if not text.startswith("{"):
+        return text
+    said = _object(text)
+    held = next((said[name] for name in _AROUND if name in said), None)
+    if isinstance(held, list):
+        # So journald gives a line that has colours.
+        held = bytes(one & 0xFF for one in held if isinstance(one, int)).decode("utf-8", "replace")
+    return uncoloured(held.rstrip("\r\n")) if isinstance(held, str) else text
+
+
+class _AnyOf:
+    """The first of several layouts that fits, to a line as it is, or to that which it holds."""
+
+    def __init__(self, layouts: Sequence[Layout]) -> None:
+        self._layouts = layouts
+
+    def parts(self, text: str) -> Line | None:
+        """The parts of a line."""
+        return next((line for one, held in self._tried(text) if (line := one.parts(held)) is not None), None)
+
+    def head(self, text: str) -> Line | None:
+        """The parts of the first line of several."""
+        return next((line for one, held in self._tried(text) if (line := one.head(held)) is not None), None)
+
+    def _tried(self, text: str) -> Iterator[tuple[Layout, str]]:
+        yield from ((layout, text) for layout in self._layouts)
+        if (held := taken_out(text)) != text:
+            yield from ((layout, held) for layout in self._layouts)
 
 
 class PatternLines:
-    """Lines that a pattern of log4j wrote."""
+    """Lines that a pattern of log4j wrote, and what may stand before each."""
 
-    def __init__(self, pattern: str) -> None:
-        expression = _expression(pattern)
-        self._form = re.compile(expression)
-        before, message, _ = expression.partition(_MESSAGE)
-        self._head = re.compile(before + message)
+    def __init__(self, pattern: str, before: str = "") -> None:
+        if len(pattern) > _MOST_PATTERN:
+            raise Unreadable(f"the pattern has {len(pattern)} characters, at most {_MOST_PATTERN} are read")
+        dates: list[DateForm] = []
+        expression = "".join(_parts_of(pattern, dates)).rstrip()
+        for count, conversion in ((len(dates), "%d"), (expression.count(_MESSAGE), "%m")):
+            if count != 1:
+                raise Unreadable(f"the pattern {pattern!r} must have {conversion} once; Kafka's is {DEFAULT_PATTERN!r}")
+        begin, message, _ = expression.partition(_MESSAGE)
+        (self._date,) = dates
+        self._form = re.compile(before + expression)
+        self._head = re.compile(before + begin + message)
 
     def parts(self, text: str) -> Line | None:
         """The parts of a line; None for one that the pattern did not write."""
@@ -82,51 +129,35 @@ class PatternLines:
         return self._parts(self._head.fullmatch(text))
 
     def _parts(self, found: re.Match[str] | None) -> Line | None:
-        if found is None:
+        at_ms = None if found is None else self._date.moment_ms(found["date"])
+        if found is None or at_ms is None:
             return None
-        groups = found.groupdict()
-        at_ms = _moment_ms(groups["date"])
-        return None if at_ms is None else Line(at_ms, groups["message"].strip(), (groups.get("logger") or "").strip())
+        logger = (found.groupdict().get("logger") or "").strip()
+        return Line(at_ms, found["message"].strip(), logger, self._date.coarse_ms)
 
 
 class JsonLines:
-    """Lines that are JSON objects."""
+    """Lines that are JSON objects, or end in one."""
 
     def parts(self, text: str) -> Line | None:
         """The parts of a line; None for one that is no object with a time and a message."""
-        try:
-            said = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(said, dict):
-            return None
-        at_ms = _json_moment_ms(said)
+        said = _object(text[max(0, text.find("{")) :])
+        at = _json_moment(said)
         message = _first_text(said, _MESSAGES)
-        if at_ms is None or message is None:
+        if at is None or message is None:
             return None
-        return Line(at_ms, message.strip(), _first_text(said, _LOGGERS) or "")
+        return Line(at[0], message.strip(), _first_text(said, _LOGGERS) or "", at[1])
 
     def head(self, text: str) -> Line | None:
         """The same: an object holds its whole message."""
         return self.parts(text)
 
 
-def _expression(pattern: str) -> str:
-    if len(pattern) > _MOST_PATTERN:
-        raise Unreadable(f"the pattern has {len(pattern)} characters, at most {_MOST_PATTERN} are read")
-    parts = list(_parts_of(pattern))
-    expression = "".join(parts)
-    for needed, conversion in (("date", "%d"), ("message", "%m")):
-        if expression.count(f"(?P<{needed}>") != 1:
-            raise Unreadable(f"the pattern {pattern!r} must have {conversion} once; Kafka's own is {DEFAULT_PATTERN!r}")
-    return expression.rstrip()
-
-
-def _parts_of(pattern: str) -> Iterator[str]:
+def _parts_of(pattern: str, dates: list[DateForm]) -> Iterator[str]:
     at = 0
     for found in _CONVERSION.finditer(pattern):
         yield _literal(pattern[at : found.start()])
-        yield _conversion(found["name"], found["options"], pattern)
+        yield _conversion(found["name"], found["options"], pattern, dates)
         at = found.end()
     yield _literal(pattern[at:])
 
@@ -136,14 +167,19 @@ def _literal(text: str) -> str:
     return re.sub(r"(?:\\ )+", r" *", re.escape(text))
 
 
-def _conversion(name: str, options: str, pattern: str) -> str:
+def _conversion(name: str, options: str, pattern: str, dates: list[DateForm]) -> str:
     match name:
         case "%":
             return "%"
         case "d" | "date":
-            if options and not _DATES_KNOWN.fullmatch(options):
-                raise Unreadable(f"the pattern {pattern!r} has a date that is not read; use yyyy-MM-dd HH:mm:ss,SSS")
-            return f"(?P<date>{_DATE})"
+            try:
+                dates.append(DateForm(options))
+            except Unreadable as error:
+                raise Unreadable(f"the pattern {pattern!r} has a date that is not read: {error}") from error
+            return f"(?P<date>{dates[-1].expression})"
+        case "highlight" | "style":
+            # Only colours, which are taken off before.
+            return "".join(_parts_of(_GROUP.findall(options)[0] if options else "", dates))
         case "p" | "level":
             return r" *[A-Z]+ *"
         case "m" | "msg" | "message":
@@ -157,17 +193,31 @@ def _conversion(name: str, options: str, pattern: str) -> str:
             return r"[^\n]{0,200}?"
 
 
-def _json_moment_ms(said: dict[str, object]) -> int | None:
+def _object(text: str) -> dict[str, object]:
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _json_moment(said: dict[str, object]) -> tuple[int, int] | None:
+    """The time of an object, ms since 1970, and how far it may be off."""
     for name in _TIMES:
         match said.get(name):
             case bool():
                 continue
             case int() as at_ms:
-                return at_ms
+                return at_ms, 0
             case str() as text:
-                return _moment_ms(text)
+                try:
+                    moment = datetime.fromisoformat(text.replace(",", "."))
+                except ValueError:
+                    return None
+                moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+                return (moment - _EPOCH) // timedelta(milliseconds=1), 0 if "." in text or "," in text else SECOND_MS
             case {"epochSecond": int(seconds), "nanoOfSecond": int(nanos)}:
-                return seconds * 1_000 + nanos // 1_000_000
+                return seconds * 1_000 + nanos // 1_000_000, 0
             case _:
                 continue
     return None
@@ -175,26 +225,3 @@ def _json_moment_ms(said: dict[str, object]) -> int | None:
 
 def _first_text(said: dict[str, object], names: tuple[str, ...]) -> str | None:
     return next((text for name in names if isinstance(text := said.get(name), str)), None)
-
-
-@lru_cache(maxsize=64)
-def _minute_ms(text: str) -> int | None:
-    """Of a date to the minute; lines come many to a minute."""
-    try:
-        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:
-        return None
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _moment_ms(text: str) -> int | None:
-    """``2026-11-22 22:51:21,246``, with a zone or without, as ms since 1970; None for no date."""
-    minute_ms = _minute_ms(text[:16])
-    if minute_ms is None or not (text[17:19].isdecimal() and text[20:23].isdecimal()):
-        return None
-    at_ms = minute_ms + int(text[17:19]) * 1_000 + int(text[20:23])
-    zone = re.search(r"(?:Z|([+-])(\d\d):?(\d\d))$", text[20:])
-    if zone is None or zone[1] is None:
-        return at_ms
-    shift_ms = (int(zone[2]) * 60 + int(zone[3])) * 60_000
-    return at_ms - shift_ms if zone[1] == "+" else at_ms + shift_ms

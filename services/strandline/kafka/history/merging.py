@@ -84,19 +84,19 @@ class Merge:
             if not here:
                 raise self._gap(expected, heads)
             chosen = self._chosen(here, expected)
-            nodes = (copy.node_id for copy, _, batch in here if batch.content == chosen.content)
+            nodes = (copy.node_id for copy, _, batch in here if batch.equals(chosen))
             yield Agreed(chosen, frozenset(node for node in nodes if node is not None))
             expected = chosen.header.next_offset
             later = [each for each in heads if each[2].offset != chosen.offset]
             for copy, row, batch in here:
-                if batch.content == chosen.content and (following := next(row, None)) is not None:
+                if batch.equals(chosen) and (following := next(row, None)) is not None:
                     later.append((copy, row, following))
             heads = later
 
     def _chosen(self, here: list[tuple[Copy, Iterator[FoundBatch], FoundBatch]], offset: int) -> FoundBatch:
         newest = max((batch for _, _, batch in here), key=lambda batch: batch.header.stamped_epoch)
         for copy, _, batch in here:
-            if batch.content == newest.content:
+            if batch.equals(newest):
                 continue
             if batch.header.stamped_epoch == newest.header.stamped_epoch:
                 raise Unreadable(
@@ -179,7 +179,8 @@ class _Waiting:
 
 
 def _voters(batch: FoundBatch) -> frozenset[int]:
+    """Who votes from a batch on, by the election or the change of a dynamic quorum (KIP-853) in it."""
     for one in read_records(batch):
-        if one.kind == "LeaderChange":
+        if one.kind in ("LeaderChange", "KRaftVoters") and one.fields:
             return frozenset(voter["voter_id"] for voter in one.fields["voters"])
     return frozenset()

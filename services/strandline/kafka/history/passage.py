@@ -9,6 +9,7 @@ Invariant: records of a transaction come when it ends, and never if it is aborte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from strandline.kafka.history.kept import Kept
@@ -16,6 +17,9 @@ from strandline.kafka.history.log_files import Copy, FoundBatch, Snapshot, read_
 from strandline.kafka.history.merging import Merge, Proof
 from strandline.kafka.history.records import MetadataRecord
 from strandline.kafka.history.wire import Unreadable
+
+_WITHIN = {"BeginTransaction": False, "EndTransaction": True, "AbortTransaction": True}
+"""Whether a record stands within a transaction."""
 
 
 class Taken(NamedTuple):
@@ -50,6 +54,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self._held: list[MetadataRecord] | None = None
+        self._first: int | None = None
         self.dropped = 0
         """Records of transactions that were aborted."""
 
@@ -58,10 +63,20 @@ class Transactions:
         """How many records wait for the end of theirs."""
         return len(self._held or ())
 
-    def ready(self, read: list[MetadataRecord]) -> list[MetadataRecord]:
-        """The records that count once these were read."""
+    def ready(self, path: Path, read: list[MetadataRecord]) -> list[MetadataRecord]:
+        """The records that count once these of a file were read.
+
+        Raises:
+            Unreadable: a transaction begins within another one, or ends without its begin.
+        """
         ready: list[MetadataRecord] = []
         for record in read:
+            self._first = record.offset if self._first is None else self._first
+            is_misplaced = record.kind in _WITHIN and (self._held is None) == _WITHIN[record.kind]
+            # A log that begins later may begin within a transaction.
+            if is_misplaced and (self._held is not None or self._first == 0):
+                where = "within a transaction" if self._held is not None else "without a BeginTransaction"
+                raise Unreadable(f"{path}: offset {record.offset}: {record.kind} stands {where}; it is damaged")
             if record.kind == "BeginTransaction":
                 self._held = []
             elif record.kind == "AbortTransaction":
@@ -114,7 +129,7 @@ class Passage:
                 continue
             has_begun = True
             read = read_records(batch)
-            yield Taken(batch, read, self._transactions.ready(read))
+            yield Taken(batch, read, self._transactions.ready(batch.path, read))
         if start is not None and not has_begun:
             raise Unreadable(f"{start.path}: no committed record follows the snapshot; there is nothing to import")
 

@@ -25,6 +25,17 @@ from strandline.kafka.history.wire import (
     record,
 )
 
+NEWEST_RELEASE = "4.3"
+FEATURES = {
+    "metadata.version": 30,
+    "kraft.version": 1,
+    "transaction.version": 2,
+    "group.version": 1,
+    "eligible.leader.replicas.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+}
+"""The features that `NEWEST_RELEASE` knows, and their highest levels; a controller stops at others."""
 UNCHANGED = -2
 """A change that does not name a leader."""
 NO_LEADER = -1
@@ -123,6 +134,7 @@ RECORDS: dict[int, RecordKind] = {
             _tagged("directories", _MAYBE_UUIDS, 8, since=1),
         ),
     ),
+    6: RecordKind("AccessControl", 0, None),
     7: RecordKind("FenceBroker", 0, (Field("broker_id", INT32), Field("broker_epoch", INT64))),
     8: RecordKind("UnfenceBroker", 0, (Field("broker_id", INT32), Field("broker_epoch", INT64))),
     9: RecordKind("RemoveTopic", 0, (Field("topic_id", UUID_TEXT),)),
@@ -157,6 +169,17 @@ RECORDS: dict[int, RecordKind] = {
 }
 """Every kind of record by its number."""
 
+_DYNAMIC_VOTERS = array(
+    record(
+        Field("voter_id", INT32),
+        Field("voter_directory_id", UUID_TEXT),
+        Field("endpoints", array(record(Field("name", STRING), Field("host", STRING), Field("port", UINT16)))),
+        Field(
+            "k_raft_version_feature",
+            record(Field("min_supported_version", INT16), Field("max_supported_version", INT16)),
+        ),
+    )
+)
 _VOTERS = array(record(Field("voter_id", INT32), Field("voter_directory_id", UUID_TEXT, since=1)))
 
 CONTROL_RECORDS: dict[int, RecordKind] = {
@@ -173,6 +196,6 @@ CONTROL_RECORDS: dict[int, RecordKind] = {
     3: RecordKind("SnapshotHeader", 0, (Field("version", INT16), Field("last_contained_log_timestamp", INT64))),
     4: RecordKind("SnapshotFooter", 0, None),
     5: RecordKind("KRaftVersion", 0, None),
-    6: RecordKind("Voters", 0, None),
+    6: RecordKind("KRaftVoters", 0, (Field("version", INT16), Field("voters", _DYNAMIC_VOTERS))),
 }
 """Records of control batches, by the type in their key."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from strandline.core.errors import Refused
 from strandline.core.types import BatchHeader
-from strandline.kafka.history.record_table import CONTROL_RECORDS, RECORDS, RecordKind
+from strandline.kafka.history.record_table import CONTROL_RECORDS, NEWEST_RELEASE, RECORDS, RecordKind
 from strandline.kafka.history.wire import Cursor, Layout, Message, Unreadable, layout_of, read_message
 from strandline.records.batch import CONTROL_BIT
 from strandline.records.codec import Record, decode_trusted_batch
@@ -102,6 +102,22 @@ def decode_value(value: bytes) -> tuple[int, int, str | None, Message]:
     return number, version, *_named(kind, cursor, version)
 
 
+def is_known(kind: RecordKind, version: int) -> bool:
+    """Whether a version of a kind of record can be read, or need not be.
+
+    Raises:
+        Unreadable: it is not known, and without it every later state would be wrong.
+    """
+    if kind.fields is None or 0 <= version <= kind.newest:
+        return True
+    if kind.fields:
+        raise Unreadable(
+            f"{kind.name} version {version} is of a Kafka newer than {NEWEST_RELEASE}, which knows {kind.newest} at "
+            "most; what follows would be wrong without it"
+        )
+    return False
+
+
 def _control(one: Record) -> tuple[int, int, str | None, Message]:
     key = one.key or b""
     if len(key) != _CONTROL_KEY.size:
@@ -115,12 +131,10 @@ def _control(one: Record) -> tuple[int, int, str | None, Message]:
 
 
 def _named(kind: RecordKind | None, cursor: Cursor, version: int) -> tuple[str | None, Message]:
-    if kind is None:
+    if kind is None or not is_known(kind, version):
         return None, _NOTHING
     if kind.fields is None:
         return kind.name, _NOTHING
-    if not 0 <= version <= kind.newest:
-        return None, _NOTHING
     try:
         fields = read_message(_LAYOUTS[kind.name][version], cursor, version)
     except Unreadable as error:

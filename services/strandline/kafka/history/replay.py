@@ -28,7 +28,7 @@ from strandline.kafka.history.facts import (
     Unknown,
     Unregistered,
 )
-from strandline.kafka.history.record_table import BROKER_RESOURCE, TOPIC_RESOURCE, UNCHANGED
+from strandline.kafka.history.record_table import BROKER_RESOURCE, FEATURES, TOPIC_RESOURCE, UNCHANGED
 from strandline.kafka.history.records import MetadataRecord, check_moment
 from strandline.kafka.history.state import Broker, ClusterState, Partition
 from strandline.kafka.history.wire import Message, Unreadable
@@ -66,8 +66,8 @@ class Replay:
             "Partition": self._partition,
             "Config": self._config,
             "PartitionChange": self._change,
-            "FenceBroker": lambda fields: self._fence(NodeId(fields["broker_id"])),
-            "UnfenceBroker": lambda fields: self._unfence(NodeId(fields["broker_id"])),
+            "FenceBroker": lambda fields: self._fence(self._broker(fields)),
+            "UnfenceBroker": lambda fields: self._unfence(self._broker(fields)),
             "RemoveTopic": self._remove_topic,
             "FeatureLevel": self._feature,
             "BrokerRegistrationChange": self._registration_change,
@@ -119,50 +119,64 @@ class Replay:
         return [Registered(broker_id, fields["rack"], before is None, is_fast)]
 
     def _unregister(self, fields: Message) -> list[Fact]:
-        broker_id = NodeId(fields["broker_id"])
-        before = self.state.brokers.pop(broker_id, None)
-        return [Unregistered(broker_id, before.rack if before else None)]
+        broker = self._broker(fields)
+        del self.state.brokers[broker.broker_id]
+        return [Unregistered(broker.broker_id, broker.rack)]
 
     def _registration_change(self, fields: Message) -> list[Fact]:
-        broker_id = NodeId(fields["broker_id"])
+        broker = self._broker(fields)
         facts: list[Fact] = []
         if fields.get("in_controlled_shutdown") == 1:
-            facts += self._begin_shutdown(broker_id)
+            facts += self._begin_shutdown(broker)
         if fields["fenced"] == 1:
-            facts += self._fence(broker_id)
+            facts += self._fence(broker)
         elif fields["fenced"] == -1:
-            facts += self._unfence(broker_id)
+            facts += self._unfence(broker)
         if fields.get("log_dirs"):
-            facts.append(DirectoriesNamed(broker_id))
-        return facts or [RegistrationRepeated(broker_id)]
+            facts.append(DirectoriesNamed(broker.broker_id))
+        return facts or [RegistrationRepeated(broker.broker_id)]
 
-    def _fence(self, broker_id: NodeId) -> list[Fact]:
-        broker = self._broker(broker_id)
+    def _fence(self, broker: Broker) -> list[Fact]:
         if broker.fenced:
-            return [RegistrationRepeated(broker_id)]
+            return [RegistrationRepeated(broker.broker_id)]
         broker.fenced = True
-        return [Fenced(broker_id, broker.rack, self.state.active(), self.state.fenced())]
+        return [Fenced(broker.broker_id, broker.rack, self.state.active(), self.state.fenced())]
 
-    def _unfence(self, broker_id: NodeId) -> list[Fact]:
-        broker = self._broker(broker_id)
+    def _unfence(self, broker: Broker) -> list[Fact]:
         if not broker.fenced:
-            return [RegistrationRepeated(broker_id)]
+            return [RegistrationRepeated(broker.broker_id)]
         broker.fenced = False
-        return [Unfenced(broker_id, broker.rack)]
+        return [Unfenced(broker.broker_id, broker.rack)]
 
-    def _begin_shutdown(self, broker_id: NodeId) -> list[Fact]:
-        broker = self._broker(broker_id)
+    def _begin_shutdown(self, broker: Broker) -> list[Fact]:
         if broker.shutting_down:
-            return [RegistrationRepeated(broker_id)]
+            return [RegistrationRepeated(broker.broker_id)]
         broker.shutting_down = True
-        return [ShutdownBegan(broker_id, self.state.active(), self.state.fenced())]
+        return [ShutdownBegan(broker.broker_id, self.state.active(), self.state.fenced())]
 
-    def _broker(self, broker_id: NodeId) -> Broker:
-        """A broker whose registration lies before the first offset is known by its changes only."""
-        unseen = Broker(broker_id=broker_id, broker_epoch=-1, rack=None, fenced=False, shutting_down=False)
-        return self.state.brokers.setdefault(broker_id, unseen)
+    def _broker(self, fields: Message) -> Broker:
+        """The broker whose registration a record changes.
+
+        One whose registration lies before the first offset is known by its changes only.
+        """
+        broker_id, epoch = NodeId(fields["broker_id"]), fields["broker_epoch"]
+        known = self.state.brokers.get(broker_id)
+        self._must(known is not None, f"changes the registration of broker {broker_id}, which never registered")
+        if known is None:
+            unseen = Broker(broker_id=broker_id, broker_epoch=epoch, rack=None, fenced=False, shutting_down=False)
+            return self.state.brokers.setdefault(broker_id, unseen)
+        said = f"is of broker epoch {epoch} of broker {broker_id}, which registered with {known.broker_epoch}"
+        self._must(known.broker_epoch == epoch, said)
+        return known
+
+    def _must(self, holds: bool, otherwise: str) -> None:
+        """Refuse what Kafka's own controller would stop at, where nothing is missing before it."""
+        if self.state.is_whole and not holds:
+            raise Unreadable(f"the record {otherwise}; the log is damaged, or of two clusters")
 
     def _topic(self, fields: Message) -> list[Fact]:
+        known = self.state.ids.get(fields["name"])
+        self._must(known is None, f"makes a second topic of the name {fields['name']}")
         self.state.topics[fields["topic_id"]] = fields["name"]
         self.state.ids[fields["name"]] = fields["topic_id"]
         return []
@@ -170,6 +184,7 @@ class Replay:
     def _partition(self, fields: Message) -> list[Fact]:
         if self.state.is_whole and _METADATA_VERSION not in self.state.features:
             raise _too_old("it names no metadata.version")
+        self._must(fields["topic_id"] in self.state.topics, f"is of topic {fields['topic_id']}, which no record made")
         leader = fields["leader"]
         partition = Partition(
             tp=TopicPartition(fields["topic_id"], fields["partition_id"]),
@@ -191,6 +206,7 @@ class Replay:
         tp = TopicPartition(fields["topic_id"], fields["partition_id"])
         before = self.state.partitions.get(tp)
         if before is None:
+            self._must(False, f"changes partition {tp.partition} of topic {tp.topic_id}, which no record made")
             return [Unknown("PartitionChange of a partition whose state before it is in no record")]
         if max(before.partition_epoch, before.leader_epoch) >= _MOST_EPOCHS:
             raise Unreadable(f"partition {tp.partition} of topic {tp.topic_id} has no epochs left; the log is damaged")
@@ -216,8 +232,10 @@ class Replay:
 
     def _remove_topic(self, fields: Message) -> list[Fact]:
         topic_id = fields["topic_id"]
+        self._must(topic_id in self.state.topics, f"removes topic {topic_id}, which no record made")
         min_isr = self.state.min_isr(topic_id)
         name = self.state.topics.pop(topic_id, None)
+        self.state.gone[topic_id] = name or ""
         gone = [self.state.partitions.pop(tp) for tp in self.state.of_topic.pop(topic_id, ())]
         self.state.min_isr_of_topic.pop(name or "", None)
         self.state.ids.pop(name or "", None)
@@ -264,7 +282,7 @@ class Replay:
         if name == _METADATA_VERSION and level < _OLDEST_LEVEL:
             raise _too_old(f"its metadata.version has level {level}")
         self.state.features[name] = level
-        return []
+        return [Unknown(f"feature {name} level {level}")] if level > FEATURES.get(name, 0) else []
 
     def _migration(self, fields: Message) -> list[Fact]:
         if fields["zk_migration_state"] != 0:
@@ -272,7 +290,8 @@ class Replay:
         return []
 
     def _controller(self, fields: Message) -> list[Fact]:
-        return [ControllerElected(NodeId(fields["leader_id"]), self.state.active(), self.state.fenced())]
+        leader_id = NodeId(fields["leader_id"]) if fields else None
+        return [ControllerElected(leader_id, self.state.active(), self.state.fenced())]
 
 
 def _nodes(ids: tuple[int, ...] | None) -> tuple[NodeId, ...]:

@@ -1,4 +1,7 @@
-"""When a controller decided nothing for long: no record came for more than three periods of its idle record (A14)."""
+"""When a controller decided nothing for long: no record came for more than three periods of its idle record (A14).
+
+An election of controllers writes a record of its own, which decides nothing and ends no silence.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from strandline.kafka.history.records import MetadataRecord
 
 _IDLE_MS = 500
 """How often an idle controller writes a NoOp by default; measured, where that is less often."""
+_ELECTION = "LeaderChange"
 _PERIODS_OF_SILENCE = 3
 _MEASURED, _ENOUGH = 101, 10
 
@@ -22,6 +26,8 @@ class Silences:
 
     def passed(self, record: MetadataRecord) -> int | None:
         """For how many ms there was silence before a record; None if there was none."""
+        if record.kind == _ELECTION:
+            return None
         last, self._last = self._last, record
         if last is None:
             return None

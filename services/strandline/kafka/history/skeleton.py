@@ -8,7 +8,7 @@ rest grows with removals, returns and sessions, of which a decision has one or n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,8 +25,16 @@ from strandline.kafka.history.silences import Silences
 from strandline.kafka.history.state import ClusterState, Partition
 from strandline.kafka.history.wire import Unreadable
 
-Wanted = tuple[str, int, int]
-"""A decision as a broker's log names it: topic, partition, partition epoch."""
+
+class Wanted(NamedTuple):
+    """What brokers' logs ask for, by the names that they have."""
+
+    decisions: frozenset[tuple[str, int, int]] = frozenset()
+    """Topic, partition, partition epoch."""
+    places: frozenset[tuple[str, int]] = frozenset()
+    """Topics and partitions whose epochs are asked for by time."""
+
+
 _FOREVER_MS = 1 << 62
 
 
@@ -39,6 +47,14 @@ class Decision(NamedTuple):
     before: Partition | None
     after: Partition
     why: Why | None
+
+
+class Epochs(NamedTuple):
+    """The epochs of a partition from a decision on."""
+
+    at_ms: int
+    partition_epoch: PartitionEpoch
+    leader_epoch: LeaderEpoch
 
 
 class Removal(NamedTuple):
@@ -58,6 +74,7 @@ class Removal(NamedTuple):
     new_isr: tuple[NodeId, ...]
     elr: tuple[NodeId, ...]
     leader_epoch: LeaderEpoch
+    controller_epoch: int = 0
 
 
 class Return(NamedTuple):
@@ -95,7 +112,7 @@ class Silence(NamedTuple):
 
 
 class TopicLife(NamedTuple):
-    """From when to when a name meant a topic."""
+    """From when to when the log knows that a name meant a topic."""
 
     topic_id: str
     from_ms: int
@@ -106,14 +123,25 @@ class TopicLife(NamedTuple):
 class Skeleton:
     """What was learnt; all times by the clock of the controller that was active."""
 
-    decisions: dict[Wanted, list[Decision]] = field(default_factory=dict)
+    decisions: dict[tuple[str, int, int], list[Decision]] = field(default_factory=dict)
+    epochs: dict[TopicPartition, list[Epochs]] = field(default_factory=dict)
+    """In order; of the partitions that were asked for."""
     topics: dict[str, list[TopicLife]] = field(default_factory=dict)
     removals: list[Removal] = field(default_factory=list)
     returns: list[Return] = field(default_factory=list)
     fences: list[Moment] = field(default_factory=list)
     shutdowns: list[Moment] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
+    registered_before: dict[int, int] = field(default_factory=dict)
+    """The broker epochs of the processes that the log begins with, by node."""
     silences: list[Silence] = field(default_factory=list)
+    last_ms: int = 0
+    """When the last record was written."""
+
+    def lives(self, topic: str) -> Iterator[TopicLife]:
+        """The topics that a name meant, as far as the log reaches."""
+        for life in self.topics.get(topic, ()):
+            yield life._replace(to_ms=min(life.to_ms, self.last_ms))
 
 
 _FOREVER = 1 << 62
@@ -124,10 +152,10 @@ class Learner:
 
     Args:
         kept: where the batches can be read again, if they have to be.
-        wanted: the decisions to keep.
+        wanted: the decisions and epochs to keep.
     """
 
-    def __init__(self, copies: Sequence[Copy], kept: Kept, wanted: Collection[Wanted]) -> None:
+    def __init__(self, copies: Sequence[Copy], kept: Kept, wanted: Wanted) -> None:
         self._copies = copies
         self._kept = kept
         self._wanted = wanted
@@ -152,7 +180,7 @@ class Learner:
         start = None if self._beginning is None else self._beginning.start
         if start is not None and batch.offset < start.end_offset:
             return
-        ready = self._transactions.ready(read_records(batch))
+        ready = self._transactions.ready(batch.path, read_records(batch))
         try:
             self._take(ready)
         except Unreadable as error:
@@ -187,14 +215,21 @@ class Learner:
         self._beginning = beginning
         self._state.is_whole = beginning.is_whole
         if beginning.start is not None:
-            self._replay.load(snapshot_records(beginning.start))
+            # What a name meant before the snapshot is in no record.
+            at_ms = self._replay.load(snapshot_records(beginning.start)) or 0
             for topic_id, name in self._state.topics.items():
-                self._found.topics.setdefault(name, []).append(TopicLife(topic_id, 0, _FOREVER_MS))
+                self._found.topics.setdefault(name, []).append(TopicLife(topic_id, at_ms, _FOREVER_MS))
+            brokers = self._state.brokers.values()
+            self._found.registered_before = {one.broker_id: one.broker_epoch for one in brokers}
+            for partition in self._state.partitions.values():
+                self._keep_epochs(at_ms, partition)
 
     def _take(self, records: list[MetadataRecord]) -> None:
+        self._state.gone.clear()
         facts: list[Fact] = []
         of_fact: list[MetadataRecord] = []
         for record in records:
+            self._found.last_ms = max(self._found.last_ms, record.timestamp_ms)
             passed_ms = self._silences.passed(record)
             if passed_ms is not None:
                 at_ms = record.timestamp_ms
@@ -213,7 +248,7 @@ class Learner:
             case Changed():
                 self._changed(fact, why, record)
             case Created(partition):
-                name = self._state.topics.get(partition.tp.topic_id, "")
+                name = self._state.name_of(partition.tp.topic_id) or ""
                 self._led_since[partition.tp] = at_ms
                 lives = found.topics.setdefault(name, [])
                 if not any(life.topic_id == partition.tp.topic_id for life in lives):
@@ -234,7 +269,7 @@ class Learner:
 
     def _changed(self, fact: Changed, why: Why | None, record: MetadataRecord) -> None:
         before, after, at_ms = fact.before, fact.after, record.timestamp_ms
-        name = self._state.topics.get(after.tp.topic_id, "")
+        name = self._state.name_of(after.tp.topic_id) or ""
         self._decide(name, Decision(at_ms, record.controller_epoch, record.offset, before, after, why))
         if fact.names_leader:
             self._led_since[after.tp] = at_ms
@@ -245,7 +280,7 @@ class Learner:
                 (at_ms, record.offset, name, after.tp, after.partition_epoch, node, before.leader, since)
                 for node in gone
             ]
-            state = (before.isr, after.isr, after.elr, after.leader_epoch)
+            state = (before.isr, after.isr, after.elr, after.leader_epoch, record.controller_epoch)
             self._found.removals += [Removal(*one, *state) for one in found]
         came = (node for node in after.isr if node not in before.isr)
         self._found.returns += [Return(at_ms, after.tp, node) for node in came]
@@ -256,5 +291,13 @@ class Learner:
 
     def _decide(self, name: str, decision: Decision) -> None:
         key = (name, decision.after.tp.partition, decision.after.partition_epoch)
-        if key in self._wanted:
+        if key in self._wanted.decisions:
             self._found.decisions.setdefault(key, []).append(decision)
+        self._keep_epochs(decision.at_ms, decision.after)
+
+    def _keep_epochs(self, at_ms: int, partition: Partition) -> None:
+        if not self._wanted.places:
+            return
+        if (self._state.name_of(partition.tp.topic_id) or "", partition.tp.partition) in self._wanted.places:
+            epochs = Epochs(at_ms, partition.partition_epoch, partition.leader_epoch)
+            self._found.epochs.setdefault(partition.tp, []).append(epochs)

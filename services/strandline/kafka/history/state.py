@@ -55,6 +55,8 @@ class ClusterState:
     is_whole: bool = True
     topics: dict[str, str] = field(default_factory=dict)
     """Names by topic id."""
+    gone: dict[str, str] = field(default_factory=dict)
+    """The same of topics that the batch in hand deletes: its earlier records become events behind it."""
     ids: dict[str, str] = field(default_factory=dict)
     """The other way round."""
     partitions: dict[TopicPartition, Partition] = field(default_factory=dict)
@@ -65,6 +67,10 @@ class ClusterState:
     min_isr_default: int | None = None
     min_isr_assumed: int | None = None
     features: dict[str, int] = field(default_factory=dict)
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The name of a topic, also of one that ends in the batch in hand."""
+        return self.topics.get(topic_id, self.gone.get(topic_id))
 
     def put(self, partition: Partition) -> None:
         """Add or replace a partition."""

@@ -7,6 +7,7 @@ an `Unreadable`, and nothing else.
 from __future__ import annotations
 
 import struct
+from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -150,6 +151,15 @@ def _bool(cursor: Cursor, version: int) -> bool:
 @lru_cache(maxsize=_KEPT_UUIDS)
 def _uuid_text(content: bytes) -> str:
     return str(UUID(bytes=content))
+
+
+def uuid_text(printed: str) -> str:
+    """A UUID as Kafka prints it, 22 characters of base64, as hex with dashes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return str(UUID(bytes=urlsafe_b64decode(f"{printed}==")))
 
 
 def _uuid(cursor: Cursor, version: int) -> str:

@@ -159,6 +159,10 @@ class Following:
         """A leader epoch began."""
         self._began.setdefault(partition.tp, []).append((partition.leader_epoch, at_ms))
 
+    def deleted(self, partition: Partition, at_ms: int) -> None:
+        """Its last leader epoch ends: what is scraped under its name is of another topic."""
+        self._began.setdefault(partition.tp, []).append((partition.leader_epoch + 1, at_ms))
+
     def pass_until(self, now_ms: int, state: ClusterState) -> None:
         """Everything that was scraped before a time; the state holds until then.
 

@@ -20,6 +20,8 @@ PIECE_MS = 300_000
 MOST_BYTES = 256 << 20
 WAIT_S = 60.0
 _API = "/api/v1/query"
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Without the proxy that the environment may name for other connections."""
 
 
 class Unanswered(Exception):
@@ -68,7 +70,7 @@ def _quoted(text: str) -> str:
 def _asked(url: str) -> bytes:
     where = url.partition("?")[0]
     try:
-        with urllib.request.urlopen(urllib.request.Request(url), timeout=WAIT_S) as answer:
+        with _OPENER.open(url, timeout=WAIT_S) as answer:
             content: bytes = answer.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
         # Of a query that it refuses, Prometheus says why in the answer.

@@ -1,0 +1,251 @@
+"""Every call ends by its own deadline, whatever becomes of the tasks, streams and servers behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, fake_cluster
+from tests.client.test_consumer import write
+
+from strandline.client import Admin, Consumer, Producer
+from strandline.records.codec import NewRecord, encode_batch
+
+DEADLINE_MS = 400
+LIMIT_S = 10 * DEADLINE_MS / 1000
+"""Of a call with one or two such deadlines, on a machine that is five times slower."""
+
+Client = Producer | Consumer | Admin
+Call = Callable[[Any], Awaitable[object]]
+
+
+def tasks_behind() -> list[asyncio.Task[Any]]:
+    """Every task that a client, or a call of its own to a server, has started in this loop."""
+    places = ("strandline/client/", "grpc/aio/_call.py")
+    found = []
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        code = getattr(task.get_coro(), "cr_code", None)
+        if code is not None and any(place in code.co_filename for place in places):
+            found.append(task)
+    return found
+
+
+def cancel_all(but: asyncio.Task[Any] | None = None) -> None:
+    """What an application does that ends everything in its loop."""
+    for task in tasks_behind():
+        if task is not but:
+            task.cancel()
+
+
+async def _as_it_is(cluster: FakeCluster, client: Client) -> None:
+    pass
+
+
+async def _cancelled(cluster: FakeCluster, client: Client) -> None:
+    """Twice: what the first begins again is cancelled before its first step."""
+    cancel_all()
+    await asyncio.sleep(0)
+    cancel_all()
+    await asyncio.sleep(0.01)
+
+
+async def _failed(cluster: FakeCluster, client: Client) -> None:
+    async def defect() -> None:
+        raise ZeroDivisionError("a defect of ours")
+
+    client._cluster.background.start(defect, "defect")
+    await asyncio.sleep(0.01)
+
+
+async def _streams_ended(cluster: FakeCluster, client: Client) -> None:
+    await cluster.stop()
+
+
+async def _hung(cluster: FakeCluster, client: Client) -> None:
+    cluster.hang()
+
+
+WAYS = [_as_it_is, _cancelled, _failed, _streams_ended, _hung]
+
+PRODUCER_CALLS: dict[str, Call] = {
+    "send_and_wait": lambda it: it.send_and_wait(TOPIC, b"x"),
+    "send_and_flush": lambda it: _send_and_flush(it),
+    "flush": lambda it: it.flush(),
+    "ready": lambda it: it.ready("missing"),
+    "send_batch": lambda it: _delivered(it.send_batch(TOPIC, 0, [NewRecord(None, b"x", 1)])),
+    "send_encoded": lambda it: _delivered(it.send_encoded(TOPIC, 0, encode_batch([NewRecord(None, b"x", 1)]))),
+    "close": lambda it: it.close(),
+}
+CONSUMER_CALLS: dict[str, Call] = {
+    "assign": lambda it: it.assign(TOPIC),
+    "subscribe": lambda it: it.subscribe(TOPIC),
+    "poll": lambda it: it.poll(DEADLINE_MS),
+    "fetch_batches": lambda it: it.fetch_batches(DEADLINE_MS),
+    "commit": lambda it: it.commit({(TOPIC, 0): 0}),
+    "committed": lambda it: it.committed((TOPIC, 0)),
+    "lag": lambda it: it.lag(),
+    "unsubscribe": lambda it: it.unsubscribe(),
+    "close": lambda it: it.close(),
+}
+ADMIN_CALLS: dict[str, Call] = {
+    "list_nodes": lambda it: it.list_nodes(),
+    "describe_topics": lambda it: it.describe_topics([TOPIC]),
+    "metadata": lambda it: it.metadata(),
+    "describe_partitions": lambda it: it.describe_partitions([TOPIC]),
+    "list_offsets": lambda it: it.list_offsets(TOPIC),
+    "record_times": lambda it: it.record_times({(TOPIC, index): 0 for index in range(40)}),
+    "delete_records": lambda it: it.delete_records(TOPIC, {0: 0}),
+    "list_groups": lambda it: it.list_groups(),
+    "describe_groups": lambda it: it.describe_groups(["g"]),
+    "list_group_offsets": lambda it: it.list_group_offsets("g"),
+    "alter_group_offsets": lambda it: it.alter_group_offsets("g", {(TOPIC, 0): 1}),
+    "close": lambda it: it.close(),
+}
+
+
+async def _send_and_flush(producer: Any) -> None:
+    producer.send_nowait(TOPIC, b"x")
+    await producer.flush()
+
+
+async def _delivered(sending: Awaitable[Any]) -> None:
+    await (await sending)
+
+
+def producer_of(cluster: FakeCluster) -> Producer:
+    return Producer(
+        cluster.bootstrap,
+        delivery_timeout_ms=DEADLINE_MS,
+        request_timeout_ms=DEADLINE_MS,
+        max_block_ms=DEADLINE_MS,
+        linger_ms=0,
+    )
+
+
+def consumer_of(cluster: FakeCluster) -> Consumer:
+    return Consumer(cluster.bootstrap, group="g", request_timeout_ms=DEADLINE_MS)
+
+
+async def ended(call: Awaitable[object]) -> tuple[BaseException | None, float]:
+    """The error that a call ended with, and after how many seconds."""
+    began_s = time.monotonic()
+    error: BaseException | None = None
+    waiting = asyncio.ensure_future(call)
+    done, _ = await asyncio.wait([waiting], timeout=LIMIT_S)
+    took_s = time.monotonic() - began_s
+    waiting.cancel()
+
+    assert done, f"the call has not ended after {took_s:.1f} s"
+    if not waiting.cancelled():
+        error = waiting.exception()
+    return error, took_s
+
+
+def judge(way: Any, name: str, error: BaseException | None) -> None:
+    """An error says why; a task that failed is named by every call that is not over already."""
+    if way in (_as_it_is, _cancelled):
+        assert error is None or name == "ready"
+    if way is _failed and error is not None:
+        assert isinstance(error.__cause__, ZeroDivisionError)
+    assert error is None or str(error)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PRODUCER_CALLS)
+async def test_a_call_of_a_producer(name: str, way: Any) -> None:
+    """It ends by its deadlines, with what it was asked for or with an error that says why."""
+    async with fake_cluster() as cluster:
+        producer = producer_of(cluster)
+        await producer.start()
+        try:
+            await producer.ready(TOPIC)
+            await way(cluster, producer)
+            error, _ = await ended(PRODUCER_CALLS[name](producer))
+        finally:
+            await ended(producer.close())
+
+    judge(way, name, error)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", CONSUMER_CALLS)
+async def test_a_call_of_a_consumer(name: str, way: Any) -> None:
+    """It ends by its deadlines, with what it was asked for or with an error that says why."""
+    async with fake_cluster() as cluster:
+        cluster.groups.has_topic = True
+        write(cluster, b"one")
+        consumer = consumer_of(cluster)
+        await consumer.start()
+        try:
+            if name in ("commit", "unsubscribe", "close"):
+                await consumer.subscribe(TOPIC)
+                await consumer.poll(max_records=1)
+            elif name != "subscribe":
+                await consumer.assign(TOPIC)
+            await way(cluster, consumer)
+            error, _ = await ended(CONSUMER_CALLS[name](consumer))
+        finally:
+            await ended(consumer.close())
+
+    judge(way, name, error)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ADMIN_CALLS)
+async def test_a_call_of_an_admin(name: str, way: Any) -> None:
+    """It ends by its deadline, with what it was asked for or with an error that says why."""
+    async with fake_cluster(partitions=40) as cluster:
+        cluster.groups.committed["g"] = {(TOPIC, 0): 1}
+        admin = Admin(cluster.bootstrap, timeout_ms=DEADLINE_MS)
+        await admin.start()
+        try:
+            await admin.list_offsets(TOPIC)
+            await way(cluster, admin)
+            error, _ = await ended(ADMIN_CALLS[name](admin))
+        finally:
+            await ended(admin.close())
+
+    judge(way, name, error)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("name", ["send_and_wait", "send_batch", "commit", "poll"])
+async def test_what_is_cancelled_while_a_call_waits(name: str, steps: int) -> None:
+    """A call whose tasks are cancelled at any of their steps, before the first one too, ends by its deadline; the next
+    calls work."""
+    async with fake_cluster() as cluster:
+        producer, consumer = producer_of(cluster), consumer_of(cluster)
+        async with producer, consumer:
+            await producer.ready(TOPIC)
+            await consumer.assign(TOPIC)
+            calls = PRODUCER_CALLS if name in PRODUCER_CALLS else CONSUMER_CALLS
+            calling = asyncio.ensure_future(calls[name](producer if name in PRODUCER_CALLS else consumer))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            cancel_all(but=calling)
+            await ended(calling)
+            await producer.send_and_wait(TOPIC, b"after")
+            records = await consumer.poll(int(1_000 * LIMIT_S))
+            await consumer.commit({(TOPIC, 0): 7})
+
+    assert cluster.groups.committed["g"][TOPIC, 0] == 7
+    assert records
+
+
+async def test_a_record_ends_though_every_task_of_its_producer_was_cancelled() -> None:
+    """A delivery that waits for an answer fails after ``delivery_timeout_ms``, without another call of the client."""
+    async with fake_cluster() as cluster:
+        producer = producer_of(cluster)
+        async with producer:
+            cluster.nodes[0].next_produce.extend(Hold() for _ in range(100))
+            delivery = await producer.send(TOPIC, b"x")
+            waiting = asyncio.ensure_future(delivery._batch.wait())
+            await asyncio.sleep(0.05)
+            cancel_all(but=waiting)
+            error, _ = await ended(waiting)
+
+    assert error is None
+    assert delivery.done
