@@ -46,6 +46,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
+def test_a_file_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut leaves the file whole under its name, or leaves no such name."""
+    done: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (done.append("sync"), real_fsync(fd))[1])
+    monkeypatch.setattr(
+        Path, "replace", lambda self, to: (done.append(f"rename to {to.name}"), real_replace(self, to))[1]
+    )
+    LocalDirectory(tmp_path).put("folder/file", b"content")
+
+    assert done == ["sync", "rename to file"]
+    assert LocalDirectory(tmp_path).get("folder/file") == b"content"
+
+
 def test_an_object_store_holds_the_same_export(store: ObjectStore) -> None:
     """Files, manifests, verification and compaction work over S3 like over a directory."""
     destination = open_destination(store.uri)

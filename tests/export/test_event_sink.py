@@ -168,6 +168,24 @@ def test_the_local_record_is_two_files_at_most(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
 
 
+def test_a_local_file_may_be_as_large_as_its_limit(tmp_path: Path) -> None:
+    """Only what goes beyond the limit begins another file."""
+
+    def sizes_with(limit: int) -> dict[str, int]:
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        sink = EventSink(folder, {}, max_file_bytes=limit, wall_ms=lambda: 1)
+        sink.take(None, made("CONFIG_CHANGE"))
+        sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+        sink.close()
+        return sizes
+
+    size = sizes_with(1)["events.jsonl.1"]
+
+    assert sizes_with(size) == {"events.jsonl": size}
+    assert sizes_with(size - 1) == {"events.jsonl": 0, "events.jsonl.1": size}
+
+
 def test_the_local_record_holds_no_samples(tmp_path: Path) -> None:
     """The local record has no samples, because they would displace the transitions."""
     sink = EventSink(tmp_path, {}, wall_ms=lambda: 1)
@@ -185,6 +203,29 @@ def test_a_directory_that_cannot_be_written_stops_the_record_only(tmp_path: Path
     sink.close()
 
     assert not (tmp_path / "nosuch").exists()
+
+
+def test_what_waits_is_written_before_files_are_tended() -> None:
+    """A file that is due, or retried, leaves with all that had been taken before the writer looked."""
+    calls: list[str] = []
+    tended = threading.Event()
+
+    class Noting(Kept):
+        def write(self, run: Run) -> None:
+            calls.append("write")
+
+        def tend(self, mono_us: int) -> list[Lost]:
+            calls.append("tend")
+            tended.set()
+            return []
+
+    sink = EventSink(None, {"node_id": 7}, outlets=[Noting()], begun=False)
+    sink.take(None, made("CONFIG_CHANGE"))
+    sink.begin("c", 1)
+    assert tended.wait(10)
+    sink.close()
+
+    assert calls[:2] == ["write", "tend"]
 
 
 def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:

@@ -7,10 +7,12 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from strandline.core.errors import Refused
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, Heartbeat
 from strandline.core.types import NodeEpoch, NodeId
+from strandline.rpc.channels import Channels
 from strandline.rpc.controller_link import ControllerLink
+from strandline.rpc.interceptors import abort
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
 
@@ -30,6 +32,36 @@ class SomebodyElse(ControllerServiceServicer):
         if len(set(self.peers)) == 1:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
         return pb.HeartbeatResponse(controller_epoch=1)
+
+
+class Standby(ControllerServiceServicer):
+    """Refuses every watch as a controller that does not decide."""
+
+    async def WatchMetadata(  # noqa: N802 - gRPC calls a handler by the name of its RPC
+        self, request: Any, context: Any
+    ) -> Any:
+        await abort(context, Refusal(ErrorCode.NOT_CONTROLLER, "a standby"))
+
+
+async def test_the_address_that_did_not_decide_is_the_one_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch that a standby refuses renews the connection to that standby, and the next address is asked."""
+    renewed: list[Endpoint] = []
+    monkeypatch.setattr(Channels, "renew", lambda _, endpoint, grace_s: renewed.append(endpoint))
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    add_ControllerServiceServicer_to_server(cast(Any, Standby()), server)
+    standby = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    link = ControllerLink([standby, Endpoint("127.0.0.1", 1)])
+    try:
+        with pytest.raises(Refused):
+            async for _ in link.watch("c", NodeId(1), NodeEpoch(1), None):
+                pass
+    finally:
+        await link.close()
+        await server.stop(None)
+
+    assert renewed == [standby]
+    assert link.endpoint == Endpoint("127.0.0.1", 1)
 
 
 async def test_who_serves_no_controller_is_left() -> None:

@@ -28,6 +28,13 @@ def test_what_is_saved_is_read_as_it_was(position: PositionProof | None, registe
     assert image_from_bytes(image_to_bytes(saved)) == saved
 
 
+@pytest.mark.parametrize("form", [b"SLM1", b"SLM2"])
+def test_a_file_cut_off_behind_its_head_is_damaged(form: bytes) -> None:
+    """A head alone is no metadata, though zeros are the checksum of nothing: a node must not read a cluster without
+    nodes and topics from it."""
+    assert image_from_bytes(form + bytes(4)) is None
+
+
 def test_a_topic_that_stayed_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second save encodes the topic that changed; a topic that is gone is forgotten, and both read as they are."""
     encoded: list[str] = []

@@ -3,11 +3,12 @@
     PYTHONPATH=tests/sim .venv/bin/python -m mutants.drawn draw           writes the list, without results
     PYTHONPATH=tests/sim .venv/bin/python -m mutants.drawn judge [3 17]   runs the tests, and writes what they said
 
-The mutants of the catalogue break rules that somebody thought of; these break lines that nobody chose. One that changes
-nothing is named as equivalent in the list, with the reason.
+`make test-deep` judges all of them. The exit code is 1 if one survives. One that changes nothing has the reason in the
+list, as ``equivalent``, and is judged only if its number is given; a line that was written again since the draw has
+``changed``. The mutants of the catalogue break rules that somebody thought of; these break lines that nobody chose.
 
 Invariants: seed and sources give the list; a mutant is a text in place of another in a copy of the tree, never in the
-tree; before a mutant is judged its folder's tests have passed in that copy.
+tree; before a mutant is judged, the tests that judge it have passed in that copy.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -115,18 +117,37 @@ def judge(mutants: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         limits_s = dict[str, float]()
         for mutant in mutants:
             tests = f"tests/{Path(mutant['file']).parts[2]}"
+            if _is_killed_again(copy, mutant, f"{tests}/{mutant['now']}"):
+                yield mutant
+                continue
             if tests not in limits_s:
                 start_s = time.monotonic()
                 verdict = _verdict(copy, tests, LIMIT_S)
                 assert verdict == SURVIVES, f"{tests} without a mutant: {verdict}"
                 limits_s[tests] = TIMES * (time.monotonic() - start_s)
-            path = copy / mutant["file"]
-            text = path.read_text()
-            assert text.count(mutant["before"] + "\n") == 1, f"mutant {mutant['number']}: its lines are gone"
-            _write(path, text.replace(mutant["before"] + "\n", mutant["after"] + "\n"))
-            verdict = re.sub(r"^tests/[^:]*/", "", _verdict(copy, tests, limits_s[tests]))
-            _write(path, text)
+            with _broken(copy, mutant):
+                verdict = re.sub(r"^tests/[^:]*/", "", _verdict(copy, tests, limits_s[tests]))
             yield {**mutant, "first": mutant["first"] or verdict, "now": verdict}
+
+
+def _is_killed_again(copy: Path, mutant: dict[str, Any], test: str) -> bool:
+    """Whether the test that killed it last still does, and passes without it; then no other need be run."""
+    if "::" not in test or _run(copy, [test], LIMIT_S) != SURVIVES:
+        return False
+    with _broken(copy, mutant):
+        return _run(copy, [test], LIMIT_S) != SURVIVES
+
+
+@contextmanager
+def _broken(copy: Path, mutant: dict[str, Any]) -> Iterator[None]:
+    path = copy / mutant["file"]
+    text = path.read_text()
+    assert text.count(mutant["before"] + "\n") == 1, f"mutant {mutant['number']}: its lines are gone"
+    _write(path, text.replace(mutant["before"] + "\n", mutant["after"] + "\n"))
+    try:
+        yield
+    finally:
+        _write(path, text)
 
 
 def _write(path: Path, text: str) -> None:
@@ -165,17 +186,20 @@ def _save(mutants: list[dict[str, Any]]) -> None:
     LIST.write_text(json.dumps(mutants, indent=1, ensure_ascii=False) + "\n")
 
 
-def main(verb: str, *numbers: str) -> None:
-    """Do what the module's text says."""
+def main(verb: str, *numbers: str) -> int:
+    """Do what the module's text says; returns the exit code."""
     if verb == "draw":
         _save(draw())
-        return
-    mutants = json.loads(LIST.read_text())
-    for judged in judge([each for each in mutants if not numbers or str(each["number"]) in numbers]):
+        return 0
+    mutants, survived = json.loads(LIST.read_text()), False
+    chosen = [each for each in mutants if str(each["number"]) in numbers or not (numbers or "equivalent" in each)]
+    for judged in judge(chosen):
         mutants[judged["number"] - 1] = judged
         _save(mutants)
         print(f"{judged['number']:>3}  {judged['operator']} in {judged['file']}: {judged['now']}", flush=True)
+        survived |= judged["now"] == SURVIVES
+    return int(survived)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))
