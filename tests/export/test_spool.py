@@ -16,7 +16,7 @@ from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
 from strandline.export.schema import EVENT_TYPES
-from strandline.export.spool import FOLDER, Spool
+from strandline.export.spool import FOLDER, Left, Spool
 from strandline.export.verify import verify
 
 FORMATS = list(ExportFormat)
@@ -150,3 +150,57 @@ def test_what_could_not_be_placed_before_the_end_waits_for_the_next_process(tmp_
     exporter(tmp_path / "data", tmp_path / "out").tend(0)
 
     assert verify(LocalDirectory(tmp_path / "out"), CLUSTER).rows == len(ROWS)
+
+
+def test_after_a_failure_a_spool_takes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is salvaged ends early rather than with a hole in the middle, though the disk works again."""
+    spool = Spool(tmp_path)
+    runs = [run_of(ROWS[start : start + 7]) for start in (0, 7, 14)]
+    file = spool.begin("transitions", 0, runs[0].emitter, runs[0].seqs[0])
+    file.add(runs[0])
+
+    def full(path: Path, parts: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(spool, "append", full)
+    file.add(runs[1])
+    monkeypatch.undo()
+    file.add(runs[2])
+    (left,) = Spool(tmp_path).left()
+
+    assert isinstance(left, Left)
+    assert [seq for run in left.runs for seq in run.seqs] == list(runs[0].seqs)
+
+
+def test_a_damaged_part_ends_what_is_read(tmp_path: Path) -> None:
+    """A part whose bytes changed is passed over with all behind it, and is never read as other events."""
+    spool = Spool(tmp_path)
+    runs = [run_of(ROWS[start : start + 7]) for start in (0, 7, 14)]
+    file = spool.begin("transitions", 0, runs[0].emitter, runs[0].seqs[0])
+    ends = []
+    for run in runs:
+        file.add(run)
+        ends.append(spool.size_bytes)
+    (path,) = spools(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[ends[1] - 1] ^= 1
+    path.write_bytes(content)
+    (left,) = Spool(tmp_path).left()
+
+    assert isinstance(left, Left)
+    assert [seq for run in left.runs for seq in run.seqs] == list(runs[0].seqs)
+
+
+def test_a_spool_that_goes_gives_its_room_back(tmp_path: Path) -> None:
+    """The bound is on what lies there now, so that a process never stops spooling for what it has placed."""
+    spool = Spool(tmp_path)
+    run = run_of(ROWS[:7])
+    sizes = []
+    for _ in range(2):
+        file = spool.begin("transitions", 0, run.emitter, run.seqs[0])
+        file.add(run)
+        sizes.append(spool.size_bytes)
+        file.forget()
+
+    assert sizes[0] == sizes[1] > 0
+    assert spool.size_bytes == 0
