@@ -125,6 +125,20 @@ def test_samples_are_dropped_first_and_their_numbers_reported(tmp_path: Path) ->
     assert gap["dropped_by_type"] == {"REPLICA_SAMPLE": 5}
 
 
+def test_the_beginning_and_the_end_of_a_loss_are_said_once_each() -> None:
+    """When events begin to find no room, and how many found none once there is room again."""
+    said: list[str] = []
+    sink = EventSink(None, {"node_id": 7}, outlets=[Kept()], ring_events=10, begun=False, said=said.append)
+    for _ in range(15):
+        sink.take(TP, made("REPLICA_SAMPLE"))
+    behind = list(said)
+    sink.begin("c", 1)
+    sink.close()
+
+    assert behind == ["state events are dropped: 10 wait for the writer, which is behind"]
+    assert said[1:] == ["state events have room again: 5 were dropped, 5 so far"]
+
+
 def test_even_transitions_are_bounded() -> None:
     """A writer that never returns cannot exhaust the process's memory."""
     sink = EventSink(None, {"node_id": 7}, ring_events=10, begun=False)

@@ -204,3 +204,16 @@ def test_a_spool_that_goes_gives_its_room_back(tmp_path: Path) -> None:
 
     assert sizes[0] == sizes[1] > 0
     assert spool.size_bytes == 0
+
+
+def test_a_file_that_is_given_up_takes_its_spool_along(tmp_path: Path) -> None:
+    """Its loss is reported, so the next process must not place it after all."""
+    (tmp_path / "out").write_text("not a directory")
+    limits = FileLimits(roll_us=0, waiting_bytes=0)
+    outlet = FileExport(LocalDirectory(tmp_path / "out"), ExportFormat.JSONL, limits, spool=Spool(tmp_path))
+    outlet.write(run_of(ROWS))
+    before = len(spools(tmp_path))
+    lost = outlet.tend(10**15)
+
+    assert before == len(lost) == 2
+    assert spools(tmp_path) == []

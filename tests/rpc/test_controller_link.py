@@ -7,10 +7,10 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, Heartbeat
 from strandline.core.types import NodeEpoch, NodeId
-from strandline.rpc.channels import Channels
+from strandline.rpc.channels import Channels, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.interceptors import abort
 from strandline.v1 import controller_service_pb2 as pb
@@ -83,3 +83,38 @@ async def test_who_serves_no_controller_is_left() -> None:
 
     assert answer.controller_epoch == 1
     assert len(set(somebody.peers)) == 2
+
+
+A, B, ACTIVE, NEXT = (Endpoint("127.0.0.1", port) for port in (1, 2, 3, 4))
+
+
+def _hint(endpoint: Endpoint, epoch: int) -> Refusal:
+    hint = ControllerHint("STANDBY", internal_endpoint=target(endpoint), controller_epoch=epoch)
+    return Refusal(ErrorCode.NOT_CONTROLLER, "a standby", hint=hint)
+
+
+async def _asked_after(*refusals: Refusal) -> list[Endpoint]:
+    link = ControllerLink([A, B])
+    asked = []
+    for refusal in refusals:
+        link._maybe_turn(refusal)
+        asked.append(link.endpoint)
+    await link.close()
+    return asked
+
+
+async def test_whom_a_standby_names_is_asked_once() -> None:
+    """C31: if the named one does not decide either, the list goes on, and two that name each other hold nobody."""
+    lost = Refusal(ErrorCode.NETWORK_EXCEPTION, "gone")
+
+    assert await _asked_after(_hint(ACTIVE, 5), _hint(NEXT, 5), _hint(ACTIVE, 5), lost) == [ACTIVE, B, ACTIVE, A]
+
+
+async def test_a_hint_of_an_earlier_reign_is_not_followed() -> None:
+    """The one that it names decides no more."""
+    assert await _asked_after(_hint(ACTIVE, 5), _hint(NEXT, 5), _hint(NEXT, 4)) == [ACTIVE, B, A]
+
+
+async def test_a_refusal_of_the_controller_itself_turns_nowhere() -> None:
+    """What the deciding controller refuses, another one could not grant."""
+    assert await _asked_after(Refusal(ErrorCode.STALE_BROKER_EPOCH, "older")) == [A]
