@@ -72,6 +72,33 @@ def test_refused_record_leaves_nothing_behind() -> None:
     assert (closed, memory.used_bytes, buffer.open_batch) == ([], 0, None)
 
 
+def test_all_of_a_record_counts_towards_the_buffer() -> None:
+    """Key, value, names and values of headers, and a little for the record itself; its batch gives all of it back."""
+    sizes = []
+    for key, value, headers in ((None, None, ()), (b"k" * 10, b"v" * 20, [("n" * 3, b"h" * 4), ("n" * 5, None)])):
+        buffer, _, memory = a_buffer()
+        batch, _ = buffer.append(key, value, 1, headers)
+        sizes.append(memory.used_bytes)
+        memory.release(batch.reserved_bytes)
+        assert memory.used_bytes == 0
+
+    assert sizes[0] > 0
+    assert sizes[1] - sizes[0] == 10 + 20 + 3 + 4 + 5
+
+
+async def test_a_caller_that_gave_up_takes_no_turn() -> None:
+    """The room that a caller gave up waiting for goes to the next one."""
+    memory = BufferMemory(100)
+    memory.used_bytes = 100
+    first, second = (asyncio.create_task(memory.wait_for_room()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    memory.release(1)
+
+    await asyncio.wait_for(second, 10)
+
+
 async def test_room_is_given_in_order() -> None:
     """Callers get room in the order in which they waited; a release for several wakes them one after another."""
     memory = BufferMemory(100)
