@@ -86,19 +86,6 @@ def test_all_of_a_record_counts_towards_the_buffer() -> None:
     assert sizes[1] - sizes[0] == 10 + 20 + 3 + 4 + 5
 
 
-async def test_a_caller_that_gave_up_takes_no_turn() -> None:
-    """The room that a caller gave up waiting for goes to the next one."""
-    memory = BufferMemory(100)
-    memory.used_bytes = 100
-    first, second = (asyncio.create_task(memory.wait_for_room()) for _ in range(2))
-    await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-    memory.release(1)
-
-    await asyncio.wait_for(second, 10)
-
-
 async def test_room_is_given_in_order() -> None:
     """Callers get room in the order in which they waited; a release for several wakes them one after another."""
     memory = BufferMemory(100)
