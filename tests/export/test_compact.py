@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export
+from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row
 
 from strandline.export.compact import Unsound, compact
 from strandline.export.destination import LocalDirectory
@@ -120,6 +120,16 @@ def test_a_file_without_manifest_is_not_compacted(tmp_path: Path) -> None:
     with pytest.raises(Unsound, match="has no readable manifest"):
         compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
     assert [name for name in names if not name.exists()] == []
+
+
+def test_files_that_contradict_each_other_are_not_compacted(tmp_path: Path) -> None:
+    """Two rows of one emitter with one number are equal, or one of them is wrong and nobody knows which."""
+    export(tmp_path, [row("EPOCH_START", 1)])
+    export(tmp_path, [row("EPOCH_START", 1), row("LEADER_CHANGE", 2)])
+    export(tmp_path, [row("LEADER_CHANGE", 1), *(row("EPOCH_START", seq) for seq in (2, 3))])
+
+    with pytest.raises(Unsound, match="contradicts another file about n1-i2 seq"):
+        compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
 
 
 def test_damaged_files_are_not_compacted(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from exported_rows import CLUSTER, every_type, run_of
 
+from strandline.export import spool as spool_module
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
@@ -217,3 +218,13 @@ def test_a_file_that_is_given_up_takes_its_spool_along(tmp_path: Path) -> None:
 
     assert before == len(lost) == 2
     assert spools(tmp_path) == []
+
+
+def test_a_spool_of_another_form_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an older or newer release wrote is said and removed, and never read as events of this one."""
+    with monkeypatch.context() as older:
+        older.setattr(spool_module, "_FORMAT", 2)
+        run = run_of(ROWS[:7])
+        Spool(tmp_path).begin("transitions", 0, run.emitter, run.seqs[0]).add(run)
+
+    assert list(Spool(tmp_path).left()) == spools(tmp_path)
