@@ -46,6 +46,7 @@ test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 
 	@echo "==> rebalances"; $(BIN)/strandline sim rebalances --epochs 2 --restarts 1
 	@echo "==> transactions"; $(BIN)/strandline sim transactions --transactions 2 --mishaps 1
 	@$(MAKE) mutants
+	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.drawn judge
 
 check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract
 	@echo "==> ruff check";        $(BIN)/ruff check --quiet

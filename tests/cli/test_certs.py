@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
+from strandline.cli.authority import write_new
 from strandline.rpc.tls import TlsFiles, read_material
 
 
@@ -20,6 +22,26 @@ def _run(*words: str) -> tuple[int, str]:
 
 def _files(folder: Path) -> TlsFiles:
     return TlsFiles(cert=folder / "tls.crt", key=folder / "tls.key", ca=folder / "ca.crt")
+
+
+def test_a_key_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even before its mode is set, on a machine whose umask hides nothing."""
+    modes: list[int] = []
+    real = os.fchmod
+
+    def fchmod(descriptor: int, mode: int) -> None:
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        real(descriptor, mode)
+
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    before = os.umask(0)
+    try:
+        write_new(tmp_path / "key", b"secret", 0o600)
+    finally:
+        os.umask(before)
+
+    assert modes == [0o600]
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
 
 
 def test_everybody_gets_what_tls_needs(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from strandline.cli.__main__ import main
 from strandline.cli.app import app
 from strandline.cli.consume import record_document
 from strandline.cli.failures import CommandFailed, explain, fail
@@ -53,6 +54,20 @@ def test_help_lists_the_commands_in_order() -> None:
     places = [out.index(f"\n  {name} ") for name in ("topic", "produce", "cluster", "up", "completion")]
 
     assert places == sorted(places)
+
+
+def test_a_misspelled_variable_is_named_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A variable that no setting has is wrong usage, and the sentence names the one that was meant."""
+    monkeypatch.setenv("STRANDLINE_BOOTSTRP", "127.0.0.1:1")
+    with pytest.raises(SystemExit) as ended:
+        main()
+
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "strandline: variable STRANDLINE_BOOTSTRP is no setting; did you mean STRANDLINE_BOOTSTRAP?\n"
+    )
 
 
 def test_a_cluster_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

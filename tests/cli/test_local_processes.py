@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline.cli.local_cluster import LocalCluster, Plan, Ports, flags, write_ports
-from strandline.cli.processes import Service, ServiceDied, last_line, read_address
+from strandline.cli.processes import Exit, Service, ServiceDied, last_line, read_address
 
 DUMMY = str(Path(__file__).with_name("dummy_service.py"))
 SOON_MS = 10_000
@@ -75,6 +75,19 @@ async def test_stop_kills_what_does_not_hear(tmp_path: Path) -> None:
     assert end is not None
     assert end.forced
     assert "did not stop in time" in end.sentence
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (0, "node-1 ended with exit code 0 (CLEAN)"),
+        (77, "node-1 ended with exit code 77"),
+        (-9, "node-1 was ended by SIGKILL"),
+    ],
+)
+def test_an_end_is_told_by_its_code_or_its_signal(code: int, sentence: str) -> None:
+    """Only a negative code is a signal's; an exit code has its name beside it where it is ours."""
+    assert Exit(name="node-1", code=code).sentence == sentence
 
 
 async def test_a_wished_end_is_no_news(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,20 @@ def refused_address(*words: str) -> str:
     ran = run("topic", "list", *words)
     assert ran.exit_code == 2
     return next((word for word in ("flag", "variable", "profile") if f"'{word}'" in ran.stderr), ran.stderr)
+
+
+def test_a_profile_that_cannot_be_written_whole_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new one is written beside it and takes its place at once, or not at all."""
+    write("p", 'bootstrap = ["old:1"]\n')
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(Path, "replace", full)
+    ran = run("profile", "create", "p", "--bootstrap", "new:1", "--replace")
+
+    assert ran.exit_code != 0 and "No space left on device" in ran.stderr
+    assert profile_path("p").read_text() == 'bootstrap = ["old:1"]\n'
 
 
 def test_a_profile_is_created_used_listed_and_shown(tmp_path: Path) -> None:

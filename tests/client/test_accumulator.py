@@ -72,6 +72,20 @@ def test_refused_record_leaves_nothing_behind() -> None:
     assert (closed, memory.used_bytes, buffer.open_batch) == ([], 0, None)
 
 
+def test_all_of_a_record_counts_towards_the_buffer() -> None:
+    """Key, value, names and values of headers, and a little for the record itself; its batch gives all of it back."""
+    sizes = []
+    for key, value, headers in ((None, None, ()), (b"k" * 10, b"v" * 20, [("n" * 3, b"h" * 4), ("n" * 5, None)])):
+        buffer, _, memory = a_buffer()
+        batch, _ = buffer.append(key, value, 1, headers)
+        sizes.append(memory.used_bytes)
+        memory.release(batch.reserved_bytes)
+        assert memory.used_bytes == 0
+
+    assert sizes[0] > 0
+    assert sizes[1] - sizes[0] == 10 + 20 + 3 + 4 + 5
+
+
 async def test_room_is_given_in_order() -> None:
     """Callers get room in the order in which they waited; a release for several wakes them one after another."""
     memory = BufferMemory(100)

@@ -131,6 +131,19 @@ def test_hint_counts_until_metadata_catches_up() -> None:
     assert reported == (1, 2, cluster.nodes[1].endpoint)
 
 
+def test_a_hint_outlives_metadata_that_is_older_than_it() -> None:
+    """Metadata that comes late, of an epoch before the hinted one, does not send the client back to the old leader."""
+    cluster = FakeCluster(2, 1)
+    view = ClusterView()
+    view.apply(at(cluster, 1, 1, 1))
+    elsewhere = Endpoint("h", 9)
+    view.hint(cluster.tp(), NodeId(1), LeaderEpoch(3), elsewhere)
+    taken = view.apply(at(cluster, 1, 2, 2))
+
+    assert taken is Taken.NEWS
+    assert view.leader_of(cluster.tp()) == (1, 3, elsewhere)
+
+
 def test_nobody_leads() -> None:
     """A partition without a leader, an unknown partition and an unknown topic have none."""
     cluster = FakeCluster(1, 1)

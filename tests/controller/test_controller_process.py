@@ -97,6 +97,16 @@ async def test_serving_controller_says_where_it_is(tmp_path: Path) -> None:
     assert healthy
 
 
+@pytest.mark.parametrize("bind", ["", "127.0.0.1:0"])
+async def test_the_address_of_the_metrics_is_written_where_there_is_one(tmp_path: Path, bind: str) -> None:
+    """The endpoint file names the metrics port that was bound, and none without one."""
+    async with controller(tmp_path, metrics_bind=bind) as process:
+        written = json.loads((tmp_path / "endpoint.json").read_text())
+
+    assert written.get("metrics", "") == process.metrics_address
+    assert bool(process.metrics_address) == bool(bind)
+
+
 async def test_nodes_join_and_topics_get_leaders(tmp_path: Path) -> None:
     """Registration, heartbeat, CreateTopics, DescribeTopics, GetMetadata and ListNodes over the wire."""
     async with controller(tmp_path) as process, stub_of(process) as stub:
@@ -513,6 +523,35 @@ async def test_a_recovered_store_is_served_from_without_a_restart(tmp_path: Path
     assert answer.error_code == 0, answer.error_message
     assert answer.controller_epoch == 101
     assert healthy
+
+
+async def test_metadata_ages_from_the_moment_of_the_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody hears that the controller does not serve, what it sends is no longer called current (C62)."""
+    aging: list[bool] = []
+    noted = asyncio.Event()
+    async with controller(tmp_path) as process:
+
+        async def set_serving(serving: bool) -> None:
+            aging.append(process._stopped_serving_ms is not None)
+            noted.set()
+
+        monkeypatch.setattr(process.health, "set_serving", set_serving)
+        process._store_in_doubt.set()
+        await asyncio.wait_for(noted.wait(), DEADLINE_S)
+
+    assert aging[0]
+
+
+async def test_nothing_is_served_after_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that waits for its window when the controller stops is dropped, with the timer that would serve it."""
+    async with controller(tmp_path) as process:
+        process.feed.catch_up()
+        monkeypatch.setattr(process.feed, "_merge_ms", 1 << 30)
+        process.feed.take(process.driver.core.state.snapshot())
+        waits = process.feed._timer is not None
+
+    assert waits
+    assert process.feed._timer is None
 
 
 async def _recovered(store: Path, *node_dirs: Path) -> None:

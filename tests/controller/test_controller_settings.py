@@ -60,6 +60,17 @@ def test_wrong_settings_are_named(wrong: dict[str, object], named: str) -> None:
         load_settings(ControllerSettings, flags={**BASE, **wrong}, variables={})
 
 
+def test_each_member_of_etcd_is_named_once() -> None:
+    """Members that differ are taken as they are; a member that is named twice is refused by its address."""
+    etcd = {**BASE, "store": "etcd"}
+    members = "127.0.0.1:2379,127.0.0.1:2380"
+    loaded = load_settings(ControllerSettings, flags={**etcd, "etcd_endpoints": members}, variables={})
+
+    assert [member.port for member in loaded.settings.members()] == [2379, 2380]
+    with pytest.raises(SettingsWrong, match=r"etcd_endpoints names 127\.0\.0\.1:2379 twice"):
+        load_settings(ControllerSettings, flags={**etcd, "etcd_endpoints": f"{members},127.0.0.1:2379"}, variables={})
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

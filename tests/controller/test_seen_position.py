@@ -26,6 +26,19 @@ def test_what_was_noted_is_known_to_the_next_process(tmp_path: Path) -> None:
         later.check("c", 5, 8, HEAD)
 
 
+def test_what_was_noted_is_never_taken_back(tmp_path: Path) -> None:
+    """A reading that lagged, of a member that was behind, lowers neither the revision nor the offset; of another etcd
+    only the offset is compared, for its revisions are its own."""
+    seen = SeenPosition(tmp_path)
+    seen.note(5, 9, HEAD)
+    seen.note(5, 8, Head("reign", 6, "digest", 8))
+    lagged = (seen.revision_of(5), SeenPosition(tmp_path).position.offset)
+    seen.note(6, 2, Head("reign", 6, "digest", 2))
+
+    assert lagged == (9, 7)
+    assert (SeenPosition(tmp_path).revision_of(6), SeenPosition(tmp_path).position.offset) == (2, 7)
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is a failed store, which ends the controller with exit code 10, and not an unknown error."""
     seen = SeenPosition(tmp_path)

@@ -66,6 +66,19 @@ async def test_snapshot_comes_first_then_changes_in_order() -> None:
     assert got == [1, 2, 3]
 
 
+async def test_a_watcher_may_be_as_far_behind_as_its_queue_is_long() -> None:
+    """The message that fills the queue is kept; the next one ends the watch, whose reader comes back for a snapshot."""
+    watches = watches_of(2)
+    watch = watches.open(opened())
+    watches.publish(published(2))
+    full = watch.refusal
+    watches.publish(published(3))
+
+    assert full is None
+    with pytest.raises(Refused, match="reconnect for a snapshot"):
+        await watch.next_news(ALIVE_MS)
+
+
 async def test_each_node_gets_its_own_proof_of_a_change() -> None:
     """A change carries a proof for the process that watches; a client gets none (F5)."""
     watches = watches_of(10)

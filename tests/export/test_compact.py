@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export
+from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row
 
 from strandline.export.compact import Unsound, compact
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
-from strandline.export.reading import find_files, read_rows
-from strandline.export.verify import verify
+from strandline.export.layout import manifest_path
+from strandline.export.reading import find_files, read_rows, verify
 
 NEXT_HOUR = START_US // HOUR_US + 1
 
@@ -84,6 +84,51 @@ def test_a_compaction_that_is_cut_off_loses_nothing_and_can_be_repeated(tmp_path
     compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
 
     assert _rows(tmp_path) == [(1, seq) for seq in range(1, 31)]
+
+
+def test_a_file_is_there_before_its_manifest_and_both_before_anything_goes(tmp_path: Path) -> None:
+    """A manifest without its file, or a row in no file for a moment, would be a loss to a reader at that moment."""
+    done: list[tuple[str, str]] = []
+
+    class Noting(LocalDirectory):
+        def put(self, path: str, content: bytes) -> None:
+            done.append(("manifest" if path.endswith(".json") else "file", path.rpartition("/")[2]))
+            super().put(path, content)
+
+        def delete(self, path: str) -> None:
+            done.append(("delete", path.rpartition("/")[2]))
+            super().delete(path)
+
+    export(tmp_path, every_type(30))
+    folders = compact(Noting(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
+    changes = [what for what, _ in done]
+    hours = "".join({"file": "f", "manifest": "m", "delete": "d"}[what] for what in changes).split("fm")
+
+    assert len(hours) == len(folders) + 1
+    assert hours[0] == ""
+    assert all(set(hour) == {"d"} for hour in hours[1:])
+
+
+def test_a_file_without_manifest_is_not_compacted(tmp_path: Path) -> None:
+    """Its writer may not have finished, so nothing of its hour is touched."""
+    export(tmp_path, every_type(20))
+    victim = next(file for file in find_files(LocalDirectory(tmp_path), CLUSTER) if file.dataset == "transitions")
+    LocalDirectory(tmp_path).delete(f"{CLUSTER}/v1/{manifest_path(victim.path)}")
+    names = sorted((tmp_path / CLUSTER / "v1" / "transitions").rglob("*"))
+
+    with pytest.raises(Unsound, match="has no readable manifest"):
+        compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
+    assert [name for name in names if not name.exists()] == []
+
+
+def test_files_that_contradict_each_other_are_not_compacted(tmp_path: Path) -> None:
+    """Two rows of one emitter with one number are equal, or one of them is wrong and nobody knows which."""
+    export(tmp_path, [row("EPOCH_START", 1)])
+    export(tmp_path, [row("EPOCH_START", 1), row("LEADER_CHANGE", 2)])
+    export(tmp_path, [row("LEADER_CHANGE", 1), *(row("EPOCH_START", seq) for seq in (2, 3))])
+
+    with pytest.raises(Unsound, match="contradicts another file about n1-i2 seq"):
+        compact(LocalDirectory(tmp_path), CLUSTER, before_hour=NEXT_HOUR)
 
 
 def test_damaged_files_are_not_compacted(tmp_path: Path) -> None:

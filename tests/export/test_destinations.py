@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from exported_rows import CLUSTER, HOUR_US, START_US, every_type, export, row, run_of
@@ -18,8 +19,8 @@ from strandline.export.compact import compact
 from strandline.export.destination import LocalDirectory, open_destination
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
+from strandline.export.reading import Completeness, verify
 from strandline.export.sink import EventSink
-from strandline.export.verify import Completeness, verify
 
 TP = TopicPartition("t", 0)
 LONG_AFTER_US = 10**12
@@ -44,6 +45,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("mounting a small filesystem needs a privilege that this process has not")
     yield place
     subprocess.run(["umount", place], check=True)
+
+
+def test_a_file_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut leaves the file whole under its name, or leaves no such name."""
+    done: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (done.append("sync"), real_fsync(fd))[1])
+    monkeypatch.setattr(
+        Path, "replace", lambda self, to: (done.append(f"rename to {to.name}"), real_replace(self, to))[1]
+    )
+    LocalDirectory(tmp_path).put("folder/file", b"content")
+
+    assert done == ["sync", "rename to file"]
+    assert LocalDirectory(tmp_path).get("folder/file") == b"content"
 
 
 def test_an_object_store_holds_the_same_export(store: ObjectStore) -> None:
@@ -153,6 +168,32 @@ def test_a_filesystem_of_fsspec_holds_the_same_export(tmp_path: Path, uri: str, 
     assert (before.is_sound, before.rows, before.unproven) == (True, 60, [])
     assert [one.files_after for one in done] == [1, 1]
     assert (after.is_sound, after.rows, after.files) == (True, 60, 2)
+
+
+@pytest.mark.parametrize("uri", ["{place}", "fsspec+file://{place}"])
+def test_what_is_not_finished_is_not_listed(tmp_path: Path, uri: str) -> None:
+    """A reader meets no half file: one that is being written has a name that begins with a dot."""
+    destination = open_destination(uri.format(place=tmp_path))
+    destination.put("folder/whole", b"content")
+    (tmp_path / "folder" / ".half.new").write_bytes(b"cont")
+
+    assert list(destination.names("folder")) == ["folder/whole"]
+
+
+def test_a_file_is_moved_to_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a store does not put objects at once, a write that is cut off leaves no file of that name."""
+    destination: Any = open_destination(f"fsspec+file://{tmp_path}")
+    written = destination._write
+
+    def cut_off(place: str, content: bytes) -> None:
+        written(place, content[:4])
+        raise RuntimeError("connection lost")
+
+    monkeypatch.setattr(destination, "_write", cut_off)
+    with pytest.raises(OSError, match="RuntimeError: connection lost"):
+        destination.put("folder/file", b"content")
+
+    assert list(destination.names("folder")) == []
 
 
 def test_a_file_uri_is_a_directory(tmp_path: Path) -> None:

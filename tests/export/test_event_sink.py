@@ -125,6 +125,20 @@ def test_samples_are_dropped_first_and_their_numbers_reported(tmp_path: Path) ->
     assert gap["dropped_by_type"] == {"REPLICA_SAMPLE": 5}
 
 
+def test_the_beginning_and_the_end_of_a_loss_are_said_once_each() -> None:
+    """When events begin to find no room, and how many found none once there is room again."""
+    said: list[str] = []
+    sink = EventSink(None, {"node_id": 7}, outlets=[Kept()], ring_events=10, begun=False, said=said.append)
+    for _ in range(15):
+        sink.take(TP, made("REPLICA_SAMPLE"))
+    behind = list(said)
+    sink.begin("c", 1)
+    sink.close()
+
+    assert behind == ["state events are dropped: 10 wait for the writer, which is behind"]
+    assert said[1:] == ["state events have room again: 5 were dropped, 5 so far"]
+
+
 def test_even_transitions_are_bounded() -> None:
     """A writer that never returns cannot exhaust the process's memory."""
     sink = EventSink(None, {"node_id": 7}, ring_events=10, begun=False)
@@ -168,6 +182,24 @@ def test_the_local_record_is_two_files_at_most(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
 
 
+def test_a_local_file_may_be_as_large_as_its_limit(tmp_path: Path) -> None:
+    """Only what goes beyond the limit begins another file."""
+
+    def sizes_with(limit: int) -> dict[str, int]:
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        sink = EventSink(folder, {}, max_file_bytes=limit, wall_ms=lambda: 1)
+        sink.take(None, made("CONFIG_CHANGE"))
+        sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+        sink.close()
+        return sizes
+
+    size = sizes_with(1)["events.jsonl.1"]
+
+    assert sizes_with(size) == {"events.jsonl": size}
+    assert sizes_with(size - 1) == {"events.jsonl": 0, "events.jsonl.1": size}
+
+
 def test_the_local_record_holds_no_samples(tmp_path: Path) -> None:
     """The local record has no samples, because they would displace the transitions."""
     sink = EventSink(tmp_path, {}, wall_ms=lambda: 1)
@@ -185,6 +217,29 @@ def test_a_directory_that_cannot_be_written_stops_the_record_only(tmp_path: Path
     sink.close()
 
     assert not (tmp_path / "nosuch").exists()
+
+
+def test_what_waits_is_written_before_files_are_tended() -> None:
+    """A file that is due, or retried, leaves with all that had been taken before the writer looked."""
+    calls: list[str] = []
+    tended = threading.Event()
+
+    class Noting(Kept):
+        def write(self, run: Run) -> None:
+            calls.append("write")
+
+        def tend(self, mono_us: int) -> list[Lost]:
+            calls.append("tend")
+            tended.set()
+            return []
+
+    sink = EventSink(None, {"node_id": 7}, outlets=[Noting()], begun=False)
+    sink.take(None, made("CONFIG_CHANGE"))
+    sink.begin("c", 1)
+    assert tended.wait(10)
+    sink.close()
+
+    assert calls[:2] == ["write", "tend"]
 
 
 def test_a_flood_does_not_keep_the_writer_from_its_duties() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -148,6 +149,24 @@ def test_a_failing_destination_is_not_hammered(tmp_path: Path) -> None:
         outlet.tend(second * 1_000_000)
 
     assert 5 < outlet.stats.failures < 16
+
+
+def test_a_destination_is_tried_again_every_30_s_at_the_latest(tmp_path: Path) -> None:
+    """However long it was away: the wait doubles from a second up to that."""
+    tried: list[int] = []
+    now_us = 0
+
+    class Noting(Failing):
+        def put(self, path: str, content: bytes) -> None:
+            tried.append(now_us // 1_000_000)
+            super().put(path, content)
+
+    outlet = FileExport(Noting(tmp_path), ExportFormat.JSONL, FileLimits(roll_us=0))
+    outlet.write(run_of([row("EPOCH_START", 1)]))
+    for now_us in range(0, 200_000_000, 1_000_000):
+        outlet.tend(now_us)
+
+    assert [later - sooner for sooner, later in pairwise(tried)] == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]
 
 
 def test_samples_are_given_up_before_transitions(tmp_path: Path) -> None:

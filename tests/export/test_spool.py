@@ -12,12 +12,13 @@ import msgspec
 import pytest
 from exported_rows import CLUSTER, every_type, run_of
 
+from strandline.export import spool as spool_module
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
+from strandline.export.reading import verify
 from strandline.export.schema import EVENT_TYPES
-from strandline.export.spool import FOLDER, Spool
-from strandline.export.verify import verify
+from strandline.export.spool import FOLDER, Left, Spool
 
 FORMATS = list(ExportFormat)
 ROWS = every_type(3 * len(EVENT_TYPES))
@@ -150,3 +151,80 @@ def test_what_could_not_be_placed_before_the_end_waits_for_the_next_process(tmp_
     exporter(tmp_path / "data", tmp_path / "out").tend(0)
 
     assert verify(LocalDirectory(tmp_path / "out"), CLUSTER).rows == len(ROWS)
+
+
+def test_after_a_failure_a_spool_takes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is salvaged ends early rather than with a hole in the middle, though the disk works again."""
+    spool = Spool(tmp_path)
+    runs = [run_of(ROWS[start : start + 7]) for start in (0, 7, 14)]
+    file = spool.begin("transitions", 0, runs[0].emitter, runs[0].seqs[0])
+    file.add(runs[0])
+
+    def full(path: Path, parts: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(spool, "append", full)
+    file.add(runs[1])
+    monkeypatch.undo()
+    file.add(runs[2])
+    (left,) = Spool(tmp_path).left()
+
+    assert isinstance(left, Left)
+    assert [seq for run in left.runs for seq in run.seqs] == list(runs[0].seqs)
+
+
+def test_a_damaged_part_ends_what_is_read(tmp_path: Path) -> None:
+    """A part whose bytes changed is passed over with all behind it, and is never read as other events."""
+    spool = Spool(tmp_path)
+    runs = [run_of(ROWS[start : start + 7]) for start in (0, 7, 14)]
+    file = spool.begin("transitions", 0, runs[0].emitter, runs[0].seqs[0])
+    ends = []
+    for run in runs:
+        file.add(run)
+        ends.append(spool.size_bytes)
+    (path,) = spools(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[ends[1] - 1] ^= 1
+    path.write_bytes(content)
+    (left,) = Spool(tmp_path).left()
+
+    assert isinstance(left, Left)
+    assert [seq for run in left.runs for seq in run.seqs] == list(runs[0].seqs)
+
+
+def test_a_spool_that_goes_gives_its_room_back(tmp_path: Path) -> None:
+    """The bound is on what lies there now, so that a process never stops spooling for what it has placed."""
+    spool = Spool(tmp_path)
+    run = run_of(ROWS[:7])
+    sizes = []
+    for _ in range(2):
+        file = spool.begin("transitions", 0, run.emitter, run.seqs[0])
+        file.add(run)
+        sizes.append(spool.size_bytes)
+        file.forget()
+
+    assert sizes[0] == sizes[1] > 0
+    assert spool.size_bytes == 0
+
+
+def test_a_file_that_is_given_up_takes_its_spool_along(tmp_path: Path) -> None:
+    """Its loss is reported, so the next process must not place it after all."""
+    (tmp_path / "out").write_text("not a directory")
+    limits = FileLimits(roll_us=0, waiting_bytes=0)
+    outlet = FileExport(LocalDirectory(tmp_path / "out"), ExportFormat.JSONL, limits, spool=Spool(tmp_path))
+    outlet.write(run_of(ROWS))
+    before = len(spools(tmp_path))
+    lost = outlet.tend(10**15)
+
+    assert before == len(lost) == 2
+    assert spools(tmp_path) == []
+
+
+def test_a_spool_of_another_form_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an older or newer release wrote is said and removed, and never read as events of this one."""
+    with monkeypatch.context() as older:
+        older.setattr(spool_module, "_FORMAT", 2)
+        run = run_of(ROWS[:7])
+        Spool(tmp_path).begin("transitions", 0, run.emitter, run.seqs[0]).add(run)
+
+    assert list(Spool(tmp_path).left()) == spools(tmp_path)

@@ -10,7 +10,7 @@ import grpc
 
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import message_limits, open_channel
-from strandline.rpc.interceptors import RefusalInterceptor
+from strandline.rpc.interceptors import RefusalInterceptor, Reported
 from strandline.rpc.server import bind
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -27,10 +27,12 @@ class Scripted:
 
 
 @asynccontextmanager
-async def serving(*, unary_cap_s: float = 60.0, **handlers: Handler) -> AsyncIterator[Any]:
+async def serving(
+    *, unary_cap_s: float = 60.0, reported: Reported = lambda _method, _why: None, **handlers: Handler
+) -> AsyncIterator[Any]:
     """A stub of a served `Scripted`."""
     server = grpc.aio.server(
-        interceptors=[RefusalInterceptor("test", unary_cap_s=unary_cap_s)],
+        interceptors=[RefusalInterceptor("test", unary_cap_s=unary_cap_s, reported=reported)],
         options=[*message_limits(), ("grpc.so_reuseport", 0)],
     )
     pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, Scripted(**handlers)), server)

@@ -19,7 +19,7 @@ from strandline.core.messages import (
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
 from strandline.records.batch import parse_header, stamp
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.rpc.convert.errors import read_forgotten
+from strandline.rpc.convert.errors import Unresolved, read_error, read_forgotten
 from strandline.rpc.convert.fetch import fetch_stream_message, fetch_topics, forget_message, read_fetch, read_fetched
 from strandline.rpc.convert.records import Decoded
 from strandline.v1 import follower_service_pb2, partition_pb2
@@ -111,6 +111,15 @@ def _batch() -> bytes:
     batch = bytearray(encode_batch([NewRecord(None, b"v", 1)]))
     stamp(batch, 5, 3)
     return bytes(batch)
+
+
+def test_a_topic_that_is_not_known_is_answered_by_what_it_was_asked_by() -> None:
+    """Each of its partitions has the error, under the very name and id of the request (M63)."""
+    refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "ask again")
+    (answer,) = fetch_topics((), [Unresolved("gone", "id", index, refusal) for index in (3, 5)], FixedTopics())
+
+    assert (answer.topic, answer.topic_id) == ("gone", "id")
+    assert [(row.partition_index, read_error(row)) for row in answer.partitions] == [(3, refusal), (5, refusal)]
 
 
 def test_what_a_leader_answers_is_what_a_follower_reads() -> None:

@@ -71,6 +71,21 @@ def test_records_that_are_too_large_as_messages_are_refused() -> None:
     assert refused.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_an_answer_may_be_filled_to_its_last_byte() -> None:
+    """Records that take exactly what one answer holds are given; one byte more is too large."""
+    room_bytes = MOST_BYTES - 32
+
+    def refusal_of(size_bytes: int) -> ErrorCode | None:
+        record = NewRecord(None, bytes(size_bytes), 5)
+        batch = bytearray(encode_batch([record], compression=Compression.ZSTD, max_bytes=8 << 20))
+        stamp(batch, 0, 3)
+        refusal = _decoded(bytes(batch)).refusal
+        return refusal.code if refusal else None
+
+    assert refusal_of(room_bytes) is None
+    assert refusal_of(room_bytes + 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_partitions_share_the_room_of_one_answer() -> None:
     """Batches without room are left for the next fetch, without an error."""
     record = NewRecord(None, bytes(3 << 20), 5)

@@ -63,6 +63,26 @@ async def test_a_refusal_keeps_its_number_sentence_and_outcome() -> None:
     assert refusal.outcome is Outcome.NOT_APPENDED
 
 
+async def test_each_refusal_of_a_call_is_reported() -> None:
+    """Under its method, so that it is counted and logged; a defect is not, for it has a line of its own."""
+    reported: list[tuple[str, ErrorCode]] = []
+
+    async def refusing(request: Any, context: Any) -> None:
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait", Outcome.NOT_APPENDED)
+
+    async def broken(request: Any, context: Any) -> None:
+        raise ValueError(SECRET)
+
+    async with serving(
+        reported=lambda method, why: reported.append((method, why.code)), Produce=refusing, Fetch=broken
+    ) as stub:
+        for call_ in (stub.Produce(pb.ProduceRequest(), timeout=5), stub.Fetch(pb.FetchRequest(), timeout=5)):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call_
+
+    assert reported == [("/strandline.v1.LeaderService/Produce", ErrorCode.THROTTLING_QUOTA_EXCEEDED)]
+
+
 async def test_a_unary_call_without_a_deadline_is_ended_by_the_servers_cap() -> None:
     """A handler that never answers a call without a deadline is ended at the cap, with DEADLINE_EXCEEDED."""
     ended = asyncio.Event()

@@ -60,3 +60,12 @@ async def test_room_shrinks_with_the_backlog_and_grows_as_it_is_written() -> Non
     await outbox.write_all(write)
 
     assert (full, outbox.room_bytes()) == (40, 100)
+
+
+async def test_what_is_dropped_gives_its_room_back() -> None:
+    """After `clear` the whole room may be read for again."""
+    outbox: Outbox[int] = Outbox(max_bytes=100)
+    outbox.put(1, 60)
+    outbox.clear()
+
+    assert (len(outbox), outbox.room_bytes()) == (0, 100)

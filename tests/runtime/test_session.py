@@ -246,6 +246,23 @@ async def test_the_core_decides_which_metadata_is_believed() -> None:
     assert host.topics.metadata_offset == -1
 
 
+async def test_an_image_reaches_the_core_in_the_turn_in_which_it_comes() -> None:
+    """Nothing can end the watch between an image and its step: it would be lost, though its arrival was noted."""
+    controller = FakeController()
+    session, core, _ = _begun(controller)
+    controller.images.put_nowait(_image())
+    watching = asyncio.create_task(session.watch_forever())
+    async with asyncio.timeout(10):
+        while session.heard_us is None:  # noqa: ASYNC110 - a look from outside
+            await asyncio.sleep(0)
+    session.refresh()
+    await controller.opened(2)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+    assert [event.image for event in core.seen if isinstance(event, MetadataArrived)] == [_image()]
+
+
 async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
     """TR18: the heartbeat shows the controller which position this node has seen."""
     controller = FakeController()
@@ -329,6 +346,18 @@ async def test_a_refresh_opens_the_watch_anew() -> None:
     await asyncio.gather(watching, return_exceptions=True)
 
     assert controller.watches == 2
+
+
+async def test_a_watch_that_brings_nothing_is_opened_again() -> None:
+    """Not even a sign of life for a few session time-outs: its connection hangs, and another one may not."""
+    controller = FakeController()
+    session, _, _ = _begun(controller, timings=SessionTimings(session_timeout_ms=1))
+    watching = asyncio.create_task(session.watch_forever())
+    await controller.opened(2)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+    assert controller.watches >= 2
 
 
 async def test_a_controlled_shutdown_waits_for_the_controllers_word() -> None:

@@ -63,6 +63,17 @@ def test_a_topic_made_again_under_its_name_is_another() -> None:
     assert topics.name_of("old") == ""
 
 
+def test_a_deletion_that_comes_later_leaves_the_name_to_the_newer_topic() -> None:
+    """A name that another topic has by then goes on leading there."""
+    topics = TopicDirectory()
+    topics.apply(_image(TopicImage(name="a", topic_id="old")))
+    topics.apply(_image(TopicImage(name="a", topic_id="new"), snapshot=False))
+    topics.apply(_image(snapshot=False, deleted=("old",)))
+
+    assert topics.resolve("a", "") == "new"
+    assert topics.name_of("old") == ""
+
+
 def test_a_snapshot_replaces_all_that_was_known() -> None:
     """A topic that is missing in a snapshot is gone."""
     topics = TopicDirectory()

@@ -11,7 +11,7 @@ from strandline.core.log.effects import SendAddPartitions, SendTxnMarkers
 from strandline.core.log.events import AddPartitionsAnswered, TxnMarkersAnswered
 from strandline.core.transactions.messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarker
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
-from strandline.runtime.transaction_links import MOST_WAITING, TransactionLinks
+from strandline.runtime.transaction_links import MOST_IN_A_REQUEST, MOST_WAITING, TransactionLinks
 
 HERE = TopicPartition("state", 0)
 NO = Refusal(ErrorCode.PRODUCER_FENCED, "no")
@@ -219,6 +219,31 @@ async def test_what_waits_for_one_node_is_bounded() -> None:
 
     assert refused is not None and refused.refusal is not None
     assert refused.refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    await links.close()
+
+
+async def test_a_request_is_bounded() -> None:
+    """What is too much for one request leaves in the next one, in its order."""
+    links, world, _ = _links()
+    for number in range(MOST_IN_A_REQUEST + 1):
+        links.send_add_partitions(_add(number, name=f"1-{number}"))
+    await _turn()
+    world.answers.put_nowait([None] * MOST_IN_A_REQUEST)
+    await _turn()
+
+    assert [len(questions) for _, questions in world.asked] == [MOST_IN_A_REQUEST, 1]
+    assert world.asked[1][1][0].transactional_id == f"1-{MOST_IN_A_REQUEST}"
+    await links.close()
+
+
+async def test_a_defect_in_an_answer_ends_the_process() -> None:
+    """Fewer answers than questions: no question may be left without an event."""
+    links, world, steps = _links()
+    links.send_add_partitions(_add(1))
+    world.answers.put_nowait([])
+    await _turn()
+
+    assert [type(error) for error in steps.failed] == [ValueError]
     await links.close()
 
 

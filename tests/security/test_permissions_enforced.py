@@ -69,6 +69,20 @@ async def test_a_refused_request_reaches_no_handler(made: Certificates) -> None:
     assert handlers.reached == []
 
 
+async def test_a_certificate_of_another_cluster_opens_nothing(made: Certificates) -> None:
+    """One authority may sign for several clusters: the role counts in the cluster that the certificate names alone."""
+    handlers = Handlers()
+    async with (
+        guarded(made.tls("replica/1"), Produce=handlers.unary) as endpoint,
+        stub(endpoint, made.tls("admin/a", cluster="c2")) as stranger,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stranger.Produce(pb.ProduceRequest(), timeout=DEADLINE_S)
+
+    assert _refusal(caught).message.endswith("the certificate is of cluster 'c2' and not of this one")
+    assert handlers.reached == []
+
+
 async def test_a_client_may_not_fetch_as_a_replica(made: Certificates) -> None:
     """The same method, with replica_state and without: one moves the high watermark, the other reads."""
     handlers = Handlers()

@@ -1,7 +1,7 @@
 """The metadata as bytes, encoded once for all subscribers.
 
 Invariant: a topic is encoded once for each state of it, and what changed of a topic once for each change, whatever the
-number of streams; the bytes decode to what `rpc.convert_subscription` reads.
+number of streams; the bytes decode to what `rpc.convert.subscription` reads.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ def image_to_bytes(image: MetadataImage) -> bytes:
 
 def image_from_bytes(content: bytes) -> MetadataImage | None:
     """The snapshot in a file's content; None if it is damaged."""
-    if len(content) < _HEAD.size:
+    if len(content) <= _HEAD.size:
         return None
     magic, crc = _HEAD.unpack_from(content)
     body = content[_HEAD.size :]
