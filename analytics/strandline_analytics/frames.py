@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline_analytics.jobs.ask import Question, chosen, files_for, scope_of
-from strandline_analytics.scope import Grouping
+from strandline_analytics.scope import Grouping, with_times
 from strandline_analytics.session import carried_out_in
 from strandline_analytics.sources.exports import read_exports
 from strandline_analytics.stats.definition import result, with_any_value
-from strandline_analytics.timestamps import with_times
 
 
 def statistics(

@@ -1,15 +1,34 @@
-"""The one place that reaches behind PySpark's public API, into the JVM of a session that has one.
+"""What PySpark asks the JVM only once, or in one call for many.
 
-Invariant: no other file of the analytics uses an attribute of PySpark or Py4J that begins with an underscore (a test
-looks), and with Spark Connect, where there is no JVM to reach, only `has_jvm` is called.
+For each call of a function PySpark asks the JVM what its name means, and the JVM looks for a class of that name in
+every jar of its class path, first by itself and then in each imported package. The statistics make some thousand
+columns, so that this took three seconds of a minute. The answer is the same every time.
+
+A column that is a name is the same wherever it is written, so it is made once. A list of columns crosses to the JVM
+with one call for each of its elements; here it takes two for up to ten. And what Python has released, the JVM releases
+many at a time.
+
+Invariant: a name means what the JVM said when it was first asked; kept are classes and plain columns, and no objects
+that belong to a query.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeVar
 
+from py4j.java_gateway import JavaObject
+from py4j.protocol import ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID, Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+
+# ---- jvm
+# The one place that reaches behind PySpark's public API, into the JVM of a session that has one.
+#
+# Invariant: no other file of the analytics uses an attribute of PySpark or Py4J that begins with an underscore (a test
+# looks), and with Spark Connect, where there is no JVM to reach, only `has_jvm` is called.
 
 F = TypeVar("F", bound=DataFrame)
 
@@ -83,3 +102,106 @@ def query_of(plan: Any, spark: SparkSession, *, like: F) -> F:
 def _execution(query: DataFrame) -> Any:
     origin: Any = query
     return origin._jdf.queryExecution()
+
+
+_FUNCTIONS = ("org.apache.spark.sql.functions", "functions")
+_LISTS = "PythonUtils"
+_NAMES = 4_096
+"""The statistics write some hundred names of columns."""
+_AT_ONCE = 10
+"""`java.util.List.of` takes so many elements in one call."""
+_RELEASED_AT_ONCE = 1_000
+
+
+class _KnownClass:
+    """A class of the JVM that remembers its members."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._java_class = java_class
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked only for what is not remembered yet.
+        member = getattr(self._java_class, name)
+        setattr(self, name, member)
+        return member
+
+
+def remember_names(spark: SparkSession) -> None:
+    """Let the view of the JVM that a session has remember; with Spark Connect there is no JVM, and nothing to do."""
+    if not has_jvm(spark):
+        return
+    jvm = view_of(spark)
+    for name in (*_FUNCTIONS, _LISTS):
+        # Names stand in the view itself, where Python finds them before it asks the JVM.
+        if name in vars(jvm):
+            continue
+        known: Any = _KnownClass(getattr(jvm, name))
+        if name == _LISTS:
+            known.toSeq = _in_few_calls(jvm, known.toSeq)
+        else:
+            known.col = _once_each(known.col)
+        setattr(jvm, name, known)
+
+
+def _once_each(made: Callable[[str], Any]) -> Callable[[str], Any]:
+    @lru_cache(_NAMES)
+    def column(name: str) -> Any:
+        return made(name)
+
+    return column
+
+
+def _in_few_calls(jvm: Any, converted: Callable[[Any], Any]) -> Callable[[Iterable[Any]], Any]:
+    """Let ``converted`` get a list of the JVM, which PySpark would fill element by element."""
+    list_of: Any = jvm.java.util.List.of
+    fresh: Any = jvm.java.util.ArrayList
+
+    def of(elements: Iterable[Any]) -> Any:
+        whole = list(elements)
+        if len(whole) <= _AT_ONCE:
+            return converted(list_of(*whole))
+        gathered = fresh(list_of(*whole[:_AT_ONCE]))
+        for start in range(_AT_ONCE, len(whole), _AT_ONCE):
+            gathered.addAll(list_of(*whole[start : start + _AT_ONCE]))
+        return converted(gathered)
+
+    return of
+
+
+def keep_objects(spark: SparkSession) -> None:
+    """Let the JVM keep the objects that Python has released, in a session that ends with its command.
+
+    A report makes some ten thousand of them, each of a few hundred bytes, and Python would report each one in a call
+    of its own: a third of all calls.
+    """
+    client_of(spark).gateway_property.enable_memory_management = False
+
+
+def release_together(spark: SparkSession) -> None:
+    """Let the JVM release what Python has released `_RELEASED_AT_ONCE` objects at a time, in a session that stays."""
+    gateway = gateway_of(spark)
+    client = client_of(spark)
+    if "garbage_collect_object" in vars(client):
+        return
+    bindings: Any = JavaObject("GATEWAY_SERVER", client).getGateway().getBindings()
+    words: Any = gateway.jvm.java.util.StringTokenizer
+    as_list: Any = gateway.jvm.java.util.Collections.list
+    queued = client.garbage_collect_object
+    released: list[str] = []
+
+    def collect(target_id: str, enqueue: bool = True) -> None:
+        if enqueue:
+            # Called wherever Python happens to release something, be it in the middle of a call.
+            queued(target_id)
+            return
+        # By the one thread that empties the queue.
+        if target_id not in (ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID):
+            released.append(target_id)
+        if len(released) >= _RELEASED_AT_ONCE:
+            ids = ",".join(released)
+            released.clear()
+            # A JVM that has ended holds nothing any more.
+            with suppress(Py4JError, OSError):
+                bindings.keySet().removeAll(as_list(words(ids, ",")))
+
+    client.garbage_collect_object = collect

@@ -15,11 +15,16 @@ from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 
-from strandline_analytics.class_archive import jvm_options
-from strandline_analytics.jvm import analyzed_plan, gateway_of, has_jvm, query_of
-from strandline_analytics.jvm_names import keep_objects, release_together, remember_names
-from strandline_analytics.jvm_start import started
-from strandline_analytics.jvm_words import without_greetings
+from strandline_analytics.jvm import (
+    analyzed_plan,
+    gateway_of,
+    has_jvm,
+    keep_objects,
+    query_of,
+    release_together,
+    remember_names,
+)
+from strandline_analytics.jvm_start import jvm_options, started, without_greetings
 from strandline_analytics.silver.kept import KEPT_AS_ROWS
 from strandline_analytics.sources.places import bytes_here
 

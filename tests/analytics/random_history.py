@@ -11,7 +11,7 @@ import json
 import random
 from typing import Any
 
-from strandline_analytics.stream.stories import FIELDS
+from strandline_analytics.stream.feed import FIELDS
 
 SECOND = 1_000_000
 REPLICAS = [1, 2, 3]

@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from strandline.cli.analytics_options import grouping_of, window_us
 from strandline.cli.app import app
+from strandline_analytics.commands.options import grouping_of, window_us
 from strandline_analytics.scope import Grouping
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from strandline_analytics import class_archive
-from strandline_analytics.class_archive import NoArchive, archive_path, jvm_options, make_archive
+from strandline_analytics import jvm_start
+from strandline_analytics.jvm_start import NoArchive, archive_path, jvm_options, make_archive
 
 _LIMIT_S = 240
 _MAKE = """
-from strandline_analytics.class_archive import make_archive
+from strandline_analytics.jvm_start import make_archive
 from strandline_analytics.session import open_session
 
 def opened(jvm):
@@ -27,7 +27,7 @@ print(make_archive(opened, lambda spark: spark.range(9).count()))
 """
 _USE = """
 import sys
-from strandline_analytics.class_archive import jvm_options
+from strandline_analytics.jvm_start import jvm_options
 from strandline_analytics.session import open_session
 
 spark = open_session(master="local[1]", memory="1g", jvm=(*jvm_options(), f"-Xlog:class+load:file={sys.argv[1]}"))
@@ -97,7 +97,7 @@ def test_each_java_and_each_pyspark_have_their_own(cache: Path, monkeypatch: pyt
     found = [archive_path()]
     monkeypatch.setenv("JAVA_HOME", "/opt/another-java")
     found.append(archive_path())
-    monkeypatch.setattr(class_archive.pyspark, "__version__", "0.0.1")
+    monkeypatch.setattr(jvm_start.pyspark, "__version__", "0.0.1")
     found.append(archive_path())
 
     assert len(set(found)) == 3
@@ -106,7 +106,7 @@ def test_each_java_and_each_pyspark_have_their_own(cache: Path, monkeypatch: pyt
 
 def test_a_jvm_that_does_not_end_is_ended(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process waits for an archive no longer than the limit, prints a message, and leaves no process and no file."""
-    monkeypatch.setattr(class_archive, "_EXIT_S", 0.1)
+    monkeypatch.setattr(jvm_start, "_EXIT_S", 0.1)
     jvm = subprocess.Popen(["sleep", str(_LIMIT_S)], stdin=subprocess.PIPE)
     gateway = SimpleNamespace(proc=jvm, shutdown=lambda: None)
     session = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway), stop=lambda: None)

@@ -11,22 +11,20 @@ from pyspark.sql import Row, SparkSession
 from strandline.core.state_events import ClockSample
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.collector.answers import Position
-from strandline.kafka.collector.cluster import Broker, Cluster, Partition
-from strandline.kafka.collector.decisions import Decisions
-from strandline.kafka.collector.files import Files
-from strandline.kafka.collector.looks import Answers, Looks
-from strandline.kafka.collector.rows import Rows
-from strandline.kafka.collector.states import States
-from strandline.kafka.history.events import HistoryEvent
-from strandline.kafka.history.writing import EventFiles
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.sources.kafka.availability import unavailable
-from strandline_analytics.sources.kafka.levels import Level
+from strandline_analytics.sources.kafka.source_words import Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
+from strandline_kafka.collector.answers import Position
+from strandline_kafka.collector.cluster import Broker, Cluster, Partition
+from strandline_kafka.collector.files import Decisions, Files, Rows
+from strandline_kafka.collector.looks import Answers, Looks
+from strandline_kafka.collector.states import States
+from strandline_kafka.metadata.events import HistoryEvent
+from strandline_kafka.metadata.writing import EventFiles
 
 BEGIN_MS = START_MS + 60_000
 SECOND = 1_000_000

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from strandline.export.layout import Manifest, SeqRange
 from strandline_analytics.sources.catalog import ExportedFile
-from strandline_analytics.sources.doubles import apart_and_doubled
+from strandline_analytics.sources.inspection import apart_and_doubled
 
 
 def _file(name: str, *ranges: tuple[int, int, int], proven: bool = True, dataset: str = "transitions") -> ExportedFile:

@@ -8,8 +8,8 @@ from typing import Any
 from strandline_analytics.explain import ask
 from strandline_analytics.explain.ask_group import AskedGroup, standstill
 from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
-from strandline_analytics.explain.held_back import HeldBack
-from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.chain import Chain
+from strandline_analytics.explain.stall import HeldBack
 from strandline_analytics.explain.standstill import Standstill
 
 S = 1_000_000

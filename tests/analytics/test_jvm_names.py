@@ -10,7 +10,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from strandline_analytics.jvm_names import _RELEASED_AT_ONCE, release_together
+from strandline_analytics.jvm import _RELEASED_AT_ONCE, release_together
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 31])

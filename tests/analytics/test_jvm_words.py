@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import subprocess, sys
-from strandline_analytics.jvm_words import without_greetings
+from strandline_analytics.jvm_start import without_greetings
 said = ["WARNING: Using incubator modules: jdk.incubator.vector", "spark: ERROR the disk is full", "",
         'Setting default log level to "WARN".', "Starting Streaming TransformWithStateInPandas Python worker.", "last"]
 child = "import sys; sys.stderr.write(sys.argv[1])"

@@ -18,10 +18,6 @@ from pyspark.sql import Row, SparkSession
 from typer.testing import Result
 
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.history.broker_logs import BrokerLog, read_logs
-from strandline.kafka.history.importing import Import, cluster_of
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
@@ -32,9 +28,13 @@ from strandline_analytics.sources.kafka.availability import (
     unavailable,
     why_unavailable,
 )
-from strandline_analytics.sources.kafka.levels import Level
+from strandline_analytics.sources.kafka.source_words import Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
+from strandline_kafka.brokers.broker_logs import BrokerLog, read_logs
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
+from strandline_kafka.metadata.importing import Import, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
 
 RUN_A = Path(__file__).parents[1] / "kafka" / "run_a"
 START_MS, END_MS = 1795387862000, 1795388004000

@@ -16,13 +16,13 @@ from strandline.export.encoding import ExportFormat
 from strandline.export.schema import COLUMNS
 from strandline_analytics.sources.catalog import find_exports
 from strandline_analytics.sources.exports import read_rows
+from strandline_analytics.sources.inspection import verify
 from strandline_analytics.sources.places import literal, path_here, uri_of
-from strandline_analytics.sources.proof import verify
 from strandline_analytics.sources.trouble import InputTrouble, explained
 from strandline_analytics.stats import ALL
-from strandline_analytics.stream.columns import ddl
 from strandline_analytics.stream.feed import feed
-from strandline_analytics.stream.results import live_rows, writer
+from strandline_analytics.stream.figures import ddl
+from strandline_analytics.stream.job import live_rows, writer
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -75,7 +75,7 @@ def test_a_file_that_was_not_compared_is_never_called_changed(
     """Where Spark gives files other names nothing is said against them, and nobody is to remove them."""
     files = find_exports(spark, [str(_export(tmp_path))])
     names = iter(("as it was asked for", "as Spark calls it"))
-    monkeypatch.setattr("strandline_analytics.sources.proof._plain", lambda uri: next(names))
+    monkeypatch.setattr("strandline_analytics.sources.inspection._plain", lambda uri: next(names))
 
     with pytest.raises(InputTrouble, match="was not compared with its manifest") as raised:
         verify(spark, files)

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strandline_analytics.scope import Grouping, Scope
-from strandline_analytics.silver.places import numbered
+from strandline_analytics.silver.kept import numbered
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result

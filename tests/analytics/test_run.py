@@ -24,9 +24,9 @@ from strandline_analytics.jobs import parquet_results
 from strandline_analytics.jobs import run as job
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.jobs.coverage import GRACE_US, HourState
-from strandline_analytics.jobs.ledger import FOLDER
 from strandline_analytics.jobs.parquet_results import ParquetResults
 from strandline_analytics.jobs.placing import UNFINISHED, HadoopMover
+from strandline_analytics.jobs.results import FOLDER
 from strandline_analytics.jobs.run import Written
 
 # Some dozens of queries, each of which takes a second on a loaded two-core machine.

@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner, Result
 from written_export import HOUR_US, Emitter, write_export
 
-from strandline.cli import submit
 from strandline.cli.app import app
 from strandline.core.types import TopicPartition
+from strandline_analytics.commands import submit
 from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.run import run_world
 from strandline_sim.runs.shape import draw_shape

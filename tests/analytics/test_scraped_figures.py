@@ -12,20 +12,19 @@ from pyspark.sql import Row, SparkSession
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
-from strandline.kafka.history.importing import Import, cluster_of
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.window import EVERYTHING
-from strandline.kafka.scrapes.following import Following
-from strandline.kafka.scrapes.mapping import Mapping
-from strandline.kafka.scrapes.series import Reader
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.sources.kafka import scraped
 from strandline_analytics.sources.kafka.availability import bounded, unavailable, why_unavailable
-from strandline_analytics.sources.kafka.levels import Level
+from strandline_analytics.sources.kafka.source_words import Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
+from strandline_kafka.metadata.importing import Import, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.passage import EVERYTHING
+from strandline_kafka.scrapes.following import Following
+from strandline_kafka.scrapes.series import Mapping, Reader
 
 RUN_A = Path(__file__).parents[1] / "kafka" / "run_a"
 SCOPE = Scope(start_us=1795387862_000_000, end_us=1795388004_000_000, grouping=Grouping.PARTITION)

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from strandline_analytics.service.arrivals import Arrivals
-from strandline_analytics.service.live import COLUMNS, LiveState, Partition
-from strandline_analytics.service.watching import Watches, news_for
+from strandline_analytics.service.live import COLUMNS, Arrivals, LiveState, Partition, Watches, news_for
 from strandline_analytics.sources.places import LocalPlace
 
 _DEADLINE_S = 20

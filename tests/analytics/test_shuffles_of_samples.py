@@ -13,7 +13,7 @@ from worked_histories import HISTORIES, history_rows
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.session import MIDDLE_BYTES, carried_out_in, session_for
-from strandline_analytics.silver.places import PLACE
+from strandline_analytics.silver.kept import PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result

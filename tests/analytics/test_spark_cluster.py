@@ -20,8 +20,8 @@ from spark_cluster import QUICK, SparkCluster
 from tests.export.object_store import BUCKET, CREDENTIALS, ObjectStore
 from typer.testing import CliRunner, Result
 
-from strandline.cli import submit
 from strandline.cli.app import app
+from strandline_analytics.commands import submit
 
 # Six JVMs start, on a machine that has other work.
 pytestmark = pytest.mark.timeout(600)

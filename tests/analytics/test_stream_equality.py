@@ -27,10 +27,9 @@ from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.trouble import InputTrouble
 from strandline_analytics.stats.definition import result
-from strandline_analytics.stream.columns import LIVE, columns_of
-from strandline_analytics.stream.job import StreamJob, start
+from strandline_analytics.stream.figures import LIVE, columns_of
+from strandline_analytics.stream.job import StreamJob, live_rows, start, writer
 from strandline_analytics.stream.machine import Timing
-from strandline_analytics.stream.results import live_rows, writer
 
 # Two streaming queries with state and the batch of five statistics, on a machine that may be loaded.
 pytestmark = pytest.mark.timeout(600)

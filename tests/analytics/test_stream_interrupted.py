@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from strandline.cli import analytics_stream
-from strandline.cli.analytics_stream import _await
+from strandline_analytics.commands import stream
+from strandline_analytics.commands.stream import _await
 
 
 class Query:
@@ -70,7 +70,7 @@ def test_a_stream_that_never_rests_ends_when_the_next_batch_has_begun() -> None:
 
 def test_a_second_interrupt_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second signal ends it without waiting."""
-    monkeypatch.setattr(analytics_stream, "_SAME_S", 0.0)
+    monkeypatch.setattr(stream, "_SAME_S", 0.0)
 
     def look(query: Query, number: int) -> None:
         interrupt()
@@ -81,7 +81,7 @@ def test_a_second_interrupt_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_interrupt_that_is_reported_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """`timeout` signals the process and its group; the micro-batch is still waited for."""
-    monkeypatch.setattr(analytics_stream, "_SAME_S", 600.0)
+    monkeypatch.setattr(stream, "_SAME_S", 600.0)
 
     def look(query: Query, number: int) -> None:
         interrupt()

@@ -18,9 +18,9 @@ from strandline.export.schema import EVENT_TYPES, SAMPLES
 from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.stream.carry import FORMAT, Carry, Moves, Pending, UnknownFormat
 from strandline_analytics.stream.control_fold import Held
+from strandline_analytics.stream.feed import UNUSED_TYPES, is_control
 from strandline_analytics.stream.machine import Row, Timing, TooManyWindows, settle
-from strandline_analytics.stream.stall_fold import Stall
-from strandline_analytics.stream.stories import UNUSED_TYPES, is_control
+from strandline_analytics.stream.spans import Stall
 
 HISTORIES = Path(__file__).parent / "histories"
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)

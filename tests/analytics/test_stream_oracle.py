@@ -17,9 +17,9 @@ from strandline.export.encoding import SCHEMA
 from strandline.export.schema import COLUMNS, DATASETS, dataset_of
 from strandline_analytics.scope import Scope
 from strandline_analytics.stream.carry import Carry
-from strandline_analytics.stream.columns import LIVE, completed
+from strandline_analytics.stream.feed import UNUSED_TYPES
+from strandline_analytics.stream.figures import LIVE, completed
 from strandline_analytics.stream.machine import Timing, settle
-from strandline_analytics.stream.stories import UNUSED_TYPES
 
 _DUCK = str(Path(__file__).parent / "duck")
 if _DUCK not in sys.path:

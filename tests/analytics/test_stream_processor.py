@@ -12,10 +12,9 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline_analytics.stream.carry import Carry
-from strandline_analytics.stream.columns import completed, types
-from strandline_analytics.stream.job import trouble_of
+from strandline_analytics.stream.figures import completed, types
+from strandline_analytics.stream.job import LivePartition, trouble_of
 from strandline_analytics.stream.machine import Timing, settle
-from strandline_analytics.stream.processor import LivePartition
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.tws_tester import TwsTester

@@ -13,9 +13,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from strandline_analytics.stats.definition import Value
 from strandline_analytics.tables.formats import ResultFormat
+from strandline_analytics.tables.hours import see_again
 from strandline_analytics.tables.runtimes import NoRuntime
-from strandline_analytics.tables.seen import see_again
-from strandline_analytics.tables.setting_up import OtherFiles, OtherFormat, provider_of, set_up
+from strandline_analytics.tables.statements import OtherFiles, OtherFormat, provider_of, set_up
 
 TABLES = {"t": ("lags", [Value("cluster_id", "string", "", "the cluster's name")])}
 

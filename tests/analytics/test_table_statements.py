@@ -12,11 +12,16 @@ from strandline_analytics.jobs.results import Entry
 from strandline_analytics.scope import Grouping
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Value
-from strandline_analytics.tables.commits import Commit, hours_said, options_of, word_of
 from strandline_analytics.tables.formats import ResultFormat
-from strandline_analytics.tables.hours_in_tables import said_by_rows
-from strandline_analytics.tables.names import TableNames, table_of
-from strandline_analytics.tables.statements import OtherColumns, add_columns, create_table, state_of_hours
+from strandline_analytics.tables.hours import Commit, hours_said, options_of, said_by_rows, word_of
+from strandline_analytics.tables.statements import (
+    OtherColumns,
+    TableNames,
+    add_columns,
+    create_table,
+    state_of_hours,
+    table_of,
+)
 
 COLUMNS = [
     Value("cluster_id", "string", "", "the cluster's name"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline_analytics.jobs.thresholds import Threshold
+from strandline_analytics.jobs.ask import Threshold
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.event import Event, Selection, events_from
 from strandline_analytics.timeline.order import timeline
-from strandline_analytics.timeline.selection import Selection
 from strandline_analytics.timeline.states import states
 
 S = 1_000_000

@@ -25,7 +25,7 @@ from day.shape import HOUR, START_US
 from pyspark.sql import SparkSession
 from stage_log import settings, steps_of
 
-from strandline_analytics.class_archive import make_archive
+from strandline_analytics.jvm_start import make_archive
 from strandline_analytics.scope import Scope
 from strandline_analytics.session import MIDDLE_BYTES, open_session, session_for
 from strandline_analytics.sources import exports

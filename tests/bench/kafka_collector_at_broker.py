@@ -22,10 +22,17 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 from page_blocks import measured_commit, write_block
 
-from strandline.kafka.collector.connection import Connection, open_connection
-from strandline.kafka.collector.requests import AS_CONSUMER, AS_DEBUGGER, LATEST, list_offsets, metadata
-from strandline.kafka.collector.security import Security
-from strandline.kafka.collector.versions import LIST_OFFSETS, METADATA
+from strandline_kafka.collector.connection import Connection, open_connection
+from strandline_kafka.collector.requests import (
+    AS_CONSUMER,
+    AS_DEBUGGER,
+    LATEST,
+    LIST_OFFSETS,
+    METADATA,
+    list_offsets,
+    metadata,
+)
+from strandline_kafka.collector.security import Security
 
 if (_LIVE := str(Path(__file__).parents[1] / "kafka" / "live")) not in sys.path:
     # Where the real nodes are.

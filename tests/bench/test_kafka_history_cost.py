@@ -14,9 +14,9 @@ import pytest
 from kafka_history_log import write_log
 
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.history import kept, writing
-from strandline.kafka.history.importing import Import
-from strandline.kafka.history.log_files import open_copy
+from strandline_kafka.metadata import merging, writing
+from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.log_files import open_copy
 
 FEW, MANY = 1_000, 3_000
 PARTITIONS = 100
@@ -70,6 +70,6 @@ def test_a_record_costs_few_calls_and_not_more_in_a_longer_log(tmp_path: Path) -
 def test_a_longer_log_needs_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times the records are imported within 1.3 times the memory, once what is kept of them has its most."""
     monkeypatch.setattr(writing, "ROWS_A_FILE", 100)
-    monkeypatch.setattr(kept, "MOST_IN_MEMORY", 4_096)
+    monkeypatch.setattr(merging, "MOST_IN_MEMORY", 4_096)
     few, many = (_peak_bytes(tmp_path, records) for records in (FEW, MANY))
     assert many <= 1.3 * few

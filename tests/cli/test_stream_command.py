@@ -27,7 +27,7 @@ def test_a_wrong_option_is_refused_at_once(
     arguments: list[str], reported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong option ends with exit code 2 and a line that names it, without Spark."""
-    monkeypatch.setattr("strandline.cli.analytics_stream.spark_session", _never)
+    monkeypatch.setattr("strandline_analytics.commands.stream.spark_session", _never)
     command = ["analytics", "stream", *arguments, "--out", str(tmp_path / "o"), "--checkpoint", str(tmp_path / "c")]
     found = RUNNER.invoke(app, command, env={"COLUMNS": "400", "TERM": "dumb"})
 

@@ -20,16 +20,16 @@ from pathlib import Path
 from draws import Draws
 
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.history.broker_logs import read_logs
-from strandline.kafka.history.dump_log import open_dump
-from strandline.kafka.history.importing import Import
-from strandline.kafka.history.line_forms import FORMS
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
-from strandline.kafka.history.record_table import RECORDS
-from strandline.kafka.history.wire import Unreadable
 from strandline.records.batch import stamp
 from strandline.records.codec import NewRecord, encode_batch
+from strandline_kafka.brokers.broker_logs import read_logs
+from strandline_kafka.brokers.line_forms import FORMS
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
+from strandline_kafka.metadata.dump_log import open_dump
+from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.record_table import RECORDS
+from strandline_kafka.metadata.wire import Unreadable
 
 MOST_BYTES = 32 << 20
 _START_MS = 1_795_388_400_000

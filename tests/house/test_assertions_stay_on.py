@@ -17,7 +17,7 @@ _CHILDREN = {"strandline.cli.demo.producing", "strandline.cli.demo.consuming"}
 ENTRY_POINTS = [
     "strandline",
     "strandline.cli",
-    "strandline.cli.submit",
+    "strandline_analytics.commands.submit",
     "strandline.console",
     "strandline.controller",
     "strandline.node",

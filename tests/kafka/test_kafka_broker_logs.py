@@ -15,12 +15,12 @@ from run_a_files import CLUSTER, rows_of, source_of
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
-from strandline.kafka.history.broker_clocks import BrokerClock, Span
-from strandline.kafka.history.broker_logs import BrokerLog, read_logs
-from strandline.kafka.history.importing import Import, Imported
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.brokers.broker_clocks import BrokerClock, Span
+from strandline_kafka.brokers.broker_logs import BrokerLog, read_logs
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
+from strandline_kafka.metadata.importing import Import, Imported
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.wire import Unreadable
 
 LAYOUT = layout_of(DEFAULT_PATTERN)
 _TIME = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]", re.MULTILINE)

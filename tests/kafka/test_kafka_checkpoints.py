@@ -12,8 +12,8 @@ from run_a_files import CLUSTER, rows_of, source_of
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
-from strandline.kafka.history.checkpoints import read_checkpoints
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.brokers.checkpoints import read_checkpoints
+from strandline_kafka.metadata.wire import Unreadable
 
 HWS = "0\n2\norders 0 3870\npayments 1 3185\n"
 Row = dict[str, Any]

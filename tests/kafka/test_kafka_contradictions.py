@@ -30,9 +30,9 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.history.importing import Import, Imported
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.metadata.importing import Import, Imported
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.wire import Unreadable
 
 BEGINS, ENDS = framed(23, 0, tagged()), framed(24, 0, tagged())
 OTHER = bytes(16)

@@ -16,13 +16,13 @@ import pytest
 from corpus_files import RELEASES, files_of, unpack
 
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.history.broker_logs import BrokerLog, read_logs
-from strandline.kafka.history.dump_log import open_dump
-from strandline.kafka.history.importing import Import, Imported, cluster_of
-from strandline.kafka.history.line_facts import IsrUpdated, LeaderStarted, LineFact, ShrinkProposed
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import DEFAULT_PATTERN, JSON_LAYOUT, layout_of
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.brokers.broker_logs import BrokerLog, read_logs
+from strandline_kafka.brokers.line_facts import IsrUpdated, LeaderStarted, LineFact, ShrinkProposed
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, JSON_LAYOUT, layout_of
+from strandline_kafka.metadata.dump_log import open_dump
+from strandline_kafka.metadata.importing import Import, Imported, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.wire import Unreadable
 
 PATTERNS = {
     "strimzi": "%d{yyyy-MM-dd HH:mm:ss} %-5p [%t] %c{1}:%L - %m%n",

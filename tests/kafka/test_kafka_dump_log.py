@@ -11,10 +11,10 @@ from run_a_files import RUN_A
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
-from strandline.kafka.history.dump_log import open_dump
-from strandline.kafka.history.importing import Import
-from strandline.kafka.history.log_files import Copy, open_copy
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.metadata.dump_log import open_dump
+from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.log_files import Copy, open_copy
+from strandline_kafka.metadata.wire import Unreadable
 
 Row = dict[str, Any]
 

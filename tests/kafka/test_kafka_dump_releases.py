@@ -14,11 +14,11 @@ from typer.testing import CliRunner, Result
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
-from strandline.kafka.history.dump_log import open_dump
-from strandline.kafka.history.importing import Import
-from strandline.kafka.history.log_files import Copy, open_copy, read_records, snapshot_records
-from strandline.kafka.history.records import MetadataRecord
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.metadata.dump_log import open_dump
+from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.log_files import Copy, open_copy, read_records, snapshot_records
+from strandline_kafka.metadata.records import MetadataRecord
+from strandline_kafka.metadata.wire import Unreadable
 
 Row = dict[str, Any]
 

@@ -13,9 +13,9 @@ from run_a_files import CLUSTER, RUN_A, rows_of, source_of
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
-from strandline.kafka.history.importing import Import, Imported, cluster_of
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.window import Window
+from strandline_kafka.metadata.importing import Import, Imported, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.passage import Window
 
 Row = dict[str, Any]
 
@@ -254,7 +254,7 @@ def test_the_same_logs_become_the_same_bytes(run_a_node: Any, tmp_path: Path) ->
 
 def test_assumed_settings_fill_what_the_log_does_not_tell(run_a_node: Any, tmp_path: Path) -> None:
     """A lag time that was assumed stands in the creation of each partition, and in the source of the export."""
-    from strandline.kafka.history.importing import Assumed
+    from strandline_kafka.metadata.importing import Assumed
 
     import_of([run_a_node(1), run_a_node(2)], tmp_path / "out", assumed=Assumed(lag_time_max_ms=4000))
     lag_times = [row["lag_time_max_ms"] for row in rows_of(tmp_path / "out") if "lag_time_max_ms" in row]

@@ -12,13 +12,13 @@ from run_a_files import CLUSTER, RUN_A, rows_of
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.history.broker_logs import read_logs
-from strandline.kafka.history.importing import Import
-from strandline.kafka.history.inferred.evidence import Finding, Scene, Seen
-from strandline.kafka.history.inferred.judging import MOST_EVIDENCE, RULES, inferred
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
-from strandline.kafka.history.skeleton import Moment, Registration, Removal, Return, Silence
+from strandline_kafka.brokers.broker_logs import read_logs
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
+from strandline_kafka.inferred.evidence import Finding, Scene, Seen
+from strandline_kafka.inferred.judging import MOST_EVIDENCE, RULES, inferred
+from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.skeleton import Moment, Registration, Removal, Return, Silence
 
 LAG_MS = 4_000
 

@@ -28,15 +28,15 @@ from metadata_log_bytes import (
 from strandline.core.types import NodeId
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
-from strandline.kafka.history.broker_clocks import BrokerClock
-from strandline.kafka.history.broker_events import BrokerStory
-from strandline.kafka.history.broker_logs import Logged, read_logs
-from strandline.kafka.history.importing import Import, Imported
-from strandline.kafka.history.joining import join
-from strandline.kafka.history.line_facts import CutDone
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import DEFAULT_PATTERN, layout_of
-from strandline.kafka.history.skeleton import Registration, Skeleton, TopicLife
+from strandline_kafka.brokers.broker_clocks import BrokerClock
+from strandline_kafka.brokers.broker_events import BrokerStory
+from strandline_kafka.brokers.broker_logs import Logged, read_logs
+from strandline_kafka.brokers.joining import join
+from strandline_kafka.brokers.line_facts import CutDone
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
+from strandline_kafka.metadata.importing import Import, Imported
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.skeleton import Registration, Skeleton, TopicLife
 
 Row = dict[str, Any]
 ONE, TWO = ids(1, 3), ids(1, 2, 3)

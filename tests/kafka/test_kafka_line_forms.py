@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.kafka.history.line_facts import IsrUpdated, OutOfSync, Setting, ShrinkProposed
-from strandline.kafka.history.line_forms import FAMILIES, FORMS, LineForm, may_matter, read_message, read_setting
+from strandline_kafka.brokers.line_facts import IsrUpdated, OutOfSync, Setting, ShrinkProposed
+from strandline_kafka.brokers.line_forms import FAMILIES, FORMS, LineForm, may_matter, read_message, read_setting
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.family} {form.releases}")

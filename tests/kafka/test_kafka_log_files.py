@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.kafka.history.log_files import Copy, open_copy, read_records
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.metadata.log_files import Copy, open_copy, read_records
+from strandline_kafka.metadata.wire import Unreadable
 
 SEGMENT = "00000000000000000000.log"
 

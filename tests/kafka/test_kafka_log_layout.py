@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.kafka.history.log_layout import DEFAULT_PATTERN, JSON_LAYOUT, Line, layout_of
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, JSON_LAYOUT, Line, layout_of
+from strandline_kafka.metadata.wire import Unreadable
 
 AT_MS = 1_795_387_881_246
 MESSAGE = "[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 1"

@@ -37,10 +37,10 @@ from metadata_log_bytes import (
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import verify
-from strandline.kafka.history import kept, merging
-from strandline.kafka.history.importing import Assumed, Import, Imported, cluster_of
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.metadata import merging
+from strandline_kafka.metadata.importing import Assumed, Import, Imported, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.wire import Unreadable
 
 
 def imported(roots: Iterable[Path], out: Path, **options: Any) -> tuple[Imported, list[dict[str, Any]]]:
@@ -363,6 +363,6 @@ def test_what_is_kept_lies_on_the_disk_where_it_is_much(tmp_path: Path, monkeypa
     """Beyond what memory may take, the log is kept in a file, and read from there byte by byte."""
     root = node(tmp_path, 1, *HEAD, *(batch(offset, NO_OP) for offset in range(5, 30)))
     _, rows = imported([root], tmp_path / "memory")
-    monkeypatch.setattr(kept, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(merging, "MOST_IN_MEMORY", 100)
     _, again = imported([root], tmp_path / "file")
     assert again == rows

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
-from strandline.kafka.history.importing import Import
-from strandline.kafka.history.log_files import open_copy
+from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.log_files import open_copy
 
 DIRECTORY = b"\x02" + bytes(range(16))
 """One directory of logs."""

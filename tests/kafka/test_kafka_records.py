@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_a_files import RUN_A
 
-from strandline.kafka.history.log_files import open_copy, read_records, snapshot_records
-from strandline.kafka.history.record_table import RECORDS
-from strandline.kafka.history.records import MetadataRecord, decode_value
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.metadata.log_files import open_copy, read_records, snapshot_records
+from strandline_kafka.metadata.record_table import RECORDS
+from strandline_kafka.metadata.records import MetadataRecord, decode_value
+from strandline_kafka.metadata.wire import Unreadable
 
 NO_OP = bytes((1, 20, 0, 0))
 _DEFAULTS = (None, (), 0, -1, -2, False)

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strandline_analytics.explain.chain import candidates, explain
-from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.chain import Chain, candidates, explain
 from strandline_analytics.explain.moment import Moment, moment
 from strandline_analytics.explain.stall import explain_stall
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.s18_stalls import stalls
-from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.event import MOVES, Event, Selection, Stall, events_from, stall_from
 from strandline_analytics.timeline.order import timeline
-from strandline_analytics.timeline.selection import MOVES, Selection
-from strandline_analytics.timeline.stall import Stall, stall_from
 
 AROUND_US = 120_000_000
 """Looks are read from so long before a question's moment to as long after it, us."""

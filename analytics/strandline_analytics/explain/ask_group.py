@@ -12,19 +12,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.explain import ask
-from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.chain import Chain
 from strandline_analytics.explain.standstill import GroupAt, Span, Standstill, Term, explain_group
 from strandline_analytics.silver.group_events import group_events
 from strandline_analytics.silver.group_lags import commits, group_lags
-from strandline_analytics.silver.places import PLACE
+from strandline_analytics.silver.kept import PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.s18_stalls import stalls
 from strandline_analytics.stats.s23_rebalances import rebalances
 from strandline_analytics.stats.s24_stuck_members import stuck
 from strandline_analytics.stats.s25_commits_and_owners import ownership
-from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.event import Event, Selection, events_from
 from strandline_analytics.timeline.order import timeline
-from strandline_analytics.timeline.selection import Selection
 
 _TYPES = ("GROUP_CHANGE", "MEMBER_CHANGE", "COORDINATOR_LOAD")
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from strandline_analytics.explain.held_back import Held, HeldBack, PartitionAt, explain_held_back, holder_at
-from strandline_analytics.silver.lso_holds import holds
+from strandline_analytics.explain.stall import Held, HeldBack, PartitionAt, explain_held_back, holder_at
+from strandline_analytics.silver.membership import holds
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.event import Event, Selection, events_from
 from strandline_analytics.timeline.order import timeline
-from strandline_analytics.timeline.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ Invariant: a decision is explained by events of its own partition and of nodes, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from strandline.export.schema import INFERRED
 from strandline_analytics.explain.cost import (
@@ -22,12 +23,50 @@ from strandline_analytics.explain.cost import (
     reported_leaderless,
     reported_waiting,
 )
-from strandline_analytics.explain.link import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.fences import NEAR_US, fence_before
-from strandline_analytics.timeline.inferred import competing, inferences, long_text
+from strandline_analytics.timeline.inferred import NEAR_US, competing, fence_before, inferences, long_text
 from strandline_analytics.timeline.sentences import sentence, writer
-from strandline_analytics.timeline.undecided import undecided
+from strandline_analytics.timeline.states import undecided
+
+# ---- link
+# What an explanation is made of: links in the order of time, what is missing, and what it cost.
+#
+# Invariant: a link exists only where an event shows it; what is missing is named in ``missing`` and never made up.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One step: what, when (us, the controller's clock as far as it was measured), who reported it, and why."""
+
+    name: str
+    t_us: int
+    who: str
+    reported: str
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The explanation of one decision, or of one stall of the high watermark (then ``partition_epoch`` is None)."""
+
+    topic: str | None
+    partition: int | None
+    partition_epoch: int | None
+    reported: str
+    links: tuple[Link, ...]
+    missing: tuple[str, ...]
+    cost: tuple[str, ...] = ()
+    """Who waited, for how long, and what was cut: sentences."""
+
+
+def link_of(name: str, event: Event) -> Link:
+    """The link that an event is, under this name."""
+    return Link(name=name, t_us=event.t_us, who=writer(event.node_id), reported=sentence(event), cause=event.cause)
+
+
+def in_order(links: Iterable[Link]) -> tuple[Link, ...]:
+    """By time; links of one moment stay as they were given."""
+    return tuple(sorted(links, key=lambda link: link.t_us))
 
 
 def candidates(events: Iterable[Event]) -> list[Event]:

@@ -1,18 +1,24 @@
-"""One stall of the high watermark in words: the last move, the first record that waited, who held it up,
-what was decided meanwhile, and what ended it.
+"""Why readers of committed records stood still in a partition at a moment: which transaction held its LSO back, since
+when, and what ended it; imports no Spark.
 
-Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR nobody is blamed.
+Invariant: times are those of S26, and nothing computes them a second time; what is not known is named in ``missing``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from strandline_analytics.explain.chain import Chain, Link, in_order, link_of
 from strandline_analytics.explain.cost import leader_looks, reported_above_hw
-from strandline_analytics.explain.link import Chain, Link, in_order, link_of
-from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.sentences import writer
-from strandline_analytics.timeline.stall import Stall
+
+# ---- stall
+# One stall of the high watermark in words: the last move, the first record that waited, who held it up,
+# what was decided meanwhile, and what ended it.
+#
+# Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR nobody is blamed.
 
 _DECIDED = {"ISR_CHANGE": "decision", "LEADER_CHANGE": "decision", "CONFIG_CHANGE": "decision"}
 _ENDS = {
@@ -97,3 +103,134 @@ def _within(stall: Stall, look: Event) -> bool:
 def _offset(look: Event) -> str:
     durable = look.get("durable_leo") if look.get("durable_leo") is not None else look.get("leo")
     return f"{durable:,}"
+
+
+_CAUSES = {
+    "committed": "its producer committed it",
+    "aborted": "its producer aborted it",
+    "timeout": "its coordinator aborted it: it was open for longer than its time-out",
+    "fenced": "its coordinator aborted it: another process took its transactional id",
+}
+_DECIDES = frozenset(_CAUSES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A transaction held the LSO back from t0 to before t1 (us), in one reign."""
+
+    t0: int
+    t1: int
+    first_offset: int
+    producer_id: int | None
+    producer_epoch: int | None
+    outcome: str | None
+    """commit or abort; None: no leader reported its decision."""
+    largest_hw: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAt:
+    """What is known of a partition at a moment."""
+
+    cluster_id: str
+    partition: str
+    """As ``topic-partition``."""
+    at_us: int
+    holds: Sequence[Held] = ()
+    """Of the partition, by time."""
+    changes: Sequence[Event] = ()
+    """TRANSACTION_CHANGE events of the producer that held the LSO, by time."""
+    events: Sequence[Event] = ()
+    """TRANSACTION_OPEN and TRANSACTION_DECIDED events of the partition, by time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """The answer: ``reasons`` are sentences, the first the one to begin with."""
+
+    cluster_id: str
+    partition: str
+    at_us: int
+    reasons: tuple[str, ...]
+    links: tuple[Link, ...]
+    missing: tuple[str, ...]
+
+
+def explain_held_back(known: PartitionAt) -> HeldBack:
+    """Why readers of committed records stood still, or that no transaction held them back."""
+    hold = holder_at(known.holds, known.at_us)
+    if hold is None:
+        reasons = ["no transaction held the LSO back for a second or longer then; `explain --stall` is about the HW"]
+        return _answer(known, reasons, [], [])
+    reasons, missing = [_who(hold, known)], []
+    decided = _decision(hold, known)
+    if decided is not None:
+        reasons.append(f"{_CAUSES[decided.cause]}, {_s(decided.t_us - known.at_us)} {_side(decided.t_us, known.at_us)}")
+    elif not known.changes:
+        missing.append("its transactional id: no event of a coordinator names the producer")
+    else:
+        missing.append("what ended it at its coordinator")
+    if hold.outcome is None:
+        missing.append("its end in the partition: no leader reported that its marker was committed")
+    else:
+        reasons.append(f"the {hold.outcome} marker was committed {_s(hold.t1 - known.at_us)} later")
+    return _answer(known, reasons, missing, _events_of(hold, known))
+
+
+def holder_at(holds: Sequence[Held], at_us: int) -> Held | None:
+    """Which transaction held the LSO back at a moment."""
+    return next((hold for hold in holds if hold.t0 <= at_us < hold.t1), None)
+
+
+def _answer(known: PartitionAt, reasons: list[str], missing: list[str], links: list[Event]) -> HeldBack:
+    return HeldBack(
+        cluster_id=known.cluster_id,
+        partition=known.partition,
+        at_us=known.at_us,
+        reasons=tuple(reasons),
+        links=in_order(
+            link_of("coordinator" if e.event_type == "TRANSACTION_CHANGE" else "partition", e) for e in links
+        ),
+        missing=tuple(missing),
+    )
+
+
+def _who(hold: Held, known: PartitionAt) -> str:
+    names = sorted({str(event.get("transactional_id")) for event in known.changes})
+    named = f" ({', '.join(names)})" if names else ""
+    if hold.producer_id is None:
+        who = "a transaction of an unknown producer"
+    else:
+        epoch = "" if hold.producer_epoch is None else f" of epoch {hold.producer_epoch}"
+        who = f"producer {hold.producer_id}{epoch}{named}"
+    behind = ""
+    if hold.largest_hw is not None:
+        behind = f"; up to {max(0, hold.largest_hw - hold.first_offset):,} records waited"
+    return f"{who} held the LSO at {hold.first_offset:,}: for {_s(known.at_us - hold.t0)} by then{behind}"
+
+
+def _decision(hold: Held, known: PartitionAt) -> Event | None:
+    """What the coordinator decided: each transaction has an epoch of its own; without one the first since the hold
+    began, for earlier ones are of other transactions."""
+    epoch = hold.producer_epoch
+    for event in known.changes:
+        is_its = event.get("producer_epoch") == epoch if epoch is not None else event.t_us >= hold.t0
+        if event.cause in _DECIDES and is_its:
+            return event
+    return None
+
+
+def _events_of(hold: Held, known: PartitionAt) -> list[Event]:
+    own = [e for e in known.events if e.get("first_offset") == hold.first_offset and not e.is_repeated]
+    last_us = max([hold.t1, *(e.t_us for e in own)])
+    return own + [
+        e for e in known.changes if hold.t0 - 1_000_000 <= e.t_us <= last_us + 1_000_000 and not e.is_repeated
+    ]
+
+
+def _side(t_us: int, at_us: int) -> str:
+    return "later" if t_us >= at_us else "before"
+
+
+def _s(us: int) -> str:
+    return f"{abs(us) / 1_000_000:,.1f} s"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strandline_analytics.explain.link import Chain, Link, in_order, link_of
+from strandline_analytics.explain.chain import Chain, Link, in_order, link_of
 from strandline_analytics.timeline.event import Event
 
 

@@ -16,11 +16,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.export.layout import hour_folder
+from strandline_analytics.jobs.columns import schema_page
 from strandline_analytics.jobs.coverage import HourCoverage
-from strandline_analytics.jobs.ledger import read_ledger, write_ledger
 from strandline_analytics.jobs.placing import clear_unfinished, is_placed, place_rows
-from strandline_analytics.jobs.results import PLACE, Entry
-from strandline_analytics.jobs.schema_page import schema_page
+from strandline_analytics.jobs.results import PLACE, Entry, read_ledger, write_ledger
 from strandline_analytics.scope import Grouping
 from strandline_analytics.sources.places import write_text
 from strandline_analytics.stats.definition import Statistic

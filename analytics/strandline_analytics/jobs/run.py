@@ -1,7 +1,7 @@
 """What a batch run writes: the results of closed hours, each hour replaced as a whole, and nothing else.
 
 Where they go, and how it is known what is there already, is decided by the format: `parquet_results`, or
-`tables/hours_in_tables.py`.
+`tables/hours.py`.
 
 Each hour is computed by itself. An hour whose files and code are those that its results name is left as it is, so a run
 over the last day costs what changed in it, and a file that came late changes exactly the hours that follow from it.
@@ -20,17 +20,23 @@ from pyspark.sql import functions as F
 
 from strandline import __version__
 from strandline_analytics.jobs.ask import Question
-from strandline_analytics.jobs.coverage import HourCoverage, HourState
-from strandline_analytics.jobs.hours import TRANSITIONS_AFTER_US, covered, files_of_hour, files_of_hours, hash_of_hour
+from strandline_analytics.jobs.coverage import (
+    TRANSITIONS_AFTER_US,
+    HourCoverage,
+    HourState,
+    covered,
+    files_of_hour,
+    files_of_hours,
+    hash_of_hour,
+)
 from strandline_analytics.jobs.results import PLACE, Entry, Results
-from strandline_analytics.scope import Scope
+from strandline_analytics.scope import Scope, with_times
 from strandline_analytics.sources.catalog import HOUR_US, ExportedFile
 from strandline_analytics.sources.exports import read_exports
 from strandline_analytics.sources.inspection import notices
 from strandline_analytics.sources.trouble import NothingThere
 from strandline_analytics.stats.definition import Statistic, with_any_value
 from strandline_analytics.stats.together import together
-from strandline_analytics.timestamps import with_times
 
 _WRITTEN = (HourState.CLOSED, HourState.CLOSED_INCOMPLETE)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from strandline_analytics.report.draw_lanes import clock_text
+from strandline_analytics.report.drawing import clock_text
 from strandline_analytics.report.incident import Incident
 from strandline_analytics.report.material import Material
 from strandline_analytics.timeline.states import downs

@@ -31,10 +31,8 @@ from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stats.s18_stalls import stalls
 from strandline_analytics.stats.together import together
-from strandline_analytics.timeline.event import Event, events_from
+from strandline_analytics.timeline.event import Event, Selection, events_from, stall_from
 from strandline_analytics.timeline.order import timeline
-from strandline_analytics.timeline.selection import Selection
-from strandline_analytics.timeline.stall import stall_from
 
 STEPS = 40
 """Into how many steps the window is cut for the course of a figure."""

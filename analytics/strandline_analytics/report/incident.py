@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strandline_analytics.timeline.causes import LOSSY, PLANNED, STALLED, UNDER_MIN
-from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.inferred import Inference, competing, in_short, inferences
-from strandline_analytics.timeline.stall import Stall
 
 Key = tuple[str, str | None, int | None]
 

@@ -18,8 +18,7 @@ from typing import Any
 from strandline_analytics.report.incident import Incident, Key
 from strandline_analytics.scope import FOREVER_US
 from strandline_analytics.timeline.causes import PLANNED
-from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.stall import Stall
+from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.states import State, states
 
 GAP_US = 5_000_000

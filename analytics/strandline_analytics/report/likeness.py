@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 
 from strandline_analytics.report.pictures import noted
-from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.stall import Stall
+from strandline_analytics.timeline.event import Event, Stall
 
 Likeness = frozenset[tuple[Hashable, int]]
 """What happened to a partition, and how often."""

@@ -11,8 +11,7 @@ from typing import Any
 
 from strandline_analytics.report.incident import Incident
 from strandline_analytics.report.incidents import incidents
-from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.stall import Stall
+from strandline_analytics.timeline.event import Event, Stall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

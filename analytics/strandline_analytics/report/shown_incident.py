@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from strandline.units import duration_text
-from strandline_analytics.report.draw_lanes import NARROW, WIDE, clock_text, draw_lanes
+from strandline_analytics.report.drawing import NARROW, WIDE, clock_text, draw_lanes
 from strandline_analytics.report.facts import Fact, linked
 from strandline_analytics.report.failovers import failovers_of
 from strandline_analytics.report.incident import Incident
 from strandline_analytics.report.material import Material
-from strandline_analytics.report.moments import moment_text
 from strandline_analytics.report.pictures import picture
 from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
 from strandline_analytics.report.steps import steps
+from strandline_analytics.report.tables import moment_text
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import nodes_text
 

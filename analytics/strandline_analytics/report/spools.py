@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_analytics.report.draw_lanes import clock_text
+from strandline_analytics.report.drawing import clock_text
 from strandline_analytics.report.material import Material
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.states import downs

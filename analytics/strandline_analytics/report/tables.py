@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from strandline.units import duration_text
-from strandline_analytics.report.draw_sparkline import draw_sparkline
+from strandline_analytics.report.drawing import Drawing, draw_sparkline
 from strandline_analytics.report.material import Declared, Material, Result
-from strandline_analytics.report.moments import moment_text
-from strandline_analytics.report.shapes import Drawing
+
+# ---- moments
+# How a moment is written on the page: RFC 3339 in UTC, to the millisecond.
+
+
+def moment_text(us: int) -> str:
+    """``2026-11-21T14:03:07.120Z``."""
+    whole = datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{whole}.{us % 1_000_000 // 1_000:03d}Z"
+
 
 MOST_ROWS = 24
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from strandline.units import duration_text
 from strandline_analytics.report.culprits import count_text, names_text, whose
-from strandline_analytics.report.draw_lanes import clock_text
+from strandline_analytics.report.drawing import clock_text
+from strandline_analytics.report.failovers import loss_parts, losses
 from strandline_analytics.report.incident import Incident, Key
-from strandline_analytics.report.losses import loss_parts, losses
 from strandline_analytics.report.material import Material, sees_changes
 from strandline_analytics.report.spools import spooled
 from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.undecided import undecided
+from strandline_analytics.timeline.states import undecided
 
 KNOWN_ENOUGH = 0.95
 """Below this share of known time, a window without incidents is not called calm."""

@@ -15,9 +15,9 @@ from strandline.units import duration_text
 from strandline_analytics.report.culprits import who_text
 from strandline_analytics.report.incident import Incident, Key
 from strandline_analytics.report.material import Material
-from strandline_analytics.report.moments import moment_text
 from strandline_analytics.report.shown_incident import recovered_text
 from strandline_analytics.report.steps import Step, steps
+from strandline_analytics.report.tables import moment_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,12 @@ from strandline_analytics.explain.ask import Asked, decision, stall
 from strandline_analytics.explain.ask_group import AskedGroup, standstill
 from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
-from strandline_analytics.jobs.hours import covered, files_of_hours, hash_of_hour
+from strandline_analytics.jobs.coverage import covered, files_of_hours, hash_of_hour
 from strandline_analytics.jobs.run import Written, hours_for, run, whole_hours
 from strandline_analytics.report.gather import STEPS, TooMuch, gather
-from strandline_analytics.service import explanations, pages, refusals, values
-from strandline_analytics.service.jobs import Job
-from strandline_analytics.service.reports import Report, report_of
-from strandline_analytics.service.runs import hour_reported
+from strandline_analytics.service import pages, questions, values
+from strandline_analytics.service.jobs import Job, hour_reported
+from strandline_analytics.service.pages import Report, report_of
 from strandline_analytics.session import is_little
 from strandline_analytics.silver.events import not_understood
 from strandline_analytics.silver.tables import Silver
@@ -40,11 +39,10 @@ from strandline_analytics.sources.kafka.availability import unavailable
 from strandline_analytics.sources.trouble import NothingThere, explained
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result, with_any_value
-from strandline_analytics.tables.destination import Destination
-from strandline_analytics.timeline.event import events_from
+from strandline_analytics.tables.writing import Destination
+from strandline_analytics.timeline.event import Selection, events_from
 from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.order import timeline
-from strandline_analytics.timeline.selection import Selection
 
 KEPT_REPORTS = 8
 """Some hundred kilobytes each."""
@@ -71,10 +69,10 @@ def interruptible(
             if trouble is None:
                 raise
             if isinstance(trouble, NothingThere):
-                raise refusals.not_found(
+                raise questions.not_found(
                     "range, cluster_id", str(trouble), "call GetCoverage for what is there"
                 ) from error
-            raise refusals.unusable_input(str(trouble)) from error
+            raise questions.unusable_input(str(trouble)) from error
         finally:
             context.removeJobTag(job.id)
 
@@ -153,22 +151,22 @@ class Engine:
         silver = self._silver(job, files_for(self.spark, question), samples=True)
         job.check()
         if of_stall:
-            return explanations.of_stall(stall(silver, asked))
-        return explanations.of_decision(decision(silver, asked))
+            return values.of_stall(stall(silver, asked))
+        return values.of_decision(decision(silver, asked))
 
     @interruptible
     def explain_group(self, job: Job, question: Question, asked: AskedGroup) -> pb.ExplainGroupResponse:
         """Why a consumer group stood still, or which clusters have such a group."""
         silver = self._silver(job, files_for(self.spark, question), samples=True)
         job.check()
-        return explanations.of_group(standstill(silver, asked))
+        return values.of_group(standstill(silver, asked))
 
     @interruptible
     def explain_held_back(self, job: Job, question: Question, asked: AskedPartition) -> pb.ExplainHeldBackResponse:
         """Who held the LSO of a partition back, or which clusters have such a partition."""
         silver = self._silver(job, files_for(self.spark, question), samples=True)
         job.check()
-        return explanations.of_held_back(held_back(silver, asked))
+        return values.of_held_back(held_back(silver, asked))
 
     @interruptible
     def report(self, job: Job, question: Question, steps: int) -> Report:
@@ -189,9 +187,9 @@ class Engine:
                 reported=between,
             )  # fmt: skip
         except TooMuch as error:
-            raise refusals.wrong("range", str(error), "ask for less time") from error
+            raise questions.wrong("range", str(error), "ask for less time") from error
         except ValueError as error:
-            raise refusals.not_found("range", str(error), "call GetCoverage for what is there") from error
+            raise questions.not_found("range", str(error), "call GetCoverage for what is there") from error
         self._reports[name] = report_of(material)
         while len(self._reports) > KEPT_REPORTS:
             self._reports.popitem(last=False)
@@ -261,7 +259,7 @@ class Engine:
         job.check()
         rows = [row.asDict(recursive=True) for row in frame.limit(self._most_rows + 1).collect()]
         if len(rows) > self._most_rows:
-            raise refusals.wrong(
+            raise questions.wrong(
                 "range", f"an answer has at most {self._most_rows:,} rows", "ask for less time, or use SubmitRun"
             )
         return rows

@@ -13,13 +13,16 @@ import binascii
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from strandline_analytics.service import refusals
+from strandline.v1 import analytics_service_pb2 as pb
+from strandline_analytics.report.material import Material
+from strandline_analytics.report.page import page, render
+from strandline_analytics.service import questions
 
 _Part = TypeVar("_Part")
 _TOKEN_FIELD = "page_token"
@@ -65,9 +68,9 @@ def read_token(token: str, question: str) -> Place:
         of, input_hash, offset = json.loads(base64.urlsafe_b64decode(token.encode("ascii")))
         place = Place(str(input_hash), int(offset))
     except (ValueError, TypeError, RecursionError, binascii.Error) as error:
-        raise refusals.wrong(_TOKEN_FIELD, "it is a next_page_token of this server", _BEGIN) from error
+        raise questions.wrong(_TOKEN_FIELD, "it is a next_page_token of this server", _BEGIN) from error
     if of != question or place.offset < 0:
-        raise refusals.wrong(_TOKEN_FIELD, "it belongs to the very question that it was the answer to", _BEGIN)
+        raise questions.wrong(_TOKEN_FIELD, "it belongs to the very question that it was the answer to", _BEGIN)
     return place
 
 
@@ -85,7 +88,7 @@ def check_same_input(place: Place, input_hash: str) -> None:
         Refused: the files are not those of the first page.
     """
     if place.input_hash not in ("", input_hash):
-        raise refusals.wrong(_TOKEN_FIELD, "the input has changed since the first page", _BEGIN)
+        raise questions.wrong(_TOKEN_FIELD, "the input has changed since the first page", _BEGIN)
 
 
 class KeptAnswers:
@@ -111,3 +114,46 @@ class KeptAnswers:
 
 
 _BEGIN = "leave it empty to begin at the first row"
+
+
+# ---- reports
+# A report as the service keeps and sends it: what it found, and the page and its figures in pieces.
+#
+# Invariant: the pieces in their order are the page that `strandline analytics report` writes over the same files.
+
+PIECE_BYTES = 256 * 1024
+"""Far below what a message may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a page says, without the material that it was made from."""
+
+    verdict: str
+    troubles: Mapping[str, str]
+    page: bytes
+    figures: bytes
+
+    def parts(self) -> Iterator[pb.GetReportResponse]:
+        """The messages of an answer, in order."""
+        yield pb.GetReportResponse(found=pb.ReportFound(verdict=self.verdict, troubles=self.troubles))
+        for piece in _pieces(self.page):
+            yield pb.GetReportResponse(page=piece)
+        for piece in _pieces(self.figures):
+            yield pb.GetReportResponse(figures=piece)
+
+
+def report_of(material: Material) -> Report:
+    """The page of a material, and its figures as JSON."""
+    shown = page(material)
+    return Report(
+        verdict=shown["verdict"].sentence,
+        troubles=shown["data"]["troubles"],
+        page=render(material).encode(),
+        figures=(json.dumps(shown["data"], indent=2) + "\n").encode(),
+    )
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES]

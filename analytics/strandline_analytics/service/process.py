@@ -20,13 +20,11 @@ from strandline.metrics.port import MetricsPort
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.server import HealthPort, PortTaken, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
-from strandline_analytics.service.arrivals import Arrivals
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import JobQueue, JobState
-from strandline_analytics.service.live import LiveState
+from strandline_analytics.service.live import Arrivals, LiveState, Watches
 from strandline_analytics.service.servicer import SERVICE, AnalyticsServicer
 from strandline_analytics.service.settings import AnalyticsSettings
-from strandline_analytics.service.watching import Watches
 from strandline_analytics.sources.places import open_place
 
 _GRACE_S = 1.0

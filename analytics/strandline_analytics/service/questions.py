@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.export.schema import EVENT_TYPES, SAMPLES
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
@@ -18,11 +19,60 @@ from strandline_analytics.explain.ask_held_back import AskedPartition
 from strandline_analytics.jobs.ask import Question, chosen
 from strandline_analytics.report.gather import STEPS
 from strandline_analytics.scope import Grouping
-from strandline_analytics.service import refusals
 from strandline_analytics.service.settings import MOST_PAGE_ROWS
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
-from strandline_analytics.timeline.selection import MOVES, Selection
+from strandline_analytics.timeline.event import MOVES, Selection
+
+# ---- refusals
+# How a call that cannot be answered is refused: which field, by which rule, and what to do.
+#
+# Invariant: every refusal carries the three apart from its sentence, so that programs need not read the sentence.
+
+
+def wrong(field: str, rule: str, remedy: str) -> Refused:
+    """INVALID_ARGUMENT: a field of the request breaks a rule."""
+    return _refused(ErrorCode.INVALID_REQUEST, field, rule, remedy)
+
+
+def not_found(field: str, rule: str, remedy: str) -> Refused:
+    """NOT_FOUND: the request names what does not exist."""
+    return _refused(ErrorCode.RESOURCE_NOT_FOUND, field, rule, remedy)
+
+
+def full(field: str, rule: str, remedy: str) -> Refused:
+    """RESOURCE_EXHAUSTED: a bound of the server is reached; the same call may succeed later."""
+    return _refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, field, rule, remedy)
+
+
+def unusable_input(reported: str) -> Refused:
+    """FAILED_PRECONDITION: the exported files cannot be used as they are; ``reported`` says which, and what to do."""
+    return Refused.of(
+        Refusal(
+            ErrorCode.INVALID_CONFIG,
+            reported,
+            field="input",
+            rule="the server's input is a sound export",
+            remedy="do what the message says, or start the server with another --input",
+        )
+    )
+
+
+def stopping() -> Refused:
+    """UNAVAILABLE: the server gives up what it does, because it stops."""
+    return Refused(ErrorCode.NETWORK_EXCEPTION, "the server stops and gave this up; ask it again once it serves")
+
+
+def _refused(code: ErrorCode, field: str, rule: str, remedy: str) -> Refused:
+    return Refused.of(Refusal(code, f"{field}: {rule}; {remedy}", field=field, rule=rule, remedy=remedy))
+
+
+def sentence_of(error: Exception) -> str:
+    """What a caller may learn of an error: a refusal's own sentence, and nothing of the inside of the process."""
+    if isinstance(error, Refused):
+        return str(error.refusal)
+    return f"{ErrorCode.UNKNOWN_SERVER_ERROR.name}: internal failure; the server's log has it at this run's id"
+
 
 MOST_WINDOWS = 10_000
 """Steps that a window may be cut into."""
@@ -113,7 +163,7 @@ def asked_of(request: pb.ExplainRequest) -> Asked:
     """
     _check_place(request)
     if request.stall and request.HasField("partition_epoch"):
-        raise refusals.wrong("partition_epoch", "a stall has none", "narrow a stall down with range")
+        raise wrong("partition_epoch", "a stall has none", "narrow a stall down with range")
     start_us, end_us = window_of(request.range)
     return Asked(
         topic=request.topic,
@@ -132,9 +182,9 @@ def asked_group_of(request: pb.ExplainGroupRequest) -> AskedGroup:
         Refused: INVALID_REQUEST with the field.
     """
     if not request.group_id:
-        raise refusals.wrong("group_id", "a consumer group has a name", "name it")
+        raise wrong("group_id", "a consumer group has a name", "name it")
     if not request.HasField("at"):
-        raise refusals.wrong("at", "a group stands still at a moment", _MOMENT_REMEDY)
+        raise wrong("at", "a group stands still at a moment", _MOMENT_REMEDY)
     return AskedGroup(
         group_id=request.group_id, at_us=_moment_us(request.at, "at"), cluster_id=request.cluster_id or None
     )
@@ -148,7 +198,7 @@ def asked_held_back_of(request: pb.ExplainHeldBackRequest) -> AskedPartition:
     """
     _check_place(request)
     if not request.HasField("at"):
-        raise refusals.wrong("at", "readers stand still at a moment", _MOMENT_REMEDY)
+        raise wrong("at", "readers stand still at a moment", _MOMENT_REMEDY)
     return AskedPartition(
         topic=request.topic,
         partition=request.partition,
@@ -159,9 +209,9 @@ def asked_held_back_of(request: pb.ExplainHeldBackRequest) -> AskedPartition:
 
 def _check_place(request: pb.ExplainRequest | pb.ExplainHeldBackRequest) -> None:
     if not request.topic:
-        raise refusals.wrong("topic", "a partition has a topic", "name it")
+        raise wrong("topic", "a partition has a topic", "name it")
     if request.partition < 0:
-        raise refusals.wrong("partition", "it is at least 0", "name a partition of the topic")
+        raise wrong("partition", "it is at least 0", "name a partition of the topic")
 
 
 def steps_of(request: pb.GetReportRequest) -> int:
@@ -171,7 +221,7 @@ def steps_of(request: pb.GetReportRequest) -> int:
         Refused: INVALID_REQUEST with the field.
     """
     if not 0 <= request.steps <= MOST_STEPS:
-        raise refusals.wrong("steps", f"it is from 0 to {MOST_STEPS}", f"leave it out for {STEPS}")
+        raise wrong("steps", f"it is from 0 to {MOST_STEPS}", f"leave it out for {STEPS}")
     return request.steps or STEPS
 
 
@@ -182,9 +232,7 @@ def selection_of(request: pb.GetTimelineRequest) -> Selection:
         Refused: INVALID_REQUEST with the field.
     """
     if not 0 <= request.speed <= MOST_SPEED:
-        raise refusals.wrong(
-            "speed", f"it is from 0 to {MOST_SPEED:,.0f}", "use 1 for as it happened, 0 for everything at once"
-        )
+        raise wrong("speed", f"it is from 0 to {MOST_SPEED:,.0f}", "use 1 for as it happened, 0 for everything at once")
     start_us, end_us = window_of(request.range)
     types = tuple(_event_type(number) for number in request.types)
     named = tuple(name for name in types if EVENT_TYPES[name].dataset == SAMPLES)
@@ -211,7 +259,7 @@ def statistics_of(names: Sequence[str], field: str) -> tuple[Statistic, ...]:
     try:
         return chosen(names)
     except ValueError as error:
-        raise refusals.wrong(field, str(error), "call ListStats, which names them all") from error
+        raise wrong(field, str(error), "call ListStats, which names them all") from error
 
 
 def window_of(asked: pb.TimeRange) -> tuple[int | None, int | None]:
@@ -228,9 +276,7 @@ def window_of(asked: pb.TimeRange) -> tuple[int | None, int | None]:
         ends.append(_moment_us(getattr(asked, name), f"range.{name}"))
     start_us, end_us = ends
     if start_us is not None and end_us is not None and end_us <= start_us:
-        raise refusals.wrong(
-            "range.end", "it is after range.start; a window without length has no rows", "exchange them"
-        )
+        raise wrong("range.end", "it is after range.start; a window without length has no rows", "exchange them")
     return start_us, end_us
 
 
@@ -241,7 +287,7 @@ def _moment_us(moment: Timestamp, field: str) -> int:
         Refused: it is no time.
     """
     if not (0 <= moment.seconds <= _LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
-        raise refusals.wrong(field, "it is a moment from 1970 to 9999", _MOMENT_REMEDY)
+        raise wrong(field, "it is a moment from 1970 to 9999", _MOMENT_REMEDY)
     return moment.seconds * 1_000_000 + moment.nanos // 1_000
 
 
@@ -253,7 +299,7 @@ def grouping_of(number: int) -> Grouping:
     """
     found = _GROUPINGS.get(number)  # type: ignore[call-overload]
     if found is None:
-        raise refusals.wrong(
+        raise wrong(
             "grouping",
             f"{number} is no grouping",
             "leave it out for partitions, or use GROUPING_TOPIC, GROUPING_CLUSTER",
@@ -268,15 +314,15 @@ def page_size_of(asked: int, otherwise: int) -> int:
         Refused: it is negative.
     """
     if asked < 0:
-        raise refusals.wrong("page_size", "it is at least 0", "leave it out for the server's own limit")
+        raise wrong("page_size", "it is at least 0", "leave it out for the server's own limit")
     return min(asked or otherwise, MOST_PAGE_ROWS)
 
 
 def _step_of(step_us: int, start_us: int | None, end_us: int | None) -> int | None:
     if step_us < 0:
-        raise refusals.wrong("step_us", "it is at least 0", "leave it out for one step as long as the window")
+        raise wrong("step_us", "it is at least 0", "leave it out for one step as long as the window")
     if step_us and start_us is not None and end_us is not None and (end_us - start_us) // step_us >= MOST_WINDOWS:
-        raise refusals.wrong("step_us", f"a window has at most {MOST_WINDOWS} steps", "ask for longer steps")
+        raise wrong("step_us", f"a window has at most {MOST_WINDOWS} steps", "ask for longer steps")
     return step_us or None
 
 
@@ -284,5 +330,5 @@ def _event_type(number: int) -> str:
     names = state_event_pb2.StateEventType.DESCRIPTOR.values_by_number
     name = names[number].name.removeprefix("STATE_EVENT_TYPE_") if number in names else ""
     if name not in EVENT_TYPES:
-        raise refusals.wrong("types", f"{number} is no type of event", "use the names of StateEventType")
+        raise wrong("types", f"{number} is no type of event", "use the names of StateEventType")
     return name

@@ -16,13 +16,11 @@ from google.protobuf.message import Message
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.jobs.ask import Question
-from strandline_analytics.service import pages, questions, refusals, values
+from strandline_analytics.service import pages, questions, values
 from strandline_analytics.service.engine import Engine
-from strandline_analytics.service.jobs import Cancelled, Job, JobQueue
-from strandline_analytics.service.live import Partition
-from strandline_analytics.service.runs import Run, Runs, noting
+from strandline_analytics.service.jobs import Cancelled, Job, JobQueue, Run, Runs, noting
+from strandline_analytics.service.live import Partition, Watches
 from strandline_analytics.service.settings import AnalyticsSettings
-from strandline_analytics.service.watching import Watches
 from strandline_analytics.stats import ALL
 
 SERVICE = pb.DESCRIPTOR.services_by_name["AnalyticsService"].full_name
@@ -148,7 +146,7 @@ class AnalyticsServicer:
         try:
             return cast(_Reported, await asyncio.shield(job.outcome))
         except Cancelled:
-            raise refusals.stopping() from None
+            raise questions.stopping() from None
         finally:
             # A caller that left, by itself or by its deadline, gets no answer; what has ended stays as it is.
             self._queue.cancel(job)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from strandline.export.schema import REPEATED
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.clocks import in_controller_time
-from strandline_analytics.silver.places import PLACE, place
+from strandline_analytics.silver.kept import PLACE, place
 from strandline_analytics.silver.tables import Silver
 
 GROUP_KEY = (*PARTITION_KEY, "group_id")

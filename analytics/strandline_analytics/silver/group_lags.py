@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.silver.clocks import in_controller_time
-from strandline_analytics.silver.first_above import first_above
-from strandline_analytics.silver.high_watermarks import LEADER, hw_spans, hw_steps
-from strandline_analytics.silver.places import PLACE, place
+from strandline_analytics.silver.high_watermarks import LEADER, first_above, hw_spans, hw_steps
+from strandline_analytics.silver.kept import PLACE, place
 from strandline_analytics.silver.tables import Silver
 
 BELIEVED_US = 180_000_000

@@ -11,10 +11,14 @@ Spark Connect leaves no other way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from strandline_analytics.jvm import analyzed_plan, has_jvm, plan_of_cached, query_of
+from strandline_analytics.scope import PARTITION_KEY, Scope
 
 KEPT_AS_ROWS = "spark.strandline.keptAsRows"
 """The setting of a session under which tables are kept as rows; it is set by the size of input (`session.SMALL`)."""
@@ -60,3 +64,51 @@ def let_go(frame: DataFrame) -> None:
         plan.rdd().unpersist(False)
     else:
         origin.unpersist()
+
+
+# ---- places
+# How millions of rows are distinguished while they are processed: by a number, in place of names.
+#
+# A sample says in three names which partition it is of: cluster, topic id, partition. To carry, sort and compare these
+# costs more than the figures do. Rows of samples are therefore distinguished by a hash of the names, and results are
+# given their names at the end. A hash may be shared by two partitions, once in billions of clusters; then nothing is
+# answered, rather than the figures of two partitions as one.
+#
+# Invariant: of the partitions that the control plane reported, `numbered` has proven that no two have one number.
+
+PLACE = "_place"
+
+GROUP = (PLACE, "window_start", "window_end")
+"""What figures of samples are grouped by, until they are given their names."""
+
+
+def place(names: Sequence[str] = PARTITION_KEY) -> Column:
+    """The number of what has these names, as the column ``PLACE``; no name may be null."""
+    return F.xxhash64(*names).alias(PLACE)
+
+
+def numbered(groups: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Groups, each once, with their number ``PLACE``; a query of it fails if two groups have the same one.
+
+    Args:
+        by: the columns that tell the groups apart; others follow from them.
+    """
+    proven = F.expr(
+        "if(_n = 1, _names, raise_error('two partitions of this export have the same hash of their names. Rule: a "
+        "hash names one. Ask about one cluster at a time: --cluster'))"
+    )
+    found = groups.groupBy(place(by)).agg(F.min(F.struct(*groups.columns)).alias("_names"), F.count("*").alias("_n"))
+    return found.select(PLACE, proven.alias("_names")).select(PLACE, "_names.*")
+
+
+def in_groups(rows: DataFrame, places: DataFrame, scope: Scope) -> DataFrame:
+    """Let ``PLACE`` of rows of partitions number the group that a scope puts them into.
+
+    Args:
+        places: `numbered` partitions, with the names that the scope's groups have.
+    """
+    names = scope.grouping.value
+    if set(PARTITION_KEY) <= set(names):
+        return rows
+    groups = places.select(F.col(PLACE), place(names).alias("_group"))
+    return rows.join(F.broadcast(groups), PLACE).withColumn(PLACE, F.col("_group")).drop("_group")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from strandline_analytics.silver.places import PLACE, place
+from strandline_analytics.silver.kept import PLACE, place
 from strandline_analytics.silver.tables import Silver
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from strandline_analytics.silver.clocks import Clocks, in_controller_time
-from strandline_analytics.silver.places import PLACE, place
+from strandline_analytics.silver.kept import PLACE, place
 
 HOLD_INTERVALS = 3
 """How many times its declared interval a sample is believed."""

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.clocks import in_controller_time
-from strandline_analytics.silver.places import PLACE
+from strandline_analytics.silver.kept import PLACE
 from strandline_analytics.silver.tables import Silver
 
 QUALITY = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")

@@ -18,10 +18,9 @@ from strandline_analytics.scope import PARTITION_KEY, Grouping, Scope
 from strandline_analytics.session import planned_at_once
 from strandline_analytics.silver.clocks import Clocks, clock_offsets, clocks, epoch_starts
 from strandline_analytics.silver.control import control_rows, control_states, last_words, terms
-from strandline_analytics.silver.kept import kept, let_go, tables_are_rows
+from strandline_analytics.silver.kept import PLACE, in_groups, kept, let_go, numbered, tables_are_rows
 from strandline_analytics.silver.looks import looks
-from strandline_analytics.silver.places import PLACE, in_groups, numbered
-from strandline_analytics.sources.kafka.levels import Levels
+from strandline_analytics.sources.kafka.source_words import Levels
 
 _Planned = TypeVar("_Planned")
 

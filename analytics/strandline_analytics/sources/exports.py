@@ -28,10 +28,8 @@ from strandline_analytics.silver.kept import kept, tables_are_rows
 from strandline_analytics.silver.reigns import Ahead, clocks_ahead, in_one_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import ExportedFile, find_exports, input_hash
-from strandline_analytics.sources.doubles import apart_and_doubled
-from strandline_analytics.sources.inspection import cut_line, inspect, is_cut
-from strandline_analytics.sources.kafka.levels import LOOKING, Level, Levels, levels_of
-from strandline_analytics.sources.kafka.source_words import source_words
+from strandline_analytics.sources.inspection import apart_and_doubled, cut_line, inspect, is_cut
+from strandline_analytics.sources.kafka.source_words import LOOKING, Level, Levels, levels_of, source_words
 from strandline_analytics.sources.places import literal
 
 TRANSITIONS_BEFORE_H = 24

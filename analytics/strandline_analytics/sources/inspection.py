@@ -13,10 +13,110 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from strandline.export import layout
 from strandline.export.schema import SCHEMA_VERSION
 from strandline_analytics.sources.catalog import ExportedFile
-from strandline_analytics.sources.trouble import DamagedFile
+from strandline_analytics.sources.places import literal
+from strandline_analytics.sources.trouble import DamagedFile, InputTrouble
+
+# ---- doubles
+# Which files may hold an event that another one holds too, so that nobody looks for doubles in the others.
+#
+# An emitter numbers its events without gaps and a file holds a number once, so two files share an event only if they
+# say that they hold numbers of one incarnation from overlapping ranges: a compaction and what it was made of, or a
+# copy. JSON lines and files that no manifest speaks for are not believed in this, and neither is what overlaps them.
+#
+# Invariant: every file is in one of the two lists; files of the first share no event with any file.
+
+_Emitter = tuple[str, str, int, int]
+_Range = tuple[int, int, int]
+"""First number, last number, place of the file."""
+
+
+def apart_and_doubled(files: Sequence[ExportedFile]) -> tuple[list[ExportedFile], list[ExportedFile]]:
+    """Files that share no event with any other, and those that may."""
+    if not all(file.ranges for file in files):
+        # Somebody's numbers are not known: they may be anybody's.
+        return [], list(files)
+    doubled = {place for place, file in enumerate(files) if not _is_proven(file)}
+    of_emitter: dict[_Emitter, list[_Range]] = defaultdict(list)
+    for place, file in enumerate(files):
+        for seqs in file.ranges:
+            emitter = (file.cluster_id, file.dataset, seqs.node_id, seqs.incarnation)
+            of_emitter[emitter].append((seqs.first_seq, seqs.last_seq, place))
+    for ranges in of_emitter.values():
+        doubled |= _overlapping(sorted(ranges))
+    return (
+        [file for place, file in enumerate(files) if place not in doubled],
+        [file for place, file in enumerate(files) if place in doubled],
+    )
+
+
+def _overlapping(ranges: Sequence[_Range]) -> set[int]:
+    """The files whose range begins before one ends that began earlier, and those that it overlaps."""
+    found: set[int] = set()
+    reach, of = -1, -1
+    for first, last, place in ranges:
+        if first <= reach:
+            found |= {place, of}
+        if last > reach:
+            reach, of = last, place
+    return found
+
+
+def _is_proven(file: ExportedFile) -> bool:
+    return file.manifest is not None and file.path.endswith(layout.PARQUET)
+
+
+# ---- proof
+# Whether files still hold what their manifests prove: by the hash of their bytes, which Spark's tasks compute.
+#
+# No other question compares hashes, for it would read every byte of every file a second time: a size shows files that
+# are not whole, and only a change that keeps the size needs this.
+#
+# Invariant: a file without a manifest is neither right nor wrong here.
+
+
+def verify(spark: SparkSession, files: Sequence[ExportedFile]) -> int:
+    """Compare files with the hashes of their manifests, and give how many were compared.
+
+    Raises:
+        DamagedFile: it names the first file that was changed, and says how many were.
+        InputTrouble: Spark read other files than it was asked to; what these hold is not known.
+    """
+    proven = {_plain(file.uri): file for file in files if file.manifest is not None}
+    if not proven:
+        return 0
+    rows = spark.read.format("binaryFile").load([literal(file.uri) for file in proven.values()])
+    hashes = {_plain(row["path"]): row["hash"] for row in _hashed(rows).collect()}
+    if missed := [file for name, file in proven.items() if name not in hashes]:
+        raise InputTrouble(
+            f"{missed[0].shown} was not compared with its manifest, as {len(missed)} of {len(proven)} files were not: "
+            "Spark gave them other names. Nothing is known to be wrong with them; give the export by its plain path"
+        )
+    changed = [
+        file for name, file in proven.items() if file.manifest is not None and hashes[name] != file.manifest.sha256
+    ]
+    if changed:
+        raise DamagedFile(
+            f"{changed[0].shown} has other bytes than those that its manifest proves, of the same length, as "
+            f"{len(changed)} of {len(proven)} files have. Rule: a file is never changed after it was written. Copy it "
+            "again from its origin, or take it away with its manifest; its hour then counts as incomplete"
+        )
+    return len(proven)
+
+
+def _hashed(rows: DataFrame) -> DataFrame:
+    return rows.select("path", F.sha2("content", 256).alias("hash"))
+
+
+def _plain(uri: str) -> str:
+    """Hadoop writes the URI of a local file with one slash, Python with three."""
+    return uri.replace("file:///", "file:/", 1)
+
 
 _MAGIC = b"PAR1"
 _LEAST_PARQUET_BYTES = 12

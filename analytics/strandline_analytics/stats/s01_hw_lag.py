@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.places import GROUP
+from strandline_analytics.silver.kept import GROUP
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import WEIGHT, percentiles, sums_by_value, weighted_mean
+from strandline_analytics.stats.durations import WEIGHT, percentiles, sums_by_value, weighted_mean
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:

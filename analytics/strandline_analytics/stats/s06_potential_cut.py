@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.places import GROUP, PLACE
+from strandline_analytics.silver.kept import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.weighted import weighted_mean
+from strandline_analytics.stats.durations import weighted_mean
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import Clocks, in_controller_time
-from strandline_analytics.silver.removals import removals
+from strandline_analytics.silver.membership import removals
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 

@@ -16,7 +16,7 @@ from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.membership import stays_outside
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.ranks import nearest_rank
+from strandline_analytics.stats.durations import nearest_rank
 
 
 def stays_with_phases(silver: Silver) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.ranks import nearest_rank
+from strandline_analytics.stats.durations import nearest_rank
 from strandline_analytics.stats.s09_removals_by_cause import classified_removals
 
 

@@ -14,7 +14,7 @@ from strandline_analytics.scope import FOREVER_US, PARTITION_KEY, Scope
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.ranks import nearest_rank
+from strandline_analytics.stats.durations import nearest_rank
 
 
 def compute(silver: Silver, scope: Scope) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.high_watermarks import advances
-from strandline_analytics.silver.places import GROUP, PLACE, place
+from strandline_analytics.silver.kept import GROUP, PLACE, place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import PARTITION_KEY, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.ranks import nearest_rank
+from strandline_analytics.stats.durations import nearest_rank
 from strandline_analytics.stats.s11_unavailability import activations
 from strandline_analytics.stats.s16_shrink_and_leader import leader_changes
-from strandline_analytics.timeline.fences import NEAR_US
+from strandline_analytics.timeline.inferred import NEAR_US
 
 
 def failovers(silver: Silver) -> DataFrame:

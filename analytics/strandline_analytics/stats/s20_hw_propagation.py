@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.high_watermarks import advances
-from strandline_analytics.silver.places import GROUP, PLACE, place
+from strandline_analytics.silver.kept import GROUP, PLACE, place
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
-from strandline_analytics.stats.ranks import nearest_rank
+from strandline_analytics.stats.durations import nearest_rank
 
 _TERM = (PLACE, "leader_epoch")
 _TELLER = ("cluster_id", "leader_epoch", "node_id", "incarnation", "seq")

@@ -15,11 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.silver.first_above import first_above
 from strandline_analytics.silver.group_lags import group_spans
-from strandline_analytics.silver.high_watermarks import advances
+from strandline_analytics.silver.high_watermarks import advances, first_above
+from strandline_analytics.silver.kept import GROUP, PLACE
 from strandline_analytics.silver.lineages import lines
-from strandline_analytics.silver.places import GROUP, PLACE
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, Value
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 
-from strandline_analytics.call_sites import ascribe_together
 from strandline_analytics.scope import Scope
+from strandline_analytics.side_by_side import ascribe_together
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, result
 

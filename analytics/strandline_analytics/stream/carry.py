@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from strandline_analytics.stream.control_fold import Held, Terms
-from strandline_analytics.stream.look_fold import LastLook, Leader, Series, series_of
-from strandline_analytics.stream.stall_fold import Stall, StallKey
-from strandline_analytics.stream.stories import Story
+from strandline_analytics.stream.feed import Story
+from strandline_analytics.stream.spans import LastLook, Leader, Series, Stall, StallKey, series_of
 
 FORMAT = 3
 """Written with every carry; a change of meaning or of a name raises it."""

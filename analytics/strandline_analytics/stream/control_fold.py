@@ -14,7 +14,7 @@ from typing import Any
 
 from strandline.core.control.state import changes_between
 from strandline.export.schema import NO_LEADER
-from strandline_analytics.stream.stories import Story, is_control, is_known
+from strandline_analytics.stream.feed import Story, is_control, is_known
 
 FOREVER_US = 2**62
 HOUR_US = 3_600_000_000

@@ -6,14 +6,18 @@ quotients are those of the batch to the last bit.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from strandline_analytics.scope import Grouping
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import Statistic
+from strandline_analytics.stream.carry import Carry, Moves
 from strandline_analytics.stream.control_fold import State
-from strandline_analytics.stream.look_fold import Look
-from strandline_analytics.stream.stall_fold import Episode
+from strandline_analytics.stream.scene import Scene, Transition
+from strandline_analytics.stream.spans import Episode, Look
 
 FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
 _STATES = (
@@ -157,3 +161,133 @@ def _percentile(lags: Mapping[int, int], whole: int, percent: int) -> int:
         if so_far * 100 >= whole * percent:
             return lag
     raise AssertionError("the shares add up to the whole")
+
+
+# ---- counting
+# In which window each thing is counted: intervals in every window they touch, moments in the one of theirs.
+#
+# Invariant: what was counted in a window before it was closed is not counted again; the moves that are kept are those
+# of before the first open window.
+
+FLAP_US = 600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """``windows`` by number since 1970, ``numbers`` those that have rows; ``moves`` of before the first open one."""
+
+    windows: Mapping[int, Figures]
+    numbers: range
+    moves: dict[int, Moves]
+
+
+def count(carry: Carry, scene: Scene, *, start_us: int, end_us: int, now_us: int, step_us: int) -> Counted:
+    """Count everything from ``start_us`` on; what goes on is counted up to ``now_us``."""
+    windows: defaultdict[int, Figures] = defaultdict(Figures)
+    for state in scene.states:
+        for number, dur in pieces(state.t0, min(state.t1, now_us), step_us, start_us):
+            windows[number].hold(state, dur)
+    for look in scene.looks:
+        if look.is_believed and look.is_leader:
+            for number, dur in pieces(look.t0, min(look.t1, now_us), step_us, start_us):
+                windows[number].look(look, dur)
+    _count_flaws(windows, scene, step_us)
+    moves = _count_moves(windows, carry, scene, end_us, step_us)
+    last = -(-now_us // step_us) * step_us
+    return Counted(windows, range(start_us // step_us, last // step_us), moves)
+
+
+def _count_flaws(windows: defaultdict[int, Figures], scene: Scene, step_us: int) -> None:
+    for step in scene.steps:
+        flaws = windows[step.held.t // step_us].flaws
+        flaws["n_gap"] += step.lost_before
+        flaws["clock_regressions"] += step.went_back
+        flaws["n_duplicate"] += scene.extra_copies(step.story)
+    for look in scene.looks:
+        if look.is_new:
+            flaws = windows[look.t0 // step_us].look_flaws
+            flaws["n_duplicate"] += scene.extra_copies(look.story)
+            if look.is_leader:
+                flaws["n_zombie"] += look.is_zombie
+                flaws["clock_regressions"] += look.went_back
+    for story in scene.others:
+        if story["node_id"] >= 0:
+            windows[story["ts_wall_us"] // step_us].flaws["n_duplicate"] += scene.extra_copies(story)
+
+
+def _count_moves(
+    windows: defaultdict[int, Figures], carry: Carry, scene: Scene, end_us: int, step_us: int
+) -> dict[int, Moves]:
+    moves = carry.copy_of_moves()
+    kept = None
+    for change in scene.transitions():
+        if kept is None and change.t >= end_us:
+            kept = {replica: Moves(one.came, one.went, one.session) for replica, one in moves.items()}
+        _count_change(windows[change.t // step_us], change, moves)
+    return moves if kept is None else kept
+
+
+def _count_change(figures: Figures, change: Transition, moves: dict[int, Moves]) -> None:
+    figures.changes.update(
+        transitions=1,
+        shrinks=int(bool(change.left)),
+        expands=int(bool(change.came)),
+        removals=len(change.left),
+        adds=len(change.came),
+    )
+    for replica in change.left:
+        own = moves.setdefault(replica, Moves())
+        one = figures.removals.setdefault(replica, Removals())
+        begins = own.went is None or change.t - own.went > FLAP_US
+        own.session += begins
+        one.removals += 1
+        one.flaps += own.came is not None and change.t - own.came <= FLAP_US
+        one.sessions.add(own.session)
+        if not begins:
+            one.flapping.add(own.session)
+        own.went = change.t
+    for replica in change.came:
+        moves.setdefault(replica, Moves()).came = change.t
+
+
+# ---- columns
+# Which columns live rows have: those of the five statistics side by side, absent ones null.
+#
+# Invariant: a column has the name, the type and the default that its statistic declares for the batch.
+
+LIVE: dict[str, Statistic] = {name: ALL[name] for name in ("s01", "s08", "s10", "s15", "s18")}
+"""The statistics that are reported live."""
+
+_FIXED = {
+    "stat": "string", "cluster_id": "string", "topic_id": "string", "topic": "string", "partition": "int",
+    "window_start": "bigint", "window_end": "bigint", "final": "boolean", "coverage": "double",
+}  # fmt: skip
+
+
+def types() -> dict[str, str]:
+    """Every column with its type, in order."""
+    found = _FIXED | dict.fromkeys(FLAWS, "bigint")
+    for statistic in LIVE.values():
+        for value in (*statistic.extra, *statistic.values):
+            assert found.setdefault(value.name, value.type) == value.type, value.name
+    return found
+
+
+def ddl() -> str:
+    """The columns as Spark reads them."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in types().items())
+
+
+def columns_of(statistic: Statistic) -> list[str]:
+    """What a live row of one statistic has."""
+    values = (value.name for value in (*statistic.extra, *statistic.values))
+    own = ("stat", *Grouping.PARTITION.value, "window_start", "window_end", "final")
+    return [*own, *values, "coverage", *FLAWS]
+
+
+def completed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the machine with all columns: counts are 0 where the state was known and nothing happened."""
+    counts = {value.name for value in LIVE[row["stat"]].values if value.counts}
+    default = 0 if row["known_us"] else None
+    full = {name: row.get(name) for name in types()}
+    return {name: default if value is None and name in counts else value for name, value in full.items()}

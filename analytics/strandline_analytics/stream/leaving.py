@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from strandline_analytics.stream import stall_fold
+from strandline_analytics.stream import spans
 from strandline_analytics.stream.carry import Carry, Pending
-from strandline_analytics.stream.look_fold import LastLook, Look, Series, series_of
+from strandline_analytics.stream.feed import Story, identity
 from strandline_analytics.stream.scene import Scene
-from strandline_analytics.stream.stall_fold import Episode, Stall, StallKey
-from strandline_analytics.stream.stories import Story, identity
+from strandline_analytics.stream.spans import Episode, LastLook, Look, Series, Stall, StallKey, series_of
 
 
 def leave(
@@ -40,7 +39,7 @@ def leave(
     counting = {key for key, one in reported.items() if not one.is_settled or one.t1 > first}
     stalls = _stalls(carry, looks, lasts, scene.looks, advances, counting)
     # A last look is folded again with its true end, so a stall may still be found to begin at it.
-    begun = [look.at for look in lasts.values() if look.is_leader and stall_fold.is_waiting(look)]
+    begun = [look.at for look in lasts.values() if look.is_leader and spans.is_waiting(look)]
     floor = min([first, *begun, *(stall.seen for stall in stalls.values() if stall.seen is not None)])
     under = [span for span in scene.under_min() if held is not None and span[1] <= held.t]
     kept = Carry(
@@ -93,11 +92,11 @@ def _stalls(
 ) -> dict[StallKey, Stall]:
     """Stalls without the last looks, which are folded again with their true ends."""
     stalls = carry.copy_of_stalls()
-    waiting = {stall_fold.stall_key(look) for look in lasts.values() if look.is_leader and stall_fold.is_waiting(look)}
+    waiting = {spans.stall_key(look) for look in lasts.values() if look.is_leader and spans.is_waiting(look)}
     for key in waiting:
         stalls.setdefault(key, Stall())
     others = [look for look in looks if lasts.get(series_of(look.story)) is not look]
-    stall_fold.take(stalls, others, members, [*carry.advances, *advances])
+    spans.take(stalls, others, members, [*carry.advances, *advances])
     return {key: stall for key, stall in stalls.items() if key in waiting or key in counting}
 
 

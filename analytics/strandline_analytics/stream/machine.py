@@ -20,11 +20,12 @@ from strandline.export.layout import hour_folder, hour_of
 from strandline_analytics.scope import MOST_WINDOWS
 from strandline_analytics.stream.carry import Carry, Pending
 from strandline_analytics.stream.control_fold import Held
-from strandline_analytics.stream.counting import Counted, count
 from strandline_analytics.stream.figures import (
     FLAWS,
+    Counted,
     Figures,
     change_values,
+    count,
     flap_values,
     lag_values,
     stall_values,
@@ -32,7 +33,7 @@ from strandline_analytics.stream.figures import (
 )
 from strandline_analytics.stream.leaving import leave
 from strandline_analytics.stream.scene import Scene, build
-from strandline_analytics.stream.stall_fold import STALL_US, Episode, StallKey, episode
+from strandline_analytics.stream.spans import STALL_US, Episode, StallKey, episode
 
 HOUR_US = 3_600_000_000
 

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from strandline_analytics.stream import control_fold, look_fold, stall_fold
+from strandline_analytics.stream import control_fold, spans
 from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.control_fold import State, Step, Terms
-from strandline_analytics.stream.look_fold import Leader, Look
-from strandline_analytics.stream.stall_fold import Reign, Stall, StallKey
-from strandline_analytics.stream.stories import Identity, Story, distinct, identity, is_control
+from strandline_analytics.stream.feed import Identity, Story, distinct, identity, is_control
+from strandline_analytics.stream.spans import Leader, Look, Reign, Stall, StallKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Scene:
     def stalls(self, carry: Carry) -> dict[StallKey, Stall]:
         """Every stall as far as it was seen."""
         stalls = carry.copy_of_stalls()
-        stall_fold.take(stalls, self.looks, self.looks, [*carry.advances, *self.advances])
+        spans.take(stalls, self.looks, self.looks, [*carry.advances, *self.advances])
         return stalls
 
     def seen_beyond(self) -> dict[Reign, Beyond]:
@@ -118,8 +117,8 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
     stories, kept, copies = distinct(texts)
     steps = control_fold.fold(carry.held, stories.values())
     terms = carry.terms.after(steps).with_starts_of(stories.values())
-    firsts = look_fold.first_looks(carry.first_looks, stories.values())
-    succeeded = look_fold.successions(firsts, terms)
+    firsts = spans.first_looks(carry.first_looks, stories.values())
+    succeeded = spans.successions(firsts, terms)
     return Scene(
         texts=kept,
         copies=copies,
@@ -127,7 +126,7 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
         states=control_fold.states(carry.held, steps),
         terms=terms,
         first_looks=firsts,
-        looks=look_fold.fold(carry.last_looks, stories.values(), terms, succeeded),
+        looks=spans.fold(carry.last_looks, stories.values(), terms, succeeded),
         advances=[story for story in stories.values() if story["event_type"] == "HW_ADVANCE"],
         others=[story for story in stories.values() if _is_other(story)],
     )

@@ -1,19 +1,89 @@
-"""Which statements make a table fit for rows: the table itself, or the columns that it lacks. Pure: text in, text out.
+"""How tables are made fit for rows in a session, and how a session without a runtime is recognized.
 
-A table is made from the declared columns, with their units and meanings as comments. One that an earlier version of
-strandline made gets the columns that are new, which are null in its old rows; no column is ever dropped or changed.
-
-Invariant: a table that has the columns needs no statement, so a second run changes nothing.
+Invariant: what a session lacks ends in one line that names the pairs that work, not in an error of Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from strandline_analytics.scope import Grouping
 from strandline_analytics.sources.trouble import InputTrouble
-from strandline_analytics.stats.definition import Value
+from strandline_analytics.stats.definition import Statistic, Value
 from strandline_analytics.tables.formats import ResultFormat
-from strandline_analytics.tables.names import quoted
+from strandline_analytics.tables.runtimes import NoRuntime, pairs
+
+# ---- names
+# What the table of a statistic is called: `CATALOG.NAMESPACE.s10_isr_time`, or for Delta without a catalog its place.
+#
+# A session of our own has no catalog in which Delta could keep names from one run to the next, so there a table is
+# named by the directory that it lies in, below the warehouse.
+#
+# Invariant: every part of a name is quoted, so that no name of a user is read as SQL.
+
+_SUFFIXES = {Grouping.PARTITION: "", Grouping.TOPIC: "_by_topic", Grouping.CLUSTER: "_by_cluster"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableNames:
+    """Names of one set of results. Without a catalog a warehouse is given, and tables are named by their places."""
+
+    namespace: str
+    """One name, or several with dots between them."""
+    catalog: str | None = None
+    warehouse: str | None = None
+    """A directory or URI, as Hadoop names it."""
+
+    @property
+    def shown(self) -> str:
+        """Where the tables are, for people."""
+        if self.catalog is not None:
+            return f"{self.catalog}.{self.namespace}"
+        return f"{self.warehouse}/{self.namespace.replace('.', '/')}"
+
+    def shown_table(self, name: str) -> str:
+        """A table, for people: its name, or the place that names it."""
+        return f"{self.shown}{'/' if self.catalog is None else '.'}{name}"
+
+    @property
+    def quoted_namespace(self) -> str | None:
+        """The namespace in SQL; None where tables are named by their places."""
+        return None if self.catalog is None else ".".join(map(quoted, (self.catalog, *self._parts)))
+
+    def table(self, name: str) -> str:
+        """A table in SQL."""
+        if self.catalog is not None:
+            return f"{self.quoted_namespace}.{quoted(name)}"
+        return f"delta.{quoted('/'.join((self.warehouse or '', *self._parts, name)))}"
+
+    @property
+    def _parts(self) -> list[str]:
+        return self.namespace.split(".")
+
+
+def table_of(statistic: Statistic, grouping: Grouping) -> str:
+    """The name of a statistic's table; one about the cluster as a whole has one name for every grouping."""
+    suffix = "" if statistic.only_cluster else _SUFFIXES[grouping]
+    return f"{statistic.id}_{statistic.name}{suffix}"
+
+
+def quoted(name: str) -> str:
+    """A part of a name in SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+# ---- statements
+# Which statements make a table fit for rows: the table itself, or the columns that it lacks. Pure: text in, text out.
+#
+# A table is made from the declared columns, with their units and meanings as comments. One that an earlier version of
+# strandline made gets the columns that are new, which are null in its old rows; no column is ever dropped or changed.
+#
+# Invariant: a table that has the columns needs no statement, so a second run changes nothing.
 
 _PARTITIONS = {
     # What a run replaces is an hour of a cluster: only so Iceberg knows by names of partitions alone, also after files
@@ -114,3 +184,125 @@ def _column(column: Value) -> str:
 
 def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+_WITHOUT_RUNTIME = (
+    "CATALOG_NOT_FOUND",
+    "CANNOT_LOAD_CATALOG",
+    "Cannot find catalog plugin class",
+    "DATA_SOURCE_NOT_FOUND",
+    "MISSING_CATALOG_ABILITY",
+    "Failed to find the data source",
+    "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG",
+    "NOT_SUPPORTED_COMMAND_FOR_V2_TABLE",
+    "UNSUPPORTED_FEATURE.TABLE_OPERATION",
+)
+"""What Spark and Delta say where a runtime, its extension or its catalog is not set up."""
+_NO_TABLE = "DELTA_TABLE_NOT_FOUND"
+_DETAILS = "# Detailed Table Information"
+"""The line of a table's description after which its own properties come."""
+
+
+class OtherFiles(InputTrouble):
+    """Something else than a table lies where a table is to be."""
+
+
+class OtherFormat(InputTrouble):
+    """A table of the catalog has the name of ours, and another format."""
+
+
+def set_up(
+    spark: SparkSession,
+    kind: ResultFormat,
+    namespace: str | None,
+    tables: Mapping[str, tuple[str, Sequence[Value]]],
+) -> None:
+    """Make tables that are not there, and add columns that are new.
+
+    Args:
+        spark: any session.
+        kind: a format of tables.
+        namespace: quoted; None: there is none to make.
+        tables: comments and columns, by quoted names.
+
+    Raises:
+        NoRuntime: the session has no runtime of the format, or no such catalog.
+        OtherColumns: a table has other columns.
+        OtherFiles: no table can be made where one is to be.
+        OtherFormat: the catalog has a table of the name in another format.
+    """
+    try:
+        if namespace is not None:
+            spark.sql(create_namespace(namespace))
+            _check_formats(spark, kind, tables)
+        for table, (comment, columns) in tables.items():
+            spark.sql(create_table(table, columns, kind, comment))
+    except PySparkException as error:
+        text = str(error)
+        if any(mark in text for mark in _WITHOUT_RUNTIME):
+            first = text.splitlines()[0]
+            raise NoRuntime(
+                f"--format {kind.value}: this session has no runtime or catalog for it ({first}). Give both to "
+                f"spark-submit, by --packages and --conf; these pairs work: {pairs()}"
+            ) from error
+        raise
+    for table, (_, columns) in tables.items():
+        added = add_columns(table, columns, _columns_of(spark, table))
+        if added is not None:
+            spark.sql(added)
+
+
+def _check_formats(spark: SparkSession, kind: ResultFormat, tables: Iterable[str]) -> None:
+    """Refuse a table of another format. One that is named by its place has the format in its name."""
+    for table in tables:
+        provider = provider_of(spark, table)
+        if provider not in (None, kind.value):
+            raise OtherFormat(
+                f"{table} is a table of provider {provider}, and --format {kind.value} was asked for: give another "
+                "--namespace, or rename or drop that table"
+            )
+
+
+def provider_of(spark: SparkSession, table: str) -> str | None:
+    """The format of a table as its catalog names it, in lower case; None: there is no such table, or it has no name.
+
+    Args:
+        spark: any session.
+        table: quoted.
+    """
+    # A description of a table that is not there would be reported by PySpark's own log.
+    if not spark.catalog.tableExists(table):
+        return None
+    said = spark.sql(describe_table(table)).collect()
+    # Columns come first, and one of them may be called Provider.
+    names = [row["col_name"] for row in said]
+    details = said[names.index(_DETAILS) :] if _DETAILS in names else []
+    return next((row["data_type"].lower() for row in details if row["col_name"] == "Provider"), None)
+
+
+def _columns_of(spark: SparkSession, table: str) -> dict[str, str]:
+    try:
+        return {field.name: field.dataType.simpleString() for field in spark.table(table).schema}
+    except PySparkException as error:
+        # Delta takes any directory with files for a table that is there, so it makes none in it.
+        if _NO_TABLE not in str(error):
+            raise
+        raise OtherFiles(
+            f"{table} has files and is no table of Delta, perhaps one of --format iceberg: give another --out or "
+            "--namespace"
+        ) from error
+
+
+# ---- warehouse
+# How Hadoop names the directory or URI that tables of a session of our own lie in.
+
+
+def warehouse_of(out: str) -> str:
+    """An absolute URI, without a slash at its end.
+
+    Args:
+        out: a path of this machine, or a URI; `s3:` is written by Hadoop's `s3a:`.
+    """
+    if "://" in out:
+        return out.replace("s3://", "s3a://", 1).rstrip("/")
+    return f"file://{Path(out.removeprefix('file:')).absolute()}"

@@ -114,3 +114,82 @@ def _event(row: Mapping[str, Any]) -> Event:
         fields={name: row[name] for name in _PAYLOAD if row.get(name) is not None},
         ext=dict(row.get("ext") or {}),
     )
+
+
+# ---- selection
+# Which events a timeline shows: of which partitions, nodes and types, in which window.
+#
+# Invariant: what is left out is left out after the order was made, so a filter never changes the order of what stays.
+
+QUIET_TYPES = frozenset({"EXPORT_HEARTBEAT", "CLOCK_SAMPLE", "STATE_SNAPSHOT", "CONTROLLER_DECISION"})
+"""Transitions that repeat what others say or tell of the export itself; shown when asked for by name."""
+
+MOVES = ("HW_ADVANCE",)
+"""The type of sample that reports a change; the others report a state."""
+
+TELLING_DECISIONS = ("silent", "controller_elected")
+"""What a CONTROLLER_DECISION of Kafka's controllers says that no other event does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What to show; an empty tuple or None means: all."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+    """Events that these nodes wrote, or that are about them."""
+    types: tuple[str, ...] = ()
+    """Event types; empty: all but `QUIET_TYPES` and what is repeated, with `TELLING_DECISIONS`."""
+    start_us: int | None = None
+    end_us: int | None = None
+    cluster_id: str | None = None
+    sample_types: tuple[str, ...] = ()
+    """Types of samples to show besides; they need tables that were opened with samples."""
+    unknown_types: bool = False
+    """Whether events of types that only a newer version knows are shown beside those of ``types``."""
+    node_events: bool = True
+    """Whether events of whole nodes (sessions, settings) are shown with those of partitions."""
+
+
+# ---- stall
+# What a stall of the high watermark is once it has left Spark; imports no Spark.
+#
+# Invariant: episodes are found by S18 alone; nothing here joins or cuts them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """One episode of S18; [t0, t1) in us, by the controller's clock."""
+
+    cluster_id: str
+    topic_id: str
+    topic: str
+    partition: int
+    t0: int
+    t1: int
+    hw: int
+    ended_by: str
+    blockers: tuple[int, ...]
+    is_under_min: bool
+
+    @property
+    def key(self) -> tuple[str, str | None, int | None]:
+        """The partition it happened to."""
+        return self.cluster_id, self.topic_id, self.partition
+
+
+def stall_from(row: Mapping[str, Any]) -> Stall:
+    """A row of `stats.s18_stalls.stalls` as a value."""
+    return Stall(
+        cluster_id=row["cluster_id"],
+        topic_id=row["topic_id"],
+        topic=row["topic"],
+        partition=row["partition"],
+        t0=row["t0"],
+        t1=row["t1"],
+        hw=row["hw"],
+        ended_by=row["ended_by"],
+        blockers=tuple(row["blockers"] or ()),
+        is_under_min=row["is_under_min"],
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from strandline.export.schema import INFERRED
@@ -87,3 +87,27 @@ def long_text(one: Inference, *, is_tie: bool) -> str:
         f"{label}: {one.says} [{one.rule}]. Against it would speak: {one.contradiction}. "
         f"Evidence: {', '.join(one.evidence)}"
     )
+
+
+# ---- fences
+# Which fence a change of leader followed from.
+#
+# Invariant: both are the controller's events, compared by its clock; a fence may stand in the very decision.
+
+NEAR_US = 60_000_000
+"""A fence belongs to the loss of a leader that follows it within a minute, us (S19)."""
+
+
+def fence_before(change: Event, events: Iterable[Event]) -> Event | None:
+    """The latest fence of the old leader shortly before a LEADER_CHANGE; None for a planned change."""
+    old_leader = change.get("old_leader")
+    fences = [
+        e
+        for e in events
+        if e.event_type == "NODE_SESSION"
+        and e.get("phase") == "fence"
+        and e.cluster_id == change.cluster_id
+        and e.get("subject_node_id") == old_leader
+        and 0 <= change.t_us - e.t_us <= NEAR_US
+    ]
+    return max(fences, key=lambda e: e.t_us, default=None)

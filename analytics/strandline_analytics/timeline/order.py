@@ -21,7 +21,7 @@ from strandline_analytics.silver.clocks import in_controller_time
 from strandline_analytics.silver.control import CONTROL_TYPES
 from strandline_analytics.silver.events import IDENTITY
 from strandline_analytics.silver.tables import Silver
-from strandline_analytics.timeline.selection import QUIET_TYPES, TELLING_DECISIONS, Selection
+from strandline_analytics.timeline.event import QUIET_TYPES, TELLING_DECISIONS, Selection
 
 COMPUTED = ("ordinal", "merge_us", "t", "anchor_epoch", "plane", "clock_err_us", "clock_offset_us")
 """What a timeline has beside the columns of the export."""

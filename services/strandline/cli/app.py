@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperGroup
 
 from strandline.cli import (
-    analytics,
     certs,
     cluster,
     completion,
@@ -79,7 +78,6 @@ app.command("up")(up.up)
 app.command("demo")(demo.demo)
 app.command("console", context_settings=roles.PASS_FLAGS)(console.console)
 app.add_typer(export.app, name="export")
-app.add_typer(analytics.app, name="analytics")
 app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)
 app.command("replica", context_settings=roles.PASS_FLAGS)(roles.replica)

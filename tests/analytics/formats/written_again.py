@@ -18,14 +18,17 @@ from strandline_analytics.jobs.parquet_results import ParquetResults
 from strandline_analytics.scope import Grouping
 from strandline_analytics.session import open_session
 from strandline_analytics.stats import ALL
-from strandline_analytics.tables.commits import commits_of
 from strandline_analytics.tables.formats import ResultFormat
-from strandline_analytics.tables.hours_in_tables import HoursInTables
-from strandline_analytics.tables.names import TableNames, table_of
+from strandline_analytics.tables.hours import HoursInTables, commits_of
 from strandline_analytics.tables.runtimes import runtime_for, settings
-from strandline_analytics.tables.setting_up import OtherFormat
-from strandline_analytics.tables.statements import create_namespace, create_table
-from strandline_analytics.tables.warehouse import warehouse_of
+from strandline_analytics.tables.statements import (
+    OtherFormat,
+    TableNames,
+    create_namespace,
+    create_table,
+    table_of,
+    warehouse_of,
+)
 
 LATER_US = 10**15
 

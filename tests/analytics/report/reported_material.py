@@ -7,8 +7,7 @@ from typing import Any
 
 from strandline_analytics.report.material import Declared, Material, Result
 from strandline_analytics.timeline.causes import PLANNED
-from strandline_analytics.timeline.event import Event
-from strandline_analytics.timeline.stall import Stall
+from strandline_analytics.timeline.event import Event, Stall
 
 BEGIN_US = 1_795_284_510_000_000
 _COUNTS = {

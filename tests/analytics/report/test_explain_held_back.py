@@ -7,7 +7,7 @@ from typing import Any
 
 from reported_material import BEGIN_US, event
 
-from strandline_analytics.explain.held_back import Held, HeldBack, PartitionAt, explain_held_back
+from strandline_analytics.explain.stall import Held, HeldBack, PartitionAt, explain_held_back
 from strandline_analytics.timeline.event import Event
 
 S = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reported_material import material, unclean
 
-from strandline_analytics.report.losses import Losses, loss_parts
+from strandline_analytics.report.failovers import Losses, loss_parts
 from strandline_analytics.report.page import page
 
 _OF_LOSSES = (

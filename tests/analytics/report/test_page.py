@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 from reported_material import BEGIN_US, event, failover, material, samples, stall, unclean
 
-from strandline_analytics.report.draw_lanes import NARROW, above_hw, draw_lanes
+from strandline_analytics.report.drawing import NARROW, above_hw, draw_lanes
 from strandline_analytics.report.material import incidents_of
 from strandline_analytics.report.page import page, render
 from strandline_analytics.report.pictures import Picture, Step, picture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reported_material import event
 
-from strandline.cli.analytics_timeline import remark_on_clocks
+from strandline_analytics.commands.timeline import remark_on_clocks
 
 
 def test_times_that_go_back_are_explained() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from reported_material import BEGIN_US, event
 
-from strandline_analytics.explain.link import Chain
+from strandline_analytics.explain.chain import Chain
 from strandline_analytics.explain.standstill import GroupAt, Span, Term, explain_group
 from strandline_analytics.timeline.event import Event
 

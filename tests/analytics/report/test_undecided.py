@@ -11,7 +11,7 @@ from strandline_analytics.explain.chain import explain
 from strandline_analytics.report.page import page
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
-from strandline_analytics.timeline.undecided import undecided
+from strandline_analytics.timeline.states import undecided
 
 
 def _reign(phase: str, at_ms: float, token: int, cause: str = "key_free", incarnation: int = 1) -> Event:

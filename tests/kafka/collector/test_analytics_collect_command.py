@@ -40,7 +40,7 @@ def test_wrong_usage_names_the_option(arguments: list[str], said: str, tmp_path:
 
 def test_a_password_is_read_without_its_line_end(tmp_path: Path) -> None:
     """A file that an editor ended with a line break holds the same password; a missing one is named."""
-    from strandline.cli.analytics_collect import _login
+    from strandline_kafka.commands.collect import _login
 
     (tmp_path / "password").write_text("secret \n")
     login = _login("scram-sha-256", "ann", tmp_path / "password")

@@ -17,11 +17,11 @@ from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
-from strandline.kafka.collector.cluster import Broker
-from strandline.kafka.collector.collecting import Collected, Collection, Wanted, reach
-from strandline.kafka.collector.decisions import Decisions
-from strandline.kafka.collector.security import Security
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.collector.cluster import Broker
+from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
+from strandline_kafka.collector.files import Decisions
+from strandline_kafka.collector.security import Security
+from strandline_kafka.metadata.wire import Unreadable
 
 Fake = Any
 """`fake_kafka.FakeCluster`."""

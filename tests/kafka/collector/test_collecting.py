@@ -22,10 +22,10 @@ import pytest
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
-from strandline.kafka.collector.cluster import Broker
-from strandline.kafka.collector.collecting import Collected, Collection, Wanted, reach
-from strandline.kafka.collector.refusals import Refused, Unreachable
-from strandline.kafka.collector.security import Login, Security
+from strandline_kafka.collector.cluster import Broker
+from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
+from strandline_kafka.collector.connection import Refused, Unreachable
+from strandline_kafka.collector.security import Login, Security
 
 Fake = Any
 """`FakeCluster` of the conftest."""

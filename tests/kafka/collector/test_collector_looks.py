@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
-from strandline.kafka.collector.answers import Position
-from strandline.kafka.collector.cluster import Broker, Cluster, Partition
-from strandline.kafka.collector.looks import NOT_GIVEN, Answers, Look, Looks, who_may_have_more
+from strandline_kafka.collector.answers import Position
+from strandline_kafka.collector.cluster import Broker, Cluster, Partition
+from strandline_kafka.collector.looks import NOT_GIVEN, Answers, Look, Looks, who_may_have_more
 
 TP = TopicPartition("id", 0)
 NAME = ("t", 0)

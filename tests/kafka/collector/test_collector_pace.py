@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.kafka.collector.pace import MOST_MS, Pace, usual_period_ms
+from strandline_kafka.collector.pace import MOST_MS, Pace, usual_period_ms
 
 
 @pytest.mark.parametrize(("partitions", "ms"), [(0, 500), (1_000, 500), (10_000, 5_000), (10_000_000, MOST_MS)])

@@ -7,10 +7,10 @@ from typing import Any
 
 from strandline.core.state_events import ConfigChange, StateSnapshot
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
-from strandline.kafka.collector.cluster import Cluster, Partition
-from strandline.kafka.collector.looks import Sample
-from strandline.kafka.collector.rows import Rows
-from strandline.kafka.collector.states import States, can_have_elr
+from strandline_kafka.collector.cluster import Cluster, Partition
+from strandline_kafka.collector.files import Rows
+from strandline_kafka.collector.looks import Sample
+from strandline_kafka.collector.states import States, can_have_elr
 
 TP = TopicPartition("id", 0)
 ONE = Partition(

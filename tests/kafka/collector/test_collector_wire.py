@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.kafka.collector import answers, requests, versions
-from strandline.kafka.history.wire import Unreadable
+from strandline_kafka.collector import answers, requests
+from strandline_kafka.metadata.wire import Unreadable
 
 with warnings.catch_warnings():
     # It reads its schemas in a way that Python is going to give up.
@@ -34,7 +34,7 @@ READERS: list[Callable[[bytes], Any]] = [
 ]  # fmt: skip
 
 
-def read(kind: Any, api: versions.Api, body: bytes) -> Any:
+def read(kind: Any, api: requests.Api, body: bytes) -> Any:
     """A request as the other codec reads it, whole."""
     frame = requests.framed(api, 77, body)
     (size,) = struct.unpack(">i", frame[:4])
@@ -49,15 +49,15 @@ def read(kind: Any, api: versions.Api, body: bytes) -> Any:
 
 def test_metadata_never_creates_a_topic() -> None:
     """Metadata names its topics, or asks for all, and forbids that one is created."""
-    some = read(MetadataRequest, versions.METADATA, requests.metadata(["a", "b"]))
+    some = read(MetadataRequest, requests.METADATA, requests.metadata(["a", "b"]))
     assert ([one.name for one in some.topics], some.allow_auto_topic_creation) == (["a", "b"], False)
-    assert read(MetadataRequest, versions.METADATA, requests.metadata(None)).topics is None
+    assert read(MetadataRequest, requests.METADATA, requests.metadata(None)).topics is None
 
 
 def test_offsets_are_asked_of_partitions_by_name() -> None:
     """ListOffsets has the replica and the time that were given, of every partition."""
     asked = {"a": [0, 3], "b": [1]}
-    found = read(ListOffsetsRequest, versions.LIST_OFFSETS, requests.list_offsets(-2, -1, asked))
+    found = read(ListOffsetsRequest, requests.LIST_OFFSETS, requests.list_offsets(-2, -1, asked))
     assert found.replica_id == -2
     assert {one.name: [p.partition_index for p in one.partitions] for one in found.topics} == asked
     assert {p.timestamp for one in found.topics for p in one.partitions} == {-1}
@@ -65,19 +65,19 @@ def test_offsets_are_asked_of_partitions_by_name() -> None:
 
 def test_the_other_requests() -> None:
     """Settings, eligible replicas, versions and both steps of a login."""
-    configs = read(DescribeConfigsRequest, versions.DESCRIBE_CONFIGS, requests.describe_min_isr(["a"]))
+    configs = read(DescribeConfigsRequest, requests.DESCRIBE_CONFIGS, requests.describe_min_isr(["a"]))
     (one,) = configs.resources
     assert (one.resource_type, one.resource_name, one.configuration_keys) == (2, "a", ["min.insync.replicas"])
-    api = versions.DESCRIBE_TOPIC_PARTITIONS
+    api = requests.DESCRIBE_TOPIC_PARTITIONS
     first = read(DescribeTopicPartitionsRequest, api, requests.describe_topic_partitions(["a"], None))
     assert ([t.name for t in first.topics], first.cursor) == (["a"], None)
     next_one = read(DescribeTopicPartitionsRequest, api, requests.describe_topic_partitions(["a"], ("a", 9))).cursor
     assert (next_one.topic_name, next_one.partition_index) == ("a", 9)
-    hello = read(ApiVersionsRequest, versions.API_VERSIONS, requests.api_versions("1.0"))
+    hello = read(ApiVersionsRequest, requests.API_VERSIONS, requests.api_versions("1.0"))
     assert (hello.client_software_name, hello.client_software_version) == ("strandline-collect", "1.0")
-    step = read(SaslHandshakeRequest, versions.SASL_HANDSHAKE, requests.sasl_handshake("PLAIN"))
+    step = read(SaslHandshakeRequest, requests.SASL_HANDSHAKE, requests.sasl_handshake("PLAIN"))
     assert step.mechanism == "PLAIN"
-    token = read(SaslAuthenticateRequest, versions.SASL_AUTHENTICATE, requests.sasl_authenticate(b"\0" * 200))
+    token = read(SaslAuthenticateRequest, requests.SASL_AUTHENTICATE, requests.sasl_authenticate(b"\0" * 200))
     assert bytes(token.auth_bytes) == b"\0" * 200
 
 
@@ -94,14 +94,14 @@ def quorum(error: int = 0, of_partition: int = 0, hw: int = 77, count: int = 1) 
     answer = DescribeQuorumResponse(
         error_code=error, topics=[topic(topic_name="__cluster_metadata", partitions=[one] * count)]
     )
-    answer.API_VERSION = versions.DESCRIBE_QUORUM.version
+    answer.API_VERSION = requests.DESCRIBE_QUORUM.version
     answer.with_header(5)
     return bytes(answer.encode(header=True))
 
 
 def test_the_quorum_is_asked_how_far_its_log_is_committed() -> None:
     """DescribeQuorum names the one partition; of the answer only the high watermark is taken, or the error."""
-    asked = read(DescribeQuorumRequest, versions.DESCRIBE_QUORUM, requests.describe_quorum())
+    asked = read(DescribeQuorumRequest, requests.DESCRIBE_QUORUM, requests.describe_quorum())
     (topic,) = asked.topics
     assert (topic.topic_name, [p.partition_index for p in topic.partitions]) == ("__cluster_metadata", [0])
     given = [quorum(), quorum(error=31), quorum(of_partition=3), quorum(hw=-1), quorum(count=0), quorum(count=2)]
@@ -139,7 +139,7 @@ def test_a_declared_length_is_not_believed() -> None:
         ({3: (0, 13)}, "version 6 of ListOffsets is needed and the broker does not offer it"),
     ],
 )
-def test_what_a_broker_lacks_is_named(offered: versions.Offered, said: str | None) -> None:
+def test_what_a_broker_lacks_is_named(offered: requests.Offered, said: str | None) -> None:
     """A broker without what is needed is refused with the version and the release that has it."""
-    found = versions.lacking(offered)
+    found = requests.lacking(offered)
     assert found is None if said is None else str(found).startswith(said)

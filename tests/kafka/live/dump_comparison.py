@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from strandline.kafka.history.log_files import open_copy, read_records
-from strandline.kafka.history.record_table import RECORDS
+from strandline_kafka.metadata.log_files import open_copy, read_records
+from strandline_kafka.metadata.record_table import RECORDS
 
 _LINE = re.compile(r"\| offset: (\d+) CreateTime: (-?\d+) .* payload: (\{.*\})$")
 _DEFAULTS = (None, (), 0, -1, -2, False)

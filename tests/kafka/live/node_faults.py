@@ -24,10 +24,10 @@ from kafka_jars import KafkaAbsent
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import verify
-from strandline.kafka.history.broker_logs import read_logs
-from strandline.kafka.history.importing import Import, cluster_of
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import layout_of
+from strandline_kafka.brokers.broker_logs import read_logs
+from strandline_kafka.brokers.log_layout import layout_of
+from strandline_kafka.metadata.importing import Import, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
 
 PAUSED, KILLED, STOPPED = 1, 2, 3
 PAUSE_S = 7.0

@@ -15,12 +15,12 @@ from strandline.cli.certificate_folder import add, begin
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import clusters, find_files, read_rows
 from strandline.export.verify import Completeness, verify
-from strandline.kafka.collector.cluster import Broker
-from strandline.kafka.collector.collecting import Collected, Collection, Wanted, reach
-from strandline.kafka.collector.refusals import Refused, Unreachable
-from strandline.kafka.collector.security import Login, Security, tls_context
-from strandline.kafka.history.checkpoints import read_checkpoints
 from strandline.rpc.permissions import CallerRole, Identity
+from strandline_kafka.brokers.checkpoints import read_checkpoints
+from strandline_kafka.collector.cluster import Broker
+from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
+from strandline_kafka.collector.connection import Refused, Unreachable
+from strandline_kafka.collector.security import Login, Security, tls_context
 
 RECORDS = 7
 USER, PASSWORD = "ann", "correct-horse"

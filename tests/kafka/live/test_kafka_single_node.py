@@ -14,10 +14,10 @@ from kafka_cluster import LOG_PATTERN, START_S, KafkaCluster, dumped, running
 from kafka_jars import KafkaAbsent
 
 from strandline.export.destination import LocalDirectory
-from strandline.kafka.history.broker_logs import read_logs
-from strandline.kafka.history.importing import Import, cluster_of
-from strandline.kafka.history.log_files import open_copy
-from strandline.kafka.history.log_layout import layout_of
+from strandline_kafka.brokers.broker_logs import read_logs
+from strandline_kafka.brokers.log_layout import layout_of
+from strandline_kafka.metadata.importing import Import, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
 
 SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
 

@@ -11,10 +11,9 @@ from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPart
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
-from strandline.kafka.history.state import Broker, ClusterState, Partition
-from strandline.kafka.scrapes.following import Following
-from strandline.kafka.scrapes.mapping import Mapping
-from strandline.kafka.scrapes.series import Reader, Scrapes
+from strandline_kafka.metadata.state import Broker, ClusterState, Partition
+from strandline_kafka.scrapes.following import Following
+from strandline_kafka.scrapes.series import Mapping, Reader, Scrapes
 
 TP = TopicPartition("11111111-2222-3333-4444-555555555555", 0)
 NODES = tuple(map(NodeId, (1, 2, 3)))

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strandline.kafka.history.wire import Unreadable
-from strandline.kafka.scrapes import series
-from strandline.kafka.scrapes.mapping import Form, Mapping, read_mapping
-from strandline.kafka.scrapes.prometheus import selector
-from strandline.kafka.scrapes.series import Reader, Scrapes
+from strandline_kafka.metadata.wire import Unreadable
+from strandline_kafka.scrapes import series
+from strandline_kafka.scrapes.prometheus import selector
+from strandline_kafka.scrapes.series import Form, Mapping, Reader, Scrapes, read_mapping
 
 NODES = Mapping(nodes={"k1:7071": 1, "k2:7071": 2})
 NAME = "kafka_log_log_logendoffset"

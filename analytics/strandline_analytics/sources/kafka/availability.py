@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from strandline_analytics.sources.kafka import collected, scraped
-from strandline_analytics.sources.kafka.levels import LOOKING, Level, Levels, Looking
+from strandline_analytics.sources.kafka.source_words import LOOKING, Level, Levels, Looking
 
 EVERYTHING = "*"
 _NOT_THOUGHT_OF = {EVERYTHING: "this statistic is not answered from Kafka's metadata log"}

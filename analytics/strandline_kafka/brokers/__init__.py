@@ -1,0 +1,1 @@
+"""What brokers wrote down: lines of their logs, clocks, checkpoint files."""

@@ -1,0 +1,89 @@
+"""Which states of partitions are reported, and when: whenever a look shows another one, and with each hour (A24).
+
+What lies between two looks is not known, so there are snapshots and no changes: two changes look like one or none.
+The one exception is a topic that is gone, without which its last state would be believed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from strandline.core.state_events import ConfigChange, Number, StateEvent, StateSnapshot
+from strandline.core.types import NodeId, PartitionEpoch, TopicPartition
+from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, Cluster, Partition
+from strandline_kafka.collector.looks import NOT_GIVEN
+
+Elrs = Mapping[TopicPartition, frozenset[NodeId]]
+
+
+class State(NamedTuple):
+    """Everything that is reported of one partition."""
+
+    partition: Partition
+    elr: frozenset[NodeId]
+    min_isr: int | None
+
+
+class Reported(NamedTuple):
+    """One event, and the name of its topic."""
+
+    tp: TopicPartition
+    topic: str
+    event: StateEvent
+
+
+def can_have_elr(partition: Partition, min_isr: int | None) -> bool:
+    """Whether a partition may have eligible leader replicas: its ISR is below the minimum (KIP-966)."""
+    return len(partition.isr) < (len(partition.replicas) if min_isr is None else min_isr)
+
+
+class States:
+    """The states that were reported last."""
+
+    def __init__(self) -> None:
+        self._reported: dict[TopicPartition, State] = {}
+
+    def changed(self, cluster: Cluster, elrs: Elrs, min_isr: Mapping[str, int]) -> Iterator[Reported]:
+        """What differs from what was reported.
+
+        Args:
+            elrs: of the partitions that have any.
+            min_isr: by topic, as far as it is known.
+        """
+        for tp in self._reported.keys() - cluster.partitions.keys():
+            gone = self._reported[tp].partition
+            if cluster.refused.get(gone.topic, UNKNOWN_TOPIC) == UNKNOWN_TOPIC:
+                del self._reported[tp]
+                yield Reported(tp, gone.topic, ConfigChange(topic_deleted=True, replicas=gone.replicas))
+        for tp, partition in cluster.partitions.items():
+            state = State(partition, elrs.get(tp, frozenset()), min_isr.get(partition.topic))
+            if _differs(self._reported.get(tp), state):
+                self._reported[tp] = state
+                yield _snapshot(state)
+
+    def all(self) -> Iterator[Reported]:
+        """Everything as it was reported last."""
+        return map(_snapshot, self._reported.values())
+
+
+def _differs(before: State | None, after: State) -> bool:
+    if before is None or (before.elr, before.min_isr) != (after.elr, after.min_isr):
+        return True
+    old, new = before.partition, after.partition
+    seen = (old.leader, old.leader_epoch, old.replicas, old.isr)
+    return seen != (new.leader, new.leader_epoch, new.replicas, new.isr)
+
+
+def _snapshot(state: State) -> Reported:
+    partition = state.partition
+    event = StateSnapshot(
+        new_leader=partition.leader,
+        new_isr=tuple(sorted(partition.isr)),
+        elr=tuple(sorted(state.elr)),
+        min_isr=Number(NOT_GIVEN if state.min_isr is None else state.min_isr),
+        replicas=partition.replicas,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=PartitionEpoch(NOT_GIVEN),
+    )
+    return Reported(partition.tp, partition.topic, event)

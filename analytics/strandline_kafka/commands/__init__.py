@@ -1,0 +1,1 @@
+"""`strandline analytics import kafka` and `collect kafka`."""

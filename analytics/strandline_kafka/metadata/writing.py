@@ -1,0 +1,286 @@
+"""Events of a metadata log as files of an export: rows numbered by controller epoch, one file for an hour of one.
+
+The emitter is the controller; its incarnation is the controller epoch. Rows are numbered from the first that is
+imported, time comes from the records alone, and the same events become the same bytes.
+
+Invariant: at most `ROWS_A_FILE` rows are held. What is not an event, and may be missed, is a gap in the numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline.core.state_events import ExportGap, ExportHeartbeat, StateEvent
+from strandline.core.types import TopicPartition
+from strandline.export import layout
+from strandline.export.destination import Destination
+from strandline.export.encoding import ExportFormat, encoded, suffix_of
+from strandline.export.layout import KAFKA_SOURCE, Manifest, SeqRange, cluster_folder
+from strandline.export.rows import Emitter, Row, Taken, to_row
+from strandline.export.schema import CONTROLLER_NODE_ID, SCHEMA_VERSION, TRANSITIONS
+from strandline_kafka.metadata.events import NOT_KNOWN, HistoryEvent
+from strandline_kafka.metadata.log_files import FoundBatch
+from strandline_kafka.metadata.passage import EVERYTHING, Window
+from strandline_kafka.metadata.wire import Unreadable
+
+ROWS_A_FILE = 20_000
+HEARTBEAT_US = 10_000_000
+"""As often as our own emitters report that they are alive."""
+_CLOCK = {"clock": "wall"}
+"""The moments of a record are of the controller's time of day; there is no monotonic clock behind them."""
+
+
+class EventFiles:
+    """Takes events in the order of the log, and writes files whenever an hour or a reign ends."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        cluster_id: str,
+        topic_name: Callable[[str], str | None],
+        kind: ExportFormat = ExportFormat.PARQUET,
+        node_id: int = CONTROLLER_NODE_ID,
+        window: Window = EVERYTHING,
+        last_seqs: Mapping[int, int] | None = None,
+    ) -> None:
+        self._node_id = node_id
+        self._window = window
+        self._destination = destination
+        self._cluster_id = cluster_id
+        self._topic_name = topic_name
+        self._kind = kind
+        self._rows: list[Row] = []
+        self._emitter: Emitter | None = None
+        self._seq = 0
+        self._mono_us = 0
+        self._beat_us = 0
+        self._begin_us = 0
+        self.last_seqs: dict[int, int] = dict(last_seqs or {})
+        """The last number of each incarnation; an export that is gone on with has some already."""
+        self.is_silent = False
+        """Whether what comes is in the export already."""
+        self.files = 0
+        self.rows = 0
+
+    def begin(self, incarnation: int, at_us: int) -> None:
+        """Begin an incarnation of the emitter, such as the reign of a controller, and end the one before.
+
+        Raises:
+            OSError: the destination fails.
+        """
+        self.end(at_us=None)
+        self._emitter = Emitter(cluster_id=self._cluster_id, node_id=self._node_id, incarnation=incarnation)
+        self._seq, self._mono_us, self._beat_us = self.last_seqs.get(incarnation, 0), at_us, at_us
+        self._begin_us = at_us
+
+    def add(self, at_us: int, reported: HistoryEvent) -> None:
+        """Take one event.
+
+        Raises:
+            OSError: the destination fails.
+        """
+        if not self._is_wanted(at_us):
+            return
+        self._seq += 1
+        self._put(at_us, reported.event, reported.tp, reported.ext, reported.topic)
+
+    def add_gap(self, at_us: int, name: str) -> None:
+        """Leave one number out, for a record that may have been an event.
+
+        Raises:
+            OSError: the destination fails.
+        """
+        if not self._is_wanted(at_us):
+            return
+        self._seq += 2
+        lost = self._seq - 1
+        self._put(at_us, ExportGap(lost, lost, {name: 1}), None, {}, None)
+
+    def beat(self, at_us: int) -> None:
+        """The log goes on: report it if that is due.
+
+        Raises:
+            OSError: the destination fails.
+        """
+        if self._is_wanted(at_us) and at_us - self._beat_us >= HEARTBEAT_US:
+            self._beat(at_us, is_final=False)
+
+    def end(self, at_us: int | None) -> None:
+        """End the reign: its last word, at the time given or that of its last row, and its file.
+
+        Raises:
+            OSError: the destination fails.
+        """
+        if self._emitter is not None:
+            last_us = min(self._mono_us if at_us is None else at_us, self._window.end_us - 1)
+            if not self.is_silent and self._window.holds(last_us) and self._begin_us < self._window.end_us:
+                self._beat(last_us, is_final=True)
+                self.last_seqs[self._emitter.incarnation] = self._seq
+            self._flush()
+            self._emitter = None
+
+    def _is_wanted(self, at_us: int) -> bool:
+        if self.is_silent:
+            # What was written before is not seen again, but its clock goes on.
+            self._mono_us = max(self._mono_us, at_us)
+        return not self.is_silent and self._window.holds(at_us)
+
+    def _beat(self, at_us: int, *, is_final: bool) -> None:
+        self._beat_us = at_us
+        self._seq += 1
+        self._put(at_us, ExportHeartbeat(self._seq - 1, "true" if is_final else None), None, {}, None)
+
+    def _put(
+        self, at_us: int, event: StateEvent, tp: TopicPartition | None, ext: dict[str, str], topic: str | None
+    ) -> None:
+        emitter = self._emitter
+        assert emitter is not None, "an event belongs to a reign"
+        if self._rows:
+            has_other_hour = layout.hour_of(self._rows[-1]["ts_wall_us"]) != layout.hour_of(at_us)
+            if has_other_hour or len(self._rows) >= ROWS_A_FILE:
+                self._flush()
+        self._mono_us = max(self._mono_us, at_us)
+        reign = emitter.incarnation if self._node_id == CONTROLLER_NODE_ID else None
+        row = to_row(Taken(at_us, self._mono_us, event, tp, reign), self._seq, emitter, self._topic_name)
+        for name, not_known in NOT_KNOWN:
+            if row.get(name) == not_known:
+                del row[name]
+        if topic is not None:
+            row["topic"] = topic
+        row["ext"] = {**_CLOCK, **ext, **row.get("ext", {})}
+        self._rows.append(row)
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        if not rows or self._emitter is None:
+            return
+        seqs = SeqRange(
+            node_id=self._emitter.node_id,
+            incarnation=self._emitter.incarnation,
+            first_seq=rows[0]["seq"],
+            last_seq=rows[-1]["seq"],
+        )
+        content = encoded(self._kind, rows)
+        times = [row["ts_wall_us"] for row in rows]
+        path = layout.data_path(TRANSITIONS, layout.hour_of(times[0]), seqs, suffix_of(self._kind))
+        manifest = Manifest(
+            path=path,
+            rows=len(rows),
+            ranges=(seqs,),
+            min_ts_wall_us=min(times),
+            max_ts_wall_us=max(times),
+            size_bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            schema_version=SCHEMA_VERSION,
+        )
+        folder = layout.cluster_folder(self._cluster_id)
+        self._destination.put(f"{folder}/{path}", content)
+        self._destination.put(f"{folder}/{layout.manifest_path(path)}", manifest.to_json().encode())
+        self.files, self.rows = self.files + 1, self.rows + len(rows)
+
+
+# ---- continuing
+# What an export says of itself, from which a later import of the same cluster goes on (A17).
+#
+# The sources must be those of the export: a source that has only half of the time would give figures of half of the
+# time. An export with brokers' logs is not gone on with: a later line changes rows that are written, such as the cause
+# of a fence, and a later pair of lines the clock by which earlier ones were placed.
+#
+# Invariant: no event is written twice, and none is left out between two imports: the later log must hold the batch at
+# which the earlier one ended, with equal bytes.
+
+METADATA_LOG, BROKER_LOGS = "metadata-log", "broker-logs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """An import that is gone on with."""
+
+    first_offset: int
+    end_offset: int
+    end_crc: int
+    """Of the batch that ends there; 0 if it is not known."""
+    records: int
+    imports: int
+    last_seqs: dict[int, int] = field(default_factory=dict)
+    """The last number of each reign."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    nodes: frozenset[int] = frozenset()
+    said: Mapping[str, Any] = field(default_factory=dict)
+    """Everything that the export says of itself, where another source finds its own end."""
+
+    def check(self, batch: FoundBatch, *, is_first: bool) -> None:
+        """Compare a batch of the later log.
+
+        Raises:
+            Unreadable: the later log begins behind the end of the earlier one, or is another one.
+        """
+        begin, end = batch.offset, batch.header.next_offset
+        if is_first and begin > self.end_offset:
+            raise Unreadable(
+                f"the log begins at offset {begin}, and the export ends at {self.end_offset}; what lies between is in "
+                f"neither, give a copy that reaches back to {self.end_offset}"
+            )
+        is_within = begin < self.end_offset < end
+        crcs = {self.end_crc, batch.header.crc}
+        is_other = end == self.end_offset and len(crcs) > 1 and 0 not in crcs
+        if is_within or is_other:
+            raise Unreadable(
+                f"{batch.path}: offset {self.end_offset - 1} is not what was imported before; the tail that was "
+                "trusted then was taken back, or it is another log: import it into a new place"
+            )
+
+
+def earlier_import(
+    destination: Destination, cluster_id: str, assumed: dict[str, Any], sources: Sequence[str] = ()
+) -> Earlier:
+    """The import whose export lies at a place.
+
+    Args:
+        assumed: what is assumed now.
+        sources: what is read now beside the metadata log.
+
+    Raises:
+        Unreadable: there is none of this cluster, or none that can be gone on with.
+        OSError: the destination fails.
+    """
+    folder = cluster_folder(cluster_id)
+    if f"{folder}/{KAFKA_SOURCE}" not in destination.names(folder):
+        raise Unreadable(f"there is no export of the cluster {cluster_id} to go on with; leave --append out")
+    try:
+        said = json.loads(destination.get(f"{folder}/{KAFKA_SOURCE}"))
+        _check_sources(said["levels"], [METADATA_LOG, *sources])
+        if said["window_us"] is not None:
+            raise Unreadable("the export is of a window (--from, --to), behind which nothing can be put")
+        if said["assumed"] != assumed:
+            shown = ", ".join(f"{name}={value}" for name, value in said["assumed"].items() if value is not None)
+            raise Unreadable(f"the export was made with --assume {shown or 'nothing'}; give the same")
+        return Earlier(
+            first_offset=int(said["first_offset"]),
+            end_offset=int(said["end_offset"]),
+            end_crc=int(said.get("end_crc", 0)),
+            records=int(said["records"]),
+            imports=int(said.get("imports", 1)),
+            last_seqs={int(epoch): int(seq) for epoch, seq in said["last_seqs"].items()},
+            unknown=Counter({str(name): int(count) for name, count in said["unknown_records"].items()}),
+            nodes=frozenset(map(int, said["nodes"])),
+            said=said,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Unreadable(f"{folder}/{KAFKA_SOURCE} cannot be read, so nothing says where the export ends") from error
+
+
+def _check_sources(before: Sequence[str], now: Sequence[str]) -> None:
+    if BROKER_LOGS in before:
+        raise Unreadable(
+            "the export was made of brokers' logs too, of which a later line changes what is written already; import "
+            "everything into a new place"
+        )
+    if list(before) != list(now):
+        shown = ", ".join(map(str, before))
+        raise Unreadable(f"the export was made of {shown}; give the same sources, or import into a new place")
