@@ -6,7 +6,7 @@ BIN := .venv/bin
 # compile 300 modules first.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-all test-deep check packages chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -14,7 +14,16 @@ help: ## list the verbs
 demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
-test: check packages pytest ## all checks, and the tests that end within minutes
+# Two workers, whatever the machine has: more real processes side by side would wait for each other.
+PYTEST = $(BIN)/python -m pytest -n 2 --max-worker-restart 0
+
+test: check ## all checks and the fast tests: 10 minutes on two cores
+	@echo "==> fast tests";        $(PYTEST) -m "not slow" --hypothesis-profile few $(SKIPS)
+
+# A skip that tests/skips.txt does not expect is a failure here, and news in `make test`.
+test-all: SKIPS = --no-other-skips
+test-all: packages test ## make test, and all slow tests, with Debian's packages that they need: 45 minutes
+	@echo "==> slow tests";        $(PYTEST) -m "slow or hypothesis" $(SKIPS)
 
 # COMMAND:PACKAGE. What some tests need; without it they are skipped, and say so. Installed before the tests begin,
 # because two of them at a time would wait for one lock of dpkg.
@@ -60,9 +69,6 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	  && for package in v1 etcd/v1; do \
 	    diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/$$package services/strandline/$$package || exit 1; done \
 	  || { echo "run: make protos"; exit 1; }
-
-pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
-	@echo "==> pytest $(TESTS)";   $(BIN)/python $(if $(TESTS),-m pytest $(TESTS),tests/lanes.py)
 
 chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)

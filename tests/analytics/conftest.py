@@ -99,23 +99,37 @@ def analytics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[
 @pytest.fixture(scope="session")
 def histories(spark: SparkSession) -> Answers:
     """The statistics of all worked histories; the cluster id of each is the name of its file."""
+    return Answers(silver_of(spark, [row for name, rows in _worked() for row in _of_cluster(name, rows)]))
+
+
+@pytest.fixture(scope="session")
+def histories_with_variants(spark: SparkSession) -> Answers:
+    """`histories`, with the variants of each and with generated ones: minutes, so only for tests that need these."""
     from variants import VARIANTS, with_a_copy
 
     rows = [row for number, story in enumerate(generated(GENERATED)) for row in rows_of(story, f"generated:{number}")]
-    for path in sorted(HISTORIES.glob("*.jsonl")):
-        reported = history_rows(path.read_text(encoding="utf-8"))
-        rows += [row | {"cluster_id": path.stem} for row in reported]
-        for name, change in VARIANTS.items():
-            rows += [row | {"cluster_id": f"{name}:{path.stem}"} for row in change(reported)]
-        if path.stem == "unclean":
-            rows += [row | {"cluster_id": "measured twice:unclean"} for row in with_a_copy(reported)]
+    for name, reported in _worked():
+        rows += _of_cluster(name, reported)
+        for variant, change in VARIANTS.items():
+            rows += _of_cluster(f"{variant}:{name}", change(reported))
+        if name == "unclean":
+            rows += _of_cluster("measured twice:unclean", with_a_copy(reported))
     return Answers(silver_of(spark, rows))
+
+
+def _worked() -> list[tuple[str, list[dict[str, Any]]]]:
+    """The worked histories: name and rows."""
+    return [(path.stem, history_rows(path.read_text(encoding="utf-8"))) for path in sorted(HISTORIES.glob("*.jsonl"))]
+
+
+def _of_cluster(cluster_id: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"cluster_id": cluster_id} for row in rows]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first test waits for the session, the tables of all histories and a statistic of all of them."""
     for item in items:
-        if "histories" in getattr(item, "fixturenames", ()):
+        if {"histories", "histories_with_variants"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(300))
 
 
