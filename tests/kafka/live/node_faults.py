@@ -1,7 +1,7 @@
 """A fresh run of three real Kafka nodes: paused, killed, stopped in order, an unclean election, a topic deleted.
 
-Run by `make test-kafka`, for minutes; the name keeps it out of `make test`. What is asserted is what was done: no
-number of it is from an earlier run.
+Run by `make test-with WHAT=kafka`, for minutes; the name keeps it out of `make test`. What is asserted is what was
+done: no number of it is from an earlier run.
 """
 
 from __future__ import annotations
