@@ -12,8 +12,6 @@ from settled_logs import assert_settled
 
 from strandline.sim.history import SendOutcome
 
-_KILLS = 5
-
 
 async def test_produce_and_consume(probe: Probe, topic: str) -> None:
     """Without any fault every record is acknowledged, read once by every consumer, and on every disk."""
@@ -28,13 +26,14 @@ async def test_produce_and_consume(probe: Probe, topic: str) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_killing_the_leader_again_and_again(probe: Probe, topic: str) -> None:
-    """kill -9 of the leader, five times, restarted at once or later: no loss, and new epochs every time."""
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+async def test_killing_the_leader_again_and_again(probe: Probe, topic: str, kills: int) -> None:
+    """kill -9 of the leader, once or five times, restarted at once or later: no loss, and new epochs every time."""
     await probe.create_topic(topic, partitions=2)
     epochs = [(await probe.partition(topic)).leader_epoch]
     pauses_s = []
     async with Load(probe=probe, topic=topic) as load:
-        for kill in range(_KILLS):
+        for kill in range(kills):
             await load.acked(30)
             before = await probe.partition(topic)
             killed_s = time.monotonic()
@@ -51,10 +50,11 @@ async def test_killing_the_leader_again_and_again(probe: Probe, topic: str) -> N
     await assert_settled(probe, topic)
 
     assert epochs == sorted(set(epochs))
-    assert load.outcomes[SendOutcome.OK] > _KILLS * 40 * 2
+    assert load.outcomes[SendOutcome.OK] > kills * 40 * 2
     assert max(pauses_s) < ELECTION_S, f"first acknowledgements after {pauses_s} s"
 
 
+@pytest.mark.slow
 async def test_a_paused_leader_wakes_under_another_reign(probe: Probe, topic: str) -> None:
     """A leader paused longer than its session is replaced in time, and continues without an error when it resumes.
 
@@ -82,6 +82,7 @@ async def test_a_paused_leader_wakes_under_another_reign(probe: Probe, topic: st
     assert [service.pid for service in probe.local.services] == pids
 
 
+@pytest.mark.slow
 async def test_killing_a_follower(probe: Probe, topic: str) -> None:
     """kill -9 of a follower: the leader stays, the ISR shrinks and grows again, and nothing is lost."""
     await probe.create_topic(topic)
@@ -108,6 +109,7 @@ async def test_killing_a_follower(probe: Probe, topic: str) -> None:
     assert load.outcomes[SendOutcome.INDEFINITE] == 0
 
 
+@pytest.mark.slow
 async def test_a_leader_that_is_asked_to_stop_hands_over(probe: Probe, topic: str) -> None:
     """SIGTERM moves leadership without an error, and without a pause, that an idempotent producer could see."""
     await probe.create_topic(topic, partitions=2)
@@ -129,6 +131,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over(probe: Probe, topic: st
     assert load.slowest_ack_s < 2.0
 
 
+@pytest.mark.slow
 async def test_two_nodes_down_refuse_instead_of_acknowledging(probe: Probe, topic: str) -> None:
     """Below min ISR nothing is acknowledged, and the end that clients saw stays; then everything continues (P6)."""
     await probe.create_topic(topic)
