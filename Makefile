@@ -25,10 +25,10 @@ test-all: SKIPS = --no-other-skips
 test-all: packages test ## make test, and all slow tests, with Debian's packages that they need: 45 minutes
 	@echo "==> slow tests";        $(PYTEST) -m "slow or hypothesis" $(SKIPS)
 
-# COMMAND:PACKAGE. What some tests need; without it they are skipped, and say so. Installed before the tests begin,
-# because two of them at a time would wait for one lock of dpkg.
+# COMMAND:PACKAGE. What some slow tests need; without it they are skipped, and say so.
 PACKAGES := chromium:chromium fusermount3:fuse3 dockerd:docker.io docker-compose:docker-compose iptables:iptables \
-  debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client
+  debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client gcc:gcc gcc:libc6-dev \
+  prometheus:prometheus kubectl:kubernetes-client
 
 packages: ## Debian's packages that tests need: installed for root, otherwise named
 	@missing=""; for pair in $(PACKAGES); do \
@@ -70,7 +70,7 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	    diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/$$package services/strandline/$$package || exit 1; done \
 	  || { echo "run: make protos"; exit 1; }
 
-chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
+chaos: .venv/.installed packages ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
 take-overs: .venv/.installed ## write what scenario 28 of `make chaos` measured into docs/RELIABILITY.md and docs/OPERATIONS.md

@@ -19,7 +19,6 @@ FILE = ROOT / "deploy" / "compose" / "compose.yaml"
 SEVERAL = ROOT / "deploy" / "compose" / "controllers.yaml"
 """What makes three controllers of its one."""
 _COMMAND_S = 180
-_APT_S = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ def composed(project: str, variables: Mapping[str, str], *over: Path) -> Iterato
 
 
 def composer() -> tuple[str, ...]:
-    """The plugin if it exists, else docker-compose, which root installs on Debian.
+    """The plugin if it exists, else docker-compose.
 
     Raises:
         NoEngine: neither exists.
@@ -68,9 +67,6 @@ def composer() -> tuple[str, ...]:
     plugin = ["docker", "compose", "version"]
     if shutil.which("docker") and subprocess.run(plugin, check=False, capture_output=True, timeout=30).returncode == 0:
         return ("docker", "compose")
-    if not shutil.which("docker-compose") and os.geteuid() == 0 and shutil.which("apt-get"):
-        for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "docker-compose"]):
-            subprocess.run(["apt-get", *words], check=False, capture_output=True, timeout=_APT_S)
     if not shutil.which("docker-compose"):
         raise NoEngine("neither the compose plugin of docker nor docker-compose is there")
     return ("docker-compose",)

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "build" / "docker"
 """Images that were made once are found again by the next run of an engine of ours."""
 
-_APT_S, _START_S, _STOP_S = 600, 60, 30
+_START_S, _STOP_S = 60, 30
 _LOOK_S, _ASK_S = 0.2, 20
 
 
@@ -40,10 +40,8 @@ def engine() -> Iterator[None]:
         return
     if os.geteuid() != 0:
         raise NoEngine(f"no container engine answers ({trouble}), and only root can start one")
-    _install()
-    if not silence():
-        yield
-        return
+    if not shutil.which("dockerd"):
+        raise NoEngine("dockerd is not installed; make packages installs it")
     yield from _own_engine()
 
 
@@ -58,26 +56,6 @@ def silence() -> str:
     except subprocess.TimeoutExpired:
         return f"it said nothing for {_ASK_S} s"
     return done.stderr.strip().splitlines()[-1][:200] if done.returncode else ""
-
-
-def _install() -> None:
-    if shutil.which("dockerd") and shutil.which("docker"):
-        return
-    if not shutil.which("apt-get"):
-        raise NoEngine("dockerd is not installed, and there is no apt-get to install docker.io with")
-    # At run level 1 Debian's scripts install the service without starting it.
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "docker.io", "iptables"]):
-        done = subprocess.run(
-            ["apt-get", "-o", "DPkg::Lock::Timeout=300", *words],
-            env=environment,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_APT_S,
-        )
-        if done.returncode:
-            raise NoEngine(f"apt-get {words[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
 
 
 def _own_engine() -> Iterator[None]:

@@ -11,8 +11,6 @@ import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-_APT_S = 300
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facility:
@@ -30,12 +28,7 @@ def missing(facilities: Iterable[Facility]) -> list[str]:
 
 
 def program(command: str, package: str) -> str | None:
-    """Reports what is missing if ``command`` cannot be found, after trying to install its Debian ``package``."""
-    if shutil.which(command):
-        return None
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        for verb in (["update", "-qq"], ["install", "-y", "-qq", package]):
-            subprocess.run(["apt-get", *verb], check=False, capture_output=True, timeout=_APT_S)
+    """Reports what is missing if ``command`` of a Debian ``package`` cannot be found."""
     if shutil.which(command):
         return None
     return f"the command {command} is not there (on Debian: apt-get install {package})"
