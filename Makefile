@@ -8,16 +8,16 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-deep check packages chaos take-overs test-with mutants protos protos-released campaigns bench images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
-help: ## list the verbs
+help: ## list the verbs, and how long each takes on two cores
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
+demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost: a minute [FILE=path]
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
 # Two workers, whatever the machine has: more real processes side by side would wait for each other.
 PYTEST = $(BIN)/python -m pytest -n 2 --max-worker-restart 0
 
-test: check ## all checks and the fast tests: 10 minutes on two cores
+test: check ## all checks and the fast tests: 10 minutes
 	@echo "==> fast tests";        $(PYTEST) -m "not slow" --hypothesis-profile few $(SKIPS)
 
 # A skip that tests/skips.txt does not expect is a failure here, and news in `make test`.
@@ -30,7 +30,7 @@ PACKAGES := chromium:chromium fusermount3:fuse3 dockerd:docker.io docker-compose
   debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client gcc:gcc gcc:libc6-dev \
   prometheus:prometheus kubectl:kubernetes-client
 
-packages: ## Debian's packages that tests need: installed for root, otherwise named
+packages: ## Debian's packages that tests need: installed for root, otherwise named: a minute
 	@missing=""; for pair in $(PACKAGES); do \
 	  PATH="$$PATH:/usr/sbin" command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
@@ -45,7 +45,7 @@ packages: ## Debian's packages that tests need: installed for root, otherwise na
 	fi; \
 	[ -z "$$missing" ] || echo "not installed, so the tests that need it are skipped:$$missing; on Debian: apt-get install$$missing"
 
-test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 2,001 seeds, exhaustive search, mutants
+test-deep: .venv/.fuzz ## fuzz each target, 2,001 seeds, exhaustive search, mutants: hours [TIME=300 seconds for each target]
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
 	  $(BIN)/python tests/fuzz/harness.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
@@ -57,7 +57,7 @@ test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 
 	@echo "==> transactions"; $(BIN)/strandline sim transactions --transactions 2 --mishaps 1
 	@$(MAKE) mutants
 
-check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract
+check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract: a minute
 	@echo "==> ruff check";        $(BIN)/ruff check --quiet
 	@echo "==> ruff format";       $(BIN)/ruff format --quiet --check
 	@echo "==> mypy --strict";     $(BIN)/mypy --no-error-summary
@@ -70,16 +70,16 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	    diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/$$package services/strandline/$$package || exit 1; done \
 	  || { echo "run: make protos"; exit 1; }
 
-chaos: .venv/.installed packages ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
+chaos: .venv/.installed packages ## faults against real processes, as root: minutes each; lists them without a number [SCENARIO="17 18" FORM=--short]
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
 take-overs: .venv/.installed ## write what scenario 28 of `make chaos` measured into docs/RELIABILITY.md and docs/OPERATIONS.md
 	@$(BIN)/python tests/chaos/take_over_page.py
 
-mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
+mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json: an hour [ONLY="R11 18"]
 	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
 
-protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 and etcd/v1 from it
+protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 and etcd/v1 from it: seconds
 	@$(BIN)/buf format --write protos
 	@$(BIN)/python protos/generate.py
 
@@ -121,11 +121,11 @@ bench: .venv/.bench ## measure beside NATS and Kafka, or one thing alone, and wr
 # The simulator with its hot modules compiled to C, where a C compiler is; made again when a source has changed.
 FAST = PYTHONPATH=$$($(BIN)/python tests/sim/compiled.py)
 
-campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.md [MINUTES=30]; or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
+campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.md: [MINUTES=30], or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
 	@$(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tests/sim/seeds_onward.py --seeds $(SEEDS) \
 	  $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS)),tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES)))
 
-images: .venv/.installed ## build the container images [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]; deploy/README.md says more
+images: .venv/.installed ## build the container images, as deploy/README.md says: minutes [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)
 
 report-picture: .venv/.installed ## play the demo and photograph its report for README.md; minutes, needs Chromium and Java [DEMO=directory of an earlier one]
@@ -148,7 +148,7 @@ settings-page: .venv/.installed ## write every setting into docs/OPERATIONS.md, 
 metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
 	@$(BIN)/python -c 'import pathlib; from strandline.metrics.page import rewrite; rewrite(pathlib.Path("docs/METRICS.md"))'
 
-requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
+requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml: a minute
 	@$(BIN)/python -m pip install --quiet uv
 	@for set in "runtime --extra server" "dev --extra server --extra export --extra analytics --extra console --extra sim --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
@@ -169,7 +169,7 @@ runbooks: ## write where docs/ALERTS.md can be read into the alert rules [URL=ht
 	  && mv .venv/$$file.yaml deploy/monitoring/$$file.yaml || exit 1; \
 	done
 
-clean: ## remove what the tools left, the environment included; data directories stay
+clean: ## remove what the tools left, the environment included; data directories stay: seconds
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find services analytics tests protos -name __pycache__ -type d -prune -exec rm -rf {} +
 
