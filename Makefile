@@ -15,7 +15,7 @@ demo: .venv/.installed ## replicate a real file, kill the leader, prove that not
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
 # Two workers, whatever the machine has: more real processes side by side would wait for each other.
-PYTEST = $(BIN)/python -m pytest -n 2 --max-worker-restart 0
+PYTEST = $(BIN)/python -m pytest -n 2 --max-worker-restart 0 --no-loadscope-reorder
 
 test: check ## all checks and the fast tests: 10 minutes
 	@echo "==> fast tests";        $(PYTEST) -m "not slow" --hypothesis-profile few $(SKIPS)
@@ -47,7 +47,7 @@ packages: ## Debian's packages that tests need: installed for root, otherwise na
 
 test-deep: .venv/.fuzz ## fuzz each target, 2,001 seeds, exhaustive search, mutants: hours [TIME=300 seconds for each target]
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
-	  $(BIN)/python tests/fuzz/harness.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
+	  $(BIN)/python tests/fuzz/guided.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1

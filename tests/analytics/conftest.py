@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
+from generated_histories import GENERATED, generated, rows_of
 from pyspark.sql import Row, SparkSession
 from typer.testing import CliRunner, Result
+from worked_histories import HISTORIES, history_rows
 
 from strandline.cli.app import app
 from strandline.export.schema import COLUMNS, spark_ddl
@@ -21,16 +21,6 @@ from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
-
-if (_HERE := str(Path(__file__).parent)) not in sys.path:
-    # Makes the builders of this folder importable for its tests.
-    sys.path.append(_HERE)
-if (_KAFKA := str(Path(__file__).parents[1] / "kafka")) not in sys.path:
-    # Likewise those of Kafka's metadata logs.
-    sys.path.append(_KAFKA)
-
-from generated_histories import GENERATED, generated, rows_of
-from worked_histories import HISTORIES, history_rows
 
 
 @pytest.fixture(scope="session")

@@ -7,22 +7,14 @@ every test begins with all processes running.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from running_cluster import Probe, alarms, deaths, plan, started, stopped
 
-_HERE = str(Path(__file__).parent)
-
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
-
-from running_cluster import Probe, alarms, deaths, plan, started, stopped  # noqa: E402
-
-from strandline.cli.local_cluster import LocalCluster, Plan  # noqa: E402
+from strandline.cli.local_cluster import LocalCluster, Plan
 
 
 @contextmanager
