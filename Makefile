@@ -6,21 +6,31 @@ BIN := .venv/bin
 # compile 300 modules first.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-all test-deep check packages chaos take-overs test-with mutants protos protos-released campaigns bench images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
 
-help: ## list the verbs
+help: ## list the verbs, and how long each takes on two cores
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost [FILE=path]
+demo: .venv/.installed ## replicate a real file, kill the leader, prove that nothing is lost: a minute [FILE=path]
 	@$(BIN)/strandline demo $(if $(FILE),"$(FILE)")
 
-test: check packages pytest ## all checks, and the tests that end within minutes
+# Two workers, whatever the machine has: more real processes side by side would wait for each other.
+PYTEST = $(BIN)/python -m pytest -n 2 --max-worker-restart 0 --no-loadscope-reorder
 
-# COMMAND:PACKAGE. What some tests need; without it they are skipped, and say so. No test installs anything itself.
+test: check ## all checks and the fast tests: 10 minutes
+	@echo "==> fast tests";        $(PYTEST) -m "not slow" --hypothesis-profile few $(SKIPS)
+
+# A skip that tests/skips.txt does not expect is a failure here, and news in `make test`.
+test-all: SKIPS = --no-other-skips
+test-all: packages test ## make test, and all slow tests, with Debian's packages that they need: 45 minutes
+	@echo "==> slow tests";        $(PYTEST) -m "slow or hypothesis" $(SKIPS)
+
+# COMMAND:PACKAGE. What some slow tests need; without it they are skipped, and say so.
 PACKAGES := chromium:chromium fusermount3:fuse3 dockerd:docker.io docker-compose:docker-compose iptables:iptables \
-  debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client gcc:build-essential
+  debootstrap:debootstrap ip:iproute2 tc:iproute2 etcd:etcd-server etcdctl:etcd-client gcc:gcc gcc:libc6-dev \
+  prometheus:prometheus kubectl:kubernetes-client
 
-packages: ## Debian's packages that tests need: installed for root, otherwise named
+packages: ## Debian's packages that tests need: installed for root, otherwise named: a minute
 	@missing=""; for pair in $(PACKAGES); do \
 	  PATH="$$PATH:/usr/sbin" command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
@@ -35,9 +45,9 @@ packages: ## Debian's packages that tests need: installed for root, otherwise na
 	fi; \
 	[ -z "$$missing" ] || echo "not installed, so the tests that need it are skipped:$$missing; on Debian: apt-get install$$missing"
 
-test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 2,001 seeds, exhaustive search, mutants
+test-deep: .venv/.fuzz ## fuzz each target, 2,001 seeds, exhaustive search, mutants: hours [TIME=300 seconds for each target]
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
-	  $(BIN)/python tests/fuzz/harness.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
+	  $(BIN)/python tests/fuzz/guided.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1
@@ -48,7 +58,7 @@ test-deep: .venv/.fuzz ## everything long: fuzz each target [TIME=300 seconds], 
 	@$(MAKE) mutants
 	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.drawn judge
 
-check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract
+check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract: a minute
 	@echo "==> ruff check";        $(BIN)/ruff check --quiet
 	@echo "==> ruff format";       $(BIN)/ruff format --quiet --check
 	@echo "==> mypy --strict";     $(BIN)/mypy --no-error-summary
@@ -61,94 +71,62 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	    diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/$$package services/strandline/$$package || exit 1; done \
 	  || { echo "run: make protos"; exit 1; }
 
-pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
-	@echo "==> pytest $(TESTS)";   $(BIN)/python $(if $(TESTS),-m pytest $(TESTS),tests/lanes.py)
-
-chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
+chaos: .venv/.installed packages ## faults against real processes, as root: minutes each; lists them without a number [SCENARIO="17 18" FORM=--short]
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
 take-overs: .venv/.installed ## write what scenario 28 of `make chaos` measured into docs/RELIABILITY.md and docs/OPERATIONS.md
 	@$(BIN)/python tests/chaos/take_over_page.py
 
-mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
+mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json: an hour [ONLY="R11 18"]
 	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
 
-protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 and etcd/v1 from it
+protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 and etcd/v1 from it: seconds
 	@$(BIN)/buf format --write protos
 	@$(BIN)/python protos/generate.py
 
 protos-released: .venv/.installed ## after a release: keep its contract, which later ones must not break
 	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
 
-test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and compare their history; run the Spark example on Kafka; minutes, needs Java and Maven
-	@PYTHONPATH=tests/analytics/formats $(BIN)/python -m pytest -s tests/kafka/live/node_faults.py tests/kafka/live/moved_job.py
+WITH_kafka := -m pytest -s tests/kafka/live/node_faults.py tests/kafka/live/moved_job.py
+WITH_formats := -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py
+WITH_matrix := tests/matrix/run.py
+WITH_kubernetes := tests/kubernetes/real/run.py
 
-test-formats: .venv/.installed ## tables of each table format by the PySpark of its pair, against Parquet; minutes, needs Maven [PAIR=iceberg STATS=all]
-	@PYTHONPATH=tests/analytics/formats STATS=$(STATS) $(BIN)/python -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py $(if $(PAIR),-k "$(PAIR)")
+test-with: .venv/.installed ## tests with what is fetched for them: WHAT=kafka|formats|matrix|kubernetes; 10 minutes to an hour each [FLAGS=...]
+	@[ "$(WHAT)" != matrix ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@PYTHONPATH=tests/analytics/formats $(BIN)/python $(or $(WITH_$(WHAT)),$(error WHAT is kafka, formats, matrix or kubernetes)) $(FLAGS) \
+	  || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
-test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries, and each PySpark [FLAGS=--spark for that alone]; writes docs/COMPATIBILITY.md
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@$(BIN)/python tests/matrix/run.py $(FLAGS)
+# What `make bench WHAT=...` runs. Each writes its block of a page, or only prints.
+BENCH_ := tests/bench/run.py
+BENCH_smoke := tests/bench/run.py --smoke --out "$$(mktemp -d)"
+BENCH_anatomy := tests/bench/anatomy.py
+BENCH_growth := -m growth
+BENCH_metadata := -m metadata_gate
+BENCH_groups := -m group_figures
+BENCH_transactions := -m transaction_figures
+BENCH_perf := tests/bench/perf_agreement.py
+BENCH_export := tests/bench/export_cost.py
+BENCH_sim := tests/bench/sim.py
+BENCH_kafka-history := tests/bench/kafka_history.py
+BENCH_kafka-collector := tests/bench/kafka_collector.py
+BENCH_kafka-broker := tests/bench/kafka_collector_at_broker.py
+BENCH_analytics := tests/bench/analytics.py
+BENCH_analytics-cold := tests/bench/analytics_cold.py
+BENCH_analytics-counts := tests/bench/analytics_counts.py
+BENCHES := $(patsubst BENCH_%,%,$(filter BENCH_%,$(.VARIABLES)))
 
-test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
-	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }
-
-bench: .venv/.bench ## measure beside NATS JetStream, Kafka and a stripped pipeline; writes docs/BENCHMARKS.md [FLAGS="--only failover"]
-	@$(BIN)/python tests/bench/run.py $(FLAGS)
-
-bench-smoke: .venv/.bench ## every party and measure of make bench for a fraction of a second; no figure means anything
-	@folder=$$(mktemp -d) && $(BIN)/python tests/bench/run.py --smoke --out "$$folder" && echo "written to $$folder"
-
-bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a stripped pipeline [FLAGS="--calls 40 --write anatomy"]; needs perf
-	@$(BIN)/python tests/bench/anatomy.py $(FLAGS)
-
-bench-growth: .venv/.installed ## fit what load, partitions, clients and nodes cost, say what larger clusters need; writes into docs/BENCHMARKS.md
-	@PYTHONPATH=tests/bench $(BIN)/python -m growth
-
-bench-metadata: .venv/.installed ## kill a node under a thousand subscribers to metadata; writes into docs/BENCHMARKS.md [FLAGS="--topics 10"]
-	@PYTHONPATH=tests/bench $(BIN)/python -m metadata_gate $(FLAGS)
-
-bench-groups: .venv/.installed ## a thousand members, and what reading through a group costs; writes into docs/BENCHMARKS.md [FLAGS="--members 100"]
-	@PYTHONPATH=tests/bench $(BIN)/python -m group_figures $(FLAGS)
-
-bench-transactions: .venv/.installed ## what transactions cost, open ones as well, and a kill of their coordinator; writes into docs/BENCHMARKS.md [FLAGS="--short --dry"]
-	@PYTHONPATH=tests/bench $(BIN)/python -m transaction_figures $(FLAGS)
-
-bench-perf: .venv/.installed ## whether strandline perf says what the bench says, in pairs by turns; writes into docs/BENCHMARKS.md [FLAGS="--pairs 30 --dry"]
-	@$(BIN)/python tests/bench/perf_agreement.py $(FLAGS)
-
-bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
-	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))
+bench: .venv/.bench ## measure beside NATS and Kafka, or one thing alone, and write it into a page: 1 minute to hours [WHAT=smoke FLAGS="--only failover"]
+	@PYTHONPATH=tests/bench:tests/kafka $(BIN)/python $(or $(BENCH_$(WHAT)),$(error WHAT is nothing, or one of: $(sort $(BENCHES)))) $(FLAGS)
 
 # The simulator with its hot modules compiled to C, where a C compiler is; made again when a source has changed.
 FAST = PYTHONPATH=$$($(BIN)/python tests/sim/compiled.py)
 
-campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.md [MINUTES=30]; or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
+campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.md: [MINUTES=30], or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
 	@$(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tests/sim/seeds_onward.py --seeds $(SEEDS) \
 	  $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS)),tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES)))
 
-bench-sim: .venv/.installed ## measure the simulator: events per second of one core, every check on
-	@$(BIN)/python tests/bench/sim.py
-
-bench-kafka-history: .venv/.installed ## measure the import of a Kafka cluster's metadata log of a million records [FLAGS="--records 100000"]
-	@$(BIN)/python tests/bench/kafka_history.py $(FLAGS)
-
-bench-kafka-collector: .venv/.installed ## measure what looking at 10,000 partitions of a Kafka cluster costs; writes into docs/KAFKA.md [FLAGS="--partitions 1000"]
-	@$(BIN)/python tests/bench/kafka_collector.py $(FLAGS)
-
-bench-kafka-broker: .venv/.installed ## measure what a collector costs a real broker of Kafka; minutes, needs Java and Maven; writes into docs/KAFKA.md [FLAGS="--pairs 3"]
-	@$(BIN)/python tests/bench/kafka_collector_at_broker.py $(FLAGS)
-
-bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,... HOT=0.5]
-	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT))
-
-bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes; writes into docs/BENCHMARKS.md [ROUNDS=3]
-	@PYTHONPATH=tests/kafka $(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
-
-bench-analytics-counts: .venv/.installed ## count what Spark reads and shuffles for a day with a hot partition [EVENTS=10000000 HOT=0.5 LARGE=1]
-	@$(BIN)/python tests/bench/analytics_counts.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT)) $(if $(LARGE),--large)
-
-images: .venv/.installed ## build the container images [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]; deploy/README.md says more
+images: .venv/.installed ## build the container images, as deploy/README.md says: minutes [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)
 
 report-picture: .venv/.installed ## play the demo and photograph its report for README.md; minutes, needs Chromium and Java [DEMO=directory of an earlier one]
@@ -171,7 +149,7 @@ settings-page: .venv/.installed ## write every setting into docs/OPERATIONS.md, 
 metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
 	@$(BIN)/python -c 'import pathlib; from strandline.metrics.page import rewrite; rewrite(pathlib.Path("docs/METRICS.md"))'
 
-requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
+requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml: a minute
 	@$(BIN)/python -m pip install --quiet uv
 	@for set in "runtime --extra server" "dev --extra server --extra export --extra analytics --extra console --extra sim --extra dev" "bench --extra bench" "fuzz --extra fuzz"; do \
 	  name=$${set%% *}; \
@@ -192,7 +170,7 @@ runbooks: ## write where docs/ALERTS.md can be read into the alert rules [URL=ht
 	  && mv .venv/$$file.yaml deploy/monitoring/$$file.yaml || exit 1; \
 	done
 
-clean: ## remove what the tools left, the environment included; data directories stay
+clean: ## remove what the tools left, the environment included; data directories stay: seconds
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find services analytics tests protos -name __pycache__ -type d -prune -exec rm -rf {} +
 

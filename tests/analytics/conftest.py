@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
+from generated_histories import GENERATED, generated, rows_of
 from pyspark.sql import Row, SparkSession
 from typer.testing import CliRunner, Result
+from worked_histories import HISTORIES, history_rows
 
 from strandline.cli.app import app
 from strandline.export.schema import COLUMNS, spark_ddl
@@ -21,16 +21,6 @@ from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
-
-if (_HERE := str(Path(__file__).parent)) not in sys.path:
-    # Makes the builders of this folder importable for its tests.
-    sys.path.append(_HERE)
-if (_KAFKA := str(Path(__file__).parents[1] / "kafka")) not in sys.path:
-    # Likewise those of Kafka's metadata logs.
-    sys.path.append(_KAFKA)
-
-from generated_histories import GENERATED, generated, rows_of
-from worked_histories import HISTORIES, history_rows
 
 
 @pytest.fixture(scope="session")
@@ -99,24 +89,38 @@ def analytics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[
 @pytest.fixture(scope="session")
 def histories(spark: SparkSession) -> Answers:
     """The statistics of all worked histories; the cluster id of each is the name of its file."""
+    return Answers(silver_of(spark, [row for name, rows in _worked() for row in _of_cluster(name, rows)]))
+
+
+@pytest.fixture(scope="session")
+def histories_with_variants(spark: SparkSession) -> Answers:
+    """`histories`, with the variants of each and with generated ones: minutes, so only for tests that need these."""
     from variants import VARIANTS, with_a_copy
 
     rows = [row for number, story in enumerate(generated(GENERATED)) for row in rows_of(story, f"generated:{number}")]
-    for path in sorted(HISTORIES.glob("*.jsonl")):
-        reported = history_rows(path.read_text(encoding="utf-8"))
-        rows += [row | {"cluster_id": path.stem} for row in reported]
-        for name, change in VARIANTS.items():
-            rows += [row | {"cluster_id": f"{name}:{path.stem}"} for row in change(reported)]
-        if path.stem == "unclean":
-            rows += [row | {"cluster_id": "measured twice:unclean"} for row in with_a_copy(reported)]
+    for name, reported in _worked():
+        rows += _of_cluster(name, reported)
+        for variant, change in VARIANTS.items():
+            rows += _of_cluster(f"{variant}:{name}", change(reported))
+        if name == "unclean":
+            rows += _of_cluster("measured twice:unclean", with_a_copy(reported))
     return Answers(silver_of(spark, rows))
+
+
+def _worked() -> list[tuple[str, list[dict[str, Any]]]]:
+    """The worked histories: name and rows."""
+    return [(path.stem, history_rows(path.read_text(encoding="utf-8"))) for path in sorted(HISTORIES.glob("*.jsonl"))]
+
+
+def _of_cluster(cluster_id: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row | {"cluster_id": cluster_id} for row in rows]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first test waits for the session, the tables of all histories and a statistic of all of them: a minute, and
     more where others compute as well."""
     for item in items:
-        if "histories" in getattr(item, "fixturenames", ()):
+        if {"histories", "histories_with_variants"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(900))
 
 

@@ -1,4 +1,4 @@
-"""PySpark 4.1 refuses streams; `make test-matrix` alone runs this file, as newer versions read them."""
+"""PySpark 4.1 refuses streams; `make test-with WHAT=matrix` alone runs this file, as newer versions read them."""
 
 from __future__ import annotations
 

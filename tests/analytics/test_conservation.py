@@ -18,6 +18,12 @@ from strandline_analytics.stats.definition import result
 WINDOW_US = 60_000_000
 
 
+@pytest.fixture
+def histories(histories_with_variants: Any) -> Any:
+    """The worked histories, their variants and the generated ones."""
+    return histories_with_variants
+
+
 def _every_row(histories: Any, stat: str) -> list[Any]:
     histories.rows(stat, "lag")
     return [row for cluster in sorted(histories.clusters) for row in histories.rows(stat, cluster)]

@@ -18,6 +18,12 @@ OF_GROUPS = [stat for stat, statistic in ALL.items() if statistic.of_groups]
 _BOOKKEEPING = ("cluster_id", "input_manifest_hash", *QUALITY)
 
 
+@pytest.fixture
+def histories(histories_with_variants: Any) -> Any:
+    """The worked histories, their variants and the generated ones."""
+    return histories_with_variants
+
+
 def _plain(row: Any) -> dict[str, Any]:
     return {name: value for name, value in row.asDict().items() if name not in _BOOKKEEPING}
 

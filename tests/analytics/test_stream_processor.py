@@ -34,7 +34,7 @@ class Unwrapped(LivePartition):
 
 def in_memory(*, provisional: bool) -> TwsTester:
     """A processor with state in memory."""
-    # PySpark 4.1 has no such module, and runs nothing of this file (`make test-matrix`).
+    # PySpark 4.1 has no such module, and runs nothing of this file (`make test-with WHAT=matrix`).
     from pyspark.sql.streaming.tws_tester import TwsTester
 
     processor = Unwrapped(TIMING, provisional=provisional)

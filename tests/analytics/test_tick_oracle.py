@@ -9,6 +9,12 @@ from generated_histories import FIRST_TICK, GENERATED, WINDOW_TICKS, generated
 from tick_oracle import TICK_US, Buckets, Oracle, nearest_rank
 
 
+@pytest.fixture
+def histories(histories_with_variants: Any) -> Any:
+    """The worked histories, their variants and the generated ones."""
+    return histories_with_variants
+
+
 @pytest.fixture(scope="module")
 def oracles() -> list[Buckets]:
     """The oracle's counts of each generated history."""

@@ -18,7 +18,8 @@ from strandline_analytics.topic.options import TopicFailed, read_options
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import close_idle, read_range
 
-# What PySpark 4.1 lacks is imported by the tests that need it, so that the others run with it (`make test-matrix`).
+# What PySpark 4.1 lacks is imported by the tests that need it, so that the others run with it (`make test-with
+# WHAT=matrix`).
 
 # The first query of a session starts the Python workers and real processes share two cores with them.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -1,6 +1,6 @@
 """The cost of the statistics, in Spark and in DuckDB, on the same generated day.
 
-Run by `make bench-analytics`. Each size and engine is a process of its own, so that memory is that of one run; the
+Run by `make bench WHAT=analytics`. Each size and engine is a process of its own, so that memory is that of one run; the
 sizes increase, to show how the cost grows with the rows. Writes its block of docs/BENCHMARKS.md at the end. Wall-clock
 figures of a busy machine say little: the load average is printed beside them.
 """
@@ -110,7 +110,7 @@ def main() -> None:
                 # The details come from a separate run, because collecting them costs time.
                 seen = measured("spark", Path(folder), rows, asked, "--inspect")
                 results[-1]["spark"] |= {name: seen[name] for name in _SEEN}
-    write_block(asked.page, "analytics", "make bench-analytics", text_of(results, vars(asked)))
+    write_block(asked.page, "analytics", "make bench WHAT=analytics", text_of(results, vars(asked)))
     print("\n".join(["", *verdicts(results)]))
 
 

@@ -1,10 +1,10 @@
 """What a question over an export of minutes costs from a cold start, and from a running service.
 
-Run by `make bench-analytics-cold`. The export is that of one simulated seed. Rounds take turns: in each, every command
-runs once without an archive of classes, once with one, and once against `strandline analytics serve`; so does, without
-a service, the way of a real Kafka cluster's files (run A) to a report: an import, and a report of it. Processor time is
-that of the command and all its children; of a service, that of the command alone is reported beside the wall time.
-Writes its block of docs/BENCHMARKS.md at the end.
+Run by `make bench WHAT=analytics-cold`. The export is that of one simulated seed. Rounds take turns: in each, every
+command runs once without an archive of classes, once with one, and once against `strandline analytics serve`; so does,
+without a service, the way of a real Kafka cluster's files (run A) to a report: an import, and a report of it. Processor
+time is that of the command and all its children; of a service, that of the command alone is reported beside the wall
+time. Writes its block of docs/BENCHMARKS.md at the end.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="strandline-cold-") as folder:
         text = text_of(run(Path(folder), asked.rounds), asked.rounds)
-    write_block(asked.page, "analytics-cold", "make bench-analytics-cold", text)
+    write_block(asked.page, "analytics-cold", "make bench WHAT=analytics-cold", text)
     print(text)
 
 

@@ -1,8 +1,8 @@
 """What Spark moves for each statistic of a day with a hot partition: counts that a busy machine does not change.
 
-Run by `make bench-analytics-counts`. For every shared table and statistic: stages, tasks, processor time in tasks, MiB
-read of files and of kept tables, MiB shuffled and spilled, and what the largest task of a stage read beside the median
-one. Prints a table in Markdown and writes into no page.
+Run by `make bench WHAT=analytics-counts`. For every shared table and statistic: stages, tasks, processor time in tasks,
+MiB read of files and of kept tables, MiB shuffled and spilled, and what the largest task of a stage read beside the
+median one. Prints a table in Markdown and writes into no page.
 """
 
 from __future__ import annotations

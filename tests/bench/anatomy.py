@@ -1,4 +1,4 @@
-"""`make bench-anatomy`: what one acknowledged batch costs, in counts; ours beside the stripped pipeline's.
+"""`make bench WHAT=anatomy`: what one acknowledged batch costs, in counts; ours beside the stripped pipeline's.
 
 Each pipeline runs three times: as it is, for processor time, context switches and bytes; under `perf trace`, for system
 calls; and with `probe/sitecustomize.py` in every process, for messages, objects, calls and task runs. Counts do not
@@ -196,7 +196,7 @@ def main() -> None:
         table.add_row(name, *map(shown, values))
     Console().print(table)
     if asked.write:
-        write_block(PAGE, asked.write, "make bench-anatomy", block(rows, shape.name, measured_commit()))
+        write_block(PAGE, asked.write, "make bench WHAT=anatomy", block(rows, shape.name, measured_commit()))
 
 
 def show_calls(name: str, directory: Path, count: int) -> None:

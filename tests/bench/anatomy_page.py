@@ -37,7 +37,7 @@ def block(rows: list[tuple[str, list[float]]], shape: str, commit: str) -> str:
     lines = [
         "## Anatomy of an acknowledged batch",
         "",
-        f"Counted by `make bench-anatomy` at commit {commit}, {shape}, page cache, three replicas, acks=all; per "
+        f"Counted by `make bench WHAT=anatomy` at commit {commit}, {shape}, page cache, three replicas, acks=all; per "
         "acknowledged batch.",
         "The stripped pipeline is the same stack with nothing of a product in it (`tests/bench/party_stripped.py`).",
         "",

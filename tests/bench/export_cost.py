@@ -1,8 +1,8 @@
 """The cost of exporting state events: CPU of its thread, and the p99 of produce beside a cluster without it.
 
-Run as `make bench-export`, which writes its block of `docs/BENCHMARKS.md`. It reports and asserts nothing: figures of
-one machine at one time. Two clusters of three nodes run side by side, one that exports and one that does not; only one
-of them is under load at a time, in rounds that alternate, so that both meet the same noise. Files end ten times as
+Run as `make bench WHAT=export`, which writes its block of `docs/BENCHMARKS.md`. It reports and asserts nothing: figures
+of one machine at one time. Two clusters of three nodes run side by side, one that exports and one that does not; only
+one of them is under load at a time, in rounds that alternate, so that both meet the same noise. Files end ten times as
 often as they do by default, so that every pair of rounds has its share of sorting, compressing and placing them.
 """
 
@@ -244,7 +244,7 @@ def main() -> None:
         text = report(asyncio.run(compare(Path(work), load)))
     print(text)
     if not asked.dry:
-        write_block(PAGE, "export", "make bench-export", text)
+        write_block(PAGE, "export", "make bench WHAT=export", text)
 
 
 if __name__ == "__main__":

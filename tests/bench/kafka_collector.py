@@ -130,7 +130,7 @@ def main() -> None:
         found = asyncio.run(_measured(asked.partitions, out)) | _said_by(out)
     text = text_of(asked.partitions, found)
     sys.stdout.write(text + "\n")
-    write_block(asked.page, "collector", "make bench-kafka-collector", text)
+    write_block(asked.page, "collector", "make bench WHAT=kafka-collector", text)
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ def main() -> None:
         costs = asyncio.run(work)
     text = text_of(asked.partitions, asked.window, costs)
     sys.stdout.write(text + "\n")
-    write_block(asked.page, "collector at a broker", "make bench-kafka-broker", text)
+    write_block(asked.page, "collector at a broker", "make bench WHAT=kafka-broker", text)
 
 
 if __name__ == "__main__":

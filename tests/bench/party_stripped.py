@@ -2,7 +2,7 @@
 
 The contract's messages on grpc.aio streams under uvloop; a batch is checked by its CRC, appended with pwrite, read with
 pread by two followers that append it too, and acknowledged when both have it. No epochs, no ISR, no recovery, no
-limits, no second partition. What Strandline costs beyond it is Strandline's own (`make bench-anatomy`).
+limits, no second partition. What Strandline costs beyond it is Strandline's own (`make bench WHAT=anatomy`).
 
 Run as `party_stripped.py lead DIR`, which prints its port, `party_stripped.py follow PORT DIR`, and
 `party_stripped.py measure PORT PIDS SIZE WINDOW WARM RUN`, with PIDS as `leader:pid,follower0:pid,follower1:pid`.

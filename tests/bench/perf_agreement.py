@@ -1,4 +1,4 @@
-"""`make bench-perf`: whether `strandline perf` says of a cluster what the bench says of it, measured by turns.
+"""`make bench WHAT=perf`: whether `strandline perf` says of a cluster what the bench says of it, measured by turns.
 
 Writes a block into docs/BENCHMARKS.md and its pairs into benchmarks.json beside it. Bounded in quantities; some
 minutes; loopback only.
@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures = asyncio.run(_run(size))
     text = block(figures, about)
     if not asked.dry:
-        write_block(asked.page, "perf", "make bench-perf", text)
+        write_block(asked.page, "perf", "make bench WHAT=perf", text)
         kept = results.read(asked.page.parent)
         results.put(kept, "perf", about, rows(figures))
         results.write(asked.page.parent, kept)

@@ -1,6 +1,6 @@
 """The speed of the simulator: whole runs of the swarm on one core, with every check on.
 
-Run by `make bench-sim`: the sources as they are, then the copy of `tests/sim/compiled.py`, whose hot modules are
+Run by `make bench WHAT=sim`: the sources as they are, then the copy of `tests/sim/compiled.py`, whose hot modules are
 compiled to C. Prints the measurements beside the targets, and writes nothing. The rate counts the events that cores
 were given (messages and timers that never reach a core are not counted), by processor time as well as by the clock,
 because wall-clock time says little on a busy machine. The best of several rounds is what the machine can do.

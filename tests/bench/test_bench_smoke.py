@@ -21,7 +21,7 @@ PARTIES = {OURS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED, "bare bidi echo"}
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """What one run left, and its folder."""
     out = tmp_path_factory.mktemp("bench")
-    # Three more processes of a GiB each are too much beside other tests; `make bench-smoke` has them.
+    # Three more processes of a GiB each are too much beside other tests; `make bench WHAT=smoke` has them.
     command = [sys.executable, str(RUN), "--smoke", "--kafka-warm-s", "0", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -114,4 +114,4 @@ def test_every_figure_is_measured(tmp_path: Path) -> None:
         "back_s",
     }
     assert all(value > 0 for row in measured for value in row["figures"].values())
-    assert "written by `make bench-transactions`" in page.read_text()
+    assert "written by `make bench WHAT=transactions`" in page.read_text()

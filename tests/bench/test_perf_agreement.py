@@ -57,4 +57,4 @@ def test_every_command_is_compared(tmp_path: Path) -> None:
     measured = json.loads((tmp_path / "benchmarks.json").read_text())["perf"]
     assert [row["figure"].split("`")[1] for row in measured] == ["perf produce", "perf consume", "perf end-to-end"]
     assert all(value > 0 for row in measured for value in row["figures"].values())
-    assert "written by `make bench-perf`" in page.read_text()
+    assert "written by `make bench WHAT=perf`" in page.read_text()

@@ -40,7 +40,7 @@ def main() -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make chaos SCENARIO=", description=__doc__)
     parser.add_argument("numbers", nargs="*", type=int, metavar="number", help="scenarios; without one, all are listed")
-    parser.add_argument("--short", action="store_true", help="the short form that `make test` plays")
+    parser.add_argument("--short", action="store_true", help="the short form that `make test-all` plays")
     parser.add_argument("--seed", type=int, default=1, help="draws the fault plan")
     parser.add_argument("--minutes", type=float, default=30.0, help="length of the soak")
     parser.add_argument("--dir", type=Path, default=None, help="where the result goes")

@@ -1,33 +1,26 @@
-"""Makes the harness of real processes importable for the tests of this folder, and starts one cluster per module.
+"""Makes the harness of real processes importable for the tests of this folder, and starts their clusters.
 
-A module declares what it needs in a constant `CLUSTER` (arguments of `running_cluster.plan`); tests use topics of their
-own, and every test begins with all processes running.
+Modules share one cluster of three nodes and an observer. A module that needs another one, or leaves traces that others
+would see, declares it in a constant `CLUSTER` (arguments of `running_cluster.plan`). Tests use topics of their own, and
+every test begins with all processes running.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 import pytest_asyncio
+from running_cluster import Probe, alarms, deaths, plan, started, stopped
 
-_HERE = str(Path(__file__).parent)
-
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
-
-from running_cluster import Probe, alarms, deaths, plan, started, stopped  # noqa: E402
-
-from strandline.cli.local_cluster import LocalCluster  # noqa: E402
+from strandline.cli.local_cluster import LocalCluster, Plan
 
 
-@pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """The module's cluster; at the end every process must stop cleanly, and none may have logged an alarm."""
-    directory = tmp_path_factory.mktemp("cluster")
-    running = started(plan(directory, **getattr(request.module, "CLUSTER", {})))
+@contextmanager
+def _running(what: Plan) -> Iterator[LocalCluster]:
+    """A cluster; at the end every process must stop cleanly, and none may have logged an alarm."""
+    running = started(what)
     try:
         yield running
         ends = stopped(running)
@@ -36,6 +29,27 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
     assert ends == []
     assert alarms(running) == []
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes and an observer, for all modules without a cluster of their own."""
+    with _running(plan(tmp_path_factory.mktemp("cluster"), observers=1)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """The module's cluster, or the shared one, in which the module may not have caused an alarm."""
+    own = getattr(request.module, "CLUSTER", None)
+    if own is not None:
+        with _running(plan(tmp_path_factory.mktemp("cluster"), **own)) as running:
+            yield running
+        return
+    shared: LocalCluster = request.getfixturevalue("shared_cluster")
+    before = set(alarms(shared))
+    yield shared
+    assert set(alarms(shared)) <= before
 
 
 @pytest_asyncio.fixture

@@ -14,7 +14,6 @@ from strandline.core import types
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2, metadata_pb2, partition_pb2
 
-CLUSTER = {"observers": 1}
 OBSERVER = 4
 
 

@@ -170,6 +170,7 @@ def last_line(output: str) -> str:
     return output.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["strandline.node", "strandline.controller"])
 async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A misspelled variable ends a service with the exit code of wrong usage, one line, and the intended name."""
@@ -186,6 +187,7 @@ async def test_an_unknown_variable_is_named(module: str, tmp_path: Path, monkeyp
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["strandline.node", "strandline.controller"])
 async def test_a_volume_that_cannot_be_written_is_named(module: str) -> None:
     """A directory on a read-only file system ends a service with the disk's exit code and one line, no traceback."""
@@ -200,6 +202,7 @@ async def test_a_volume_that_cannot_be_written_is_named(module: str) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.slow
 async def test_a_data_directory_has_one_process(probe: Probe) -> None:
     """A second process on a node's directory ends with its own exit code and names the first; the first continues."""
     pid = probe.local.nodes[1].pid
@@ -216,6 +219,7 @@ async def test_a_data_directory_has_one_process(probe: Probe) -> None:
     assert probe.local.nodes[1].pid == pid
 
 
+@pytest.mark.slow
 async def test_a_store_has_one_controller(probe: Probe) -> None:
     """A second controller on the same store ends with its own exit code; the first one keeps serving."""
     before = (await probe.metadata()).controller_epoch
@@ -226,6 +230,7 @@ async def test_a_store_has_one_controller(probe: Probe) -> None:
     assert (await probe.metadata()).controller_epoch == before
 
 
+@pytest.mark.slow
 async def test_a_port_has_one_server(probe: Probe, tmp_path: Path) -> None:
     """A node with a port that another process uses ends with its own exit code, instead of sharing the port."""
     address = probe.local.address(1)
@@ -242,6 +247,7 @@ async def test_a_port_has_one_server(probe: Probe, tmp_path: Path) -> None:
     assert address.client in last_line(output)
 
 
+@pytest.mark.slow
 async def test_a_directory_belongs_to_one_node(probe: Probe, tmp_path: Path) -> None:
     """Another node's directory is rejected, with its owner's name."""
     copied = tmp_path / "copy"
@@ -253,6 +259,7 @@ async def test_a_directory_belongs_to_one_node(probe: Probe, tmp_path: Path) -> 
     assert "belongs to node 2, not 3" in last_line(output)
 
 
+@pytest.mark.slow
 async def test_a_directory_belongs_to_one_cluster(probe: Probe, tmp_path: Path) -> None:
     """A node with another cluster's directory is rejected, and registers nowhere."""
     other = LocalCluster(Plan(directory=tmp_path / "other", nodes=1))
@@ -272,6 +279,7 @@ async def test_a_directory_belongs_to_one_cluster(probe: Probe, tmp_path: Path) 
     assert nodes == [1]
 
 
+@pytest.mark.slow
 async def test_a_node_keeps_the_clusters_rules(probe: Probe, tmp_path: Path) -> None:
     """A node started with another durability than the cluster's is rejected, and the line names both."""
     settings = {
@@ -287,6 +295,7 @@ async def test_a_node_keeps_the_clusters_rules(probe: Probe, tmp_path: Path) -> 
     assert "durability=fsync" in last_line(output)
 
 
+@pytest.mark.slow
 async def test_a_superseded_process_stops_itself(probe: Probe, tmp_path: Path) -> None:
     """Paused past its session and replaced by a new process, the old one exits with its own code when it resumes."""
     old = probe.local.nodes[3].process

@@ -103,6 +103,7 @@ async def test_the_page_runs(
     assert unused == set()
 
 
+@pytest.mark.slow
 def test_the_examples_are_typed(tmp_path: Path) -> None:
     """Every example passes `mypy --strict`, as a user's program would that begins as it does."""
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from raw_records import append, fetch, values_of
 from running_cluster import CALL_S, Probe, until
 
@@ -75,6 +76,7 @@ async def test_a_stopped_member_of_the_isr_is_waited_for(probe: Probe, topic: st
     assert (again.error_code, again.low_watermark) == (0, 4)
 
 
+@pytest.mark.slow
 async def test_deleted_records_survive_neither_a_change_of_leader_nor_restarts(probe: Probe, topic: str) -> None:
     """The leader is killed right after the answer; the next leader, and the old one after its return, begin there."""
     await probe.create_topic(topic)

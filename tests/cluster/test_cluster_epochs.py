@@ -18,6 +18,8 @@ from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1 import error_pb2
 from strandline.v1 import leader_service_pb2 as leader_pb
 
+CLUSTER = {"nodes": 3}
+
 
 async def bounce(probe: Probe, node_id: int) -> None:
     """Stops a node cleanly and starts it again."""

@@ -14,6 +14,8 @@ from strandline.client import Admin, Consumer, Producer
 from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 
+CLUSTER = {"nodes": 3}
+
 SESSION_S = SESSION_TIMEOUT_MS / 1000
 BEHIND_S = 1.5
 """What a client may take beyond the session of the node, where an election and a start of a client take no time."""

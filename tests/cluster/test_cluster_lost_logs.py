@@ -17,6 +17,8 @@ from settled_logs import assert_settled
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.inspect import dump_log
 
+CLUSTER = {"nodes": 3}
+
 _BATCHES = 20
 
 

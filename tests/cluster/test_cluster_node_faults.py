@@ -13,7 +13,6 @@ from settled_logs import assert_settled
 
 from strandline_sim.checks.history import SendOutcome
 
-_KILLS = 5
 _ELECTION_S = 2.0
 """How long a partition is without a leader beyond the node session, on a quiet machine (V4)."""
 
@@ -31,13 +30,14 @@ async def test_produce_and_consume(probe: Probe, topic: str) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_killing_the_leader_again_and_again(probe: Probe, topic: str) -> None:
-    """kill -9 of the leader, five times, restarted at once or later: no loss, and new epochs every time."""
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+async def test_killing_the_leader_again_and_again(probe: Probe, topic: str, kills: int) -> None:
+    """kill -9 of the leader, once or five times, restarted at once or later: no loss, and new epochs every time."""
     await probe.create_topic(topic, partitions=2)
     epochs = [(await probe.partition(topic)).leader_epoch]
     pauses_s, limits_s = [], []
     async with Load(probe=probe, topic=topic) as load:
-        for kill in range(_KILLS):
+        for kill in range(kills):
             calm_s = time.monotonic()
             await load.acked(30)
             before = await probe.partition(topic)
@@ -56,10 +56,11 @@ async def test_killing_the_leader_again_and_again(probe: Probe, topic: str) -> N
     await assert_settled(probe, topic)
 
     assert epochs == sorted(set(epochs))
-    assert load.outcomes[SendOutcome.OK] > _KILLS * 40 * 2
+    assert load.outcomes[SendOutcome.OK] > kills * 40 * 2
     assert all(map(operator.lt, pauses_s, limits_s)), f"first acks after {pauses_s} s, allowed are {limits_s}"
 
 
+@pytest.mark.slow
 async def test_a_paused_leader_wakes_under_another_reign(probe: Probe, topic: str) -> None:
     """A leader paused longer than its session is replaced in time, and continues without an error when it resumes.
 
@@ -87,6 +88,7 @@ async def test_a_paused_leader_wakes_under_another_reign(probe: Probe, topic: st
     assert [service.pid for service in probe.local.services] == pids
 
 
+@pytest.mark.slow
 async def test_killing_a_follower(probe: Probe, topic: str) -> None:
     """kill -9 of a follower: the leader stays, the ISR shrinks and grows again, and nothing is lost."""
     await probe.create_topic(topic)
@@ -113,6 +115,7 @@ async def test_killing_a_follower(probe: Probe, topic: str) -> None:
     assert load.outcomes[SendOutcome.INDEFINITE] == 0
 
 
+@pytest.mark.slow
 async def test_a_leader_that_is_asked_to_stop_hands_over(probe: Probe, topic: str) -> None:
     """SIGTERM moves leadership without an error, and without a pause, that an idempotent producer could see."""
     await probe.create_topic(topic, partitions=2)
@@ -135,6 +138,7 @@ async def test_a_leader_that_is_asked_to_stop_hands_over(probe: Probe, topic: st
     assert load.slowest_ack_s() < load.limit_s(_ELECTION_S, asked_s)
 
 
+@pytest.mark.slow
 async def test_two_nodes_down_refuse_instead_of_acknowledging(probe: Probe, topic: str) -> None:
     """Below min ISR nothing is acknowledged, and the end that clients saw stays; then everything continues (P6)."""
     await probe.create_topic(topic)

@@ -14,6 +14,8 @@ from client_load import Load, SendOutcome
 from running_cluster import Probe
 from settled_logs import assert_settled
 
+CLUSTER = {"nodes": 3}
+
 _FAULTS = 12
 _PARTITIONS = 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from client_load import Load
 from raw_records import all_values, append, batch, fetch, fetch_at_follower, produce, values_of
 from running_cluster import Probe, until
@@ -13,7 +14,6 @@ from strandline.v1 import error_pb2
 from strandline.v1 import leader_service_pb2 as leader_pb
 from strandline_sim.checks.history import SendOutcome
 
-CLUSTER = {"observers": 1}
 OBSERVER = 4
 
 
@@ -143,6 +143,7 @@ async def test_an_observer_replicates_and_is_never_counted(probe: Probe, topic: 
     assert [row.observer for row in described.replicas if row.replica_id == OBSERVER] == [True]
 
 
+@pytest.mark.slow
 async def test_the_death_of_an_observer_changes_nothing(probe: Probe, topic: str) -> None:
     """Without its observer a partition acknowledges as before, and the observer catches up after its return."""
     await probe.create_topic(topic)

@@ -16,6 +16,8 @@ from strandline.cli.processes import ServiceDied
 from strandline.core.types import HIGHEST, LOWEST
 from strandline.runtime.exit_codes import ExitCode
 
+CLUSTER = {"nodes": 3}
+
 _SCRIPT = str(Path(__file__).parent / "of_release.py")
 _ENDS_S = 30.0
 _NOW, _BEFORE = HIGHEST, HIGHEST - 1

@@ -12,6 +12,8 @@ from settled_logs import assert_settled
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2, leader_service_pb2, metadata_pb2, partition_pb2
 
+CLUSTER = {"nodes": 3}
+
 ABOVE_ALL = 1 << 30
 
 

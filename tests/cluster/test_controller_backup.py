@@ -14,6 +14,8 @@ from settled_logs import assert_settled
 from strandline.controller.tools import backup, recover
 from strandline.runtime.exit_codes import ExitCode
 
+CLUSTER = {"nodes": 3}
+
 
 @pytest.mark.timeout(180)
 async def test_a_backup_of_a_running_store_is_restored_by_recover(

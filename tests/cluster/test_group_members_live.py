@@ -47,6 +47,7 @@ class Says(RebalanceListener):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 async def test_no_record_is_skipped_or_shared_while_members_and_coordinators_come_and_go(
     probe: Probe, topic: str
 ) -> None:

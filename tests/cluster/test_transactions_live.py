@@ -18,6 +18,8 @@ from strandline.v1 import transaction_service_pb2 as pb
 from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 
+CLUSTER = {"nodes": 3}
+
 _PARTITIONS = 12
 _ATTRIBUTES_AT = 21
 _TRANSACTIONAL = 0x10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,17 +13,14 @@ import pytest
 # The clean-up helper of testcontainers comes from a registry; the fixtures here clean up themselves.
 os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
 
-import container_case  # noqa: E402
-import played  # noqa: E402
-from container_cluster import ContainerCluster  # noqa: E402
-from engine import NoEngine  # noqa: E402
-from engine import engine as some_engine  # noqa: E402
-from images import built  # noqa: E402
-from played import Played  # noqa: E402
+import container_case
+import played
+from container_cluster import ContainerCluster
+from engine import NoEngine
+from engine import engine as some_engine
+from images import built
+from played import Played
 
 _PREPARED = pytest.StashKey["Prepared"]()
 

@@ -25,7 +25,10 @@ from strandline.core.types import BatchHeader, Durability, FetchHw, IsrJoin, Rul
 
 NODES = (1, 2, 3)
 STEPS = 600
-SEEDS = range(int(os.environ.get("STRANDLINE_SCHEDULES", "16")))
+SEEDS = [
+    pytest.param(seed, marks=[pytest.mark.slow] if seed >= 4 else [])
+    for seed in range(int(os.environ.get("STRANDLINE_SCHEDULES", "16")))
+]
 SETTINGS = {
     "asked": Rules(),
     "fetch": Rules(truncation=Truncation.FETCH, isr_join=IsrJoin.HW),

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
-
-_HERE = str(Path(__file__).parent)
-
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
 
 
 @pytest.fixture(scope="module")

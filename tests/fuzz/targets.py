@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 class Target(NamedTuple):
-    """``examples`` is the budget in `make test`; ``input_bytes`` the maximum length of an input."""
+    """``examples`` is the budget in `make test-all`; ``input_bytes`` the maximum length of an input."""
 
     module: str
     examples: int

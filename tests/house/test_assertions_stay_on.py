@@ -38,6 +38,7 @@ def _run(entry_point: str, optimize: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 def test_an_entry_point_without_assertions_is_refused(entry_point: str) -> None:
     """Under PYTHONOPTIMIZE=1, which is `python -O`, it ends with one line that says how to start it."""

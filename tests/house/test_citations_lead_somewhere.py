@@ -87,14 +87,15 @@ def _dangling_pages(path: Path, text: str) -> set[str]:
     dangling = set()
     for name, anchor in _PAGE.findall(_spoken(path, text)):
         found = [place / name for place in (DOCS, ROOT, path.parent) if (place / name).exists()]
-        headings = re.findall(r"^#+ (.+)$", found[0].read_text(), re.MULTILINE) if found else []
-        if not found or (anchor and anchor[1:] not in map(_anchor, headings)):
+        if not found or (anchor and anchor[1:] not in _anchors(found[0])):
             dangling.add(name + anchor)
     return dangling
 
 
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+@cache
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 def _numbered_sections(path: Path, text: str) -> set[str]:

@@ -7,43 +7,39 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 FILES = sorted(TESTS.rglob("test_*.py"))
+TREES = {str(path.relative_to(TESTS)): list(ast.walk(ast.parse(path.read_text()))) for path in FILES}
 
 
-def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield node
+def _is_test(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
 
 
-def _sleeps(path: Path) -> list[int]:
-    """Lines that call time.sleep, under any name of `time`."""
-    return [
-        node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
-        if (isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node.value) == "time")
-        or (
-            isinstance(node, ast.ImportFrom) and node.module == "time" and "sleep" in {name.name for name in node.names}
-        )
+def _is_sleep(node: ast.AST) -> bool:
+    """Whether it names time.sleep, under any name of `time`."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "time" and "sleep" in {name.name for name in node.names}
+    return isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node.value) == "time"
+
+
+def test_every_test_states_its_fact() -> None:
+    """The docstring of a test is the fact that it checks."""
+    silent = [
+        f"{path}::{node.name}"
+        for path, tree in TREES.items()
+        for node in tree
+        if _is_test(node) and not ast.get_docstring(node)
     ]
 
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_every_test_states_its_fact(path: Path) -> None:
-    """The docstring of a test is the fact that it checks."""
-    assert [function.name for function in _functions(path) if not ast.get_docstring(function)] == []
+    assert silent == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_no_test_sleeps(path: Path) -> None:
+def test_no_test_sleeps() -> None:
     """A sleep is either too short or too long; tests wait for events, or advance the time themselves."""
-    assert _sleeps(path) == []
+    assert [f"{path}:{node.lineno}" for path, tree in TREES.items() for node in tree if _is_sleep(node)] == []
 
 
 def test_a_fixture_of_the_whole_session_fails_once(tmp_path: Path) -> None:
@@ -80,3 +76,11 @@ def test_file_names_are_unique() -> None:
     names = Counter(path.name for path in FILES)
 
     assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_a_listed_slow_test_exists() -> None:
+    """A misspelt name in slow.txt would leave a slow test in `make test`, one in skips.txt would expect nothing."""
+    slow = (TESTS / "slow.txt").read_text().split()
+    skips = re.findall(r"^tests/([\w/.]+)", (TESTS / "skips.txt").read_text(), re.MULTILINE)
+
+    assert [name for name in [*slow, *skips] if not (TESTS / name).exists()] == []

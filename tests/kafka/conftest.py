@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-
-if (_HERE := str(Path(__file__).parent)) not in sys.path:
-    # Makes the builders of this folder importable for its tests.
-    sys.path.append(_HERE)
-
 import run_a_files
 
 MakeNode = Callable[[int], Path]

@@ -1,8 +1,8 @@
 """Runs the fast tests on every Python of this machine, with the oldest and the newest libraries that are allowed, and
 the tests of the analytics with each PySpark that is allowed beside the one of requirements/dev.txt.
 
-`make test-matrix` writes the results into docs/COMPATIBILITY.md. Environments are kept in .venv/matrix; nothing is
-installed anywhere else.
+`make test-with WHAT=matrix` writes the results into docs/COMPATIBILITY.md. Environments are kept in .venv/matrix;
+nothing is installed anywhere else.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def fast_part(runs: list[Run], absent: list[str]) -> str:
     lines = [
         "# Compatibility",
         "",
-        "Written by `make test-matrix`, which runs the fast tests "
+        "Written by `make test-with WHAT=matrix`, which runs the fast tests "
         f"({', '.join(f'`tests/{name}`' for name in TESTS)}) on every Python of the machine, with the oldest and the "
         "newest libraries that `pyproject.toml` allows. Everything else is tested with the versions of "
         "`requirements/dev.txt` on Python 3.11.",

@@ -22,13 +22,14 @@ from strandline_sim.runs.shape import draw_shape
 from strandline_sim.world.world import World
 
 
+@pytest.mark.parametrize("seeds", [2, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("profile", ["controllers", "store-trouble"])
-def test_first_seeds_break_nothing(profile: str) -> None:
+def test_first_seeds_break_nothing(profile: str, seeds: int) -> None:
     """Reigns change in every seed's run of faults, and no invariant breaks."""
-    outcomes = [run_seed(seed, profile) for seed in range(8)]
+    outcomes = [run_seed(seed, profile) for seed in range(seeds)]
 
-    assert [outcome.violation for outcome in outcomes] == [None] * 8
-    assert sum(outcome.counts["reign: catching_up to active"] for outcome in outcomes) > 8
+    assert [outcome.violation for outcome in outcomes] == [None] * seeds
+    assert sum(outcome.counts["reign: catching_up to active"] for outcome in outcomes) > seeds
 
 
 def test_a_seed_is_one_run() -> None:
@@ -104,6 +105,7 @@ def test_controller_epoch_that_stays_breaks(monkeypatch: pytest.MonkeyPatch) -> 
     assert _broken_within(12) == "I21"
 
 
+@pytest.mark.slow
 def test_sessions_that_stay_while_unsure_break(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant 48: I24, nodes are fenced for a time in which nobody could hear them (TR30)."""
     monkeypatch.setattr(Sessions, "resume", lambda sessions, now_ms, closed_ms: None)
@@ -141,6 +143,7 @@ def test_a_full_store_takes_no_part() -> None:
     assert store.put_snapshot_part(5, 1, 0, b"part") == (NoSpace,)
 
 
+@pytest.mark.slow
 def test_a_kill_between_parts_and_transaction_comes_to_nothing() -> None:
     """The parts stay, the next reign appends beside them, and nothing breaks (C8)."""
     outcomes = [run_seed(seed, "controllers") for seed in range(16)]
@@ -151,6 +154,7 @@ def test_a_kill_between_parts_and_transaction_comes_to_nothing() -> None:
     assert sum(outcome.counts["began again from a snapshot"] for outcome in outcomes) > 0
 
 
+@pytest.mark.slow
 def test_a_part_of_another_reign_that_is_believed_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant 38: a copy is made of what an ended reign left, and cannot be read, or is another state (I0, I22)."""
 

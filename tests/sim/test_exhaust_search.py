@@ -11,9 +11,6 @@ from strandline_sim.searches.exhaust.words import tell
 
 BY_NAME = {model.name: model for model in MODELS}
 
-patient = pytest.mark.timeout(900)
-"""Seconds of computing, however busy the machine is."""
-
 
 @pytest.mark.parametrize("rules", ["leader-epoch", "fetch"])
 def test_the_safe_rules_hold_with_two_replicas(rules: str) -> None:
@@ -24,7 +21,8 @@ def test_the_safe_rules_hold_with_two_replicas(rules: str) -> None:
     assert result.violation is None
 
 
-@patient
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_default_rules_hold_with_three_replicas() -> None:
     """Three replicas, one record, one election after the first: every reachable state keeps every property."""
     result = search(VARIANTS["leader-epoch"], Bounds(3, 1, 1, slow_isr=False))
@@ -33,7 +31,8 @@ def test_the_default_rules_hold_with_three_replicas() -> None:
     assert result.violation is None
 
 
-@patient
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "lengths"),
     [

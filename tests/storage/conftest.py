@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+from log_builder import Builder, Fill
+from power_cut import PowerCut
 
 from strandline.core.types import LeaderEpoch, Offset
 from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.storage.log import Log
-
-_HERE = str(Path(__file__).parent)
-
-if _HERE not in sys.path:
-    sys.path.append(_HERE)
-
-
-from log_builder import Builder, Fill  # noqa: E402  # found by the path above
-from power_cut import PowerCut  # noqa: E402
 
 
 @pytest.fixture

@@ -104,7 +104,10 @@ def at_once(after_each_file: Callable[[], None], monkeypatch: pytest.MonkeyPatch
             monkeypatch.setattr(module, name, looked_at(getattr(module, name)))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=settings.default.max_examples // 5,
+)
 @given(steps=STEPS)
 def test_every_prefix_of_writes_gives_the_state_of_a_settled_step(tmp_path_factory, monkeypatch, steps) -> None:
     """Cut at every byte of every frame, and looked at after every file that is written behind the journal."""
@@ -191,7 +194,10 @@ LIFE = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=settings.default.max_examples // 4,
+)
 @given(steps=LIFE)
 def test_a_loss_of_power_brings_nothing_back(power, monkeypatch, tmp_path_factory, steps) -> None:
     """Only what was synced survives: no record that was durable is missed, and no log that was deleted is found."""

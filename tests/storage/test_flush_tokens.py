@@ -57,7 +57,7 @@ STEPS = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=80)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_what_counts_as_durable_survives_a_power_loss(power, tmp_path_factory, steps) -> None:
     """After a power loss at any time, everything below the durable point is there, and nothing that was truncated."""

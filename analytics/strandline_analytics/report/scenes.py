@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline_analytics.report.incident import Incident, Key
-from strandline_analytics.report.incidents import Incident
 from strandline_analytics.report.likeness import Likeness, likeness
 from strandline_analytics.report.material import Material
 from strandline_analytics.timeline.event import Event

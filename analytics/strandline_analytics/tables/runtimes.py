@@ -1,7 +1,7 @@
 """Which PySpark can write which table format: the pairs, and what a session of ours takes from Maven.
 
 A runtime of a format is made for one minor version of Spark. The pairs are data, and docs/ANALYTICS.md has them as a
-table that a test compares; ``make test-formats`` tests them.
+table that a test compares; ``make test-with WHAT=formats`` tests them.
 
 Invariant: a session of ours never loads a runtime into another PySpark than that of its pair.
 """
@@ -48,7 +48,7 @@ class Runtime:
     version: str
     """Of the format."""
     pyspark: str
-    """The version that `make test-formats` takes; the pair counts for all of its minor version."""
+    """The version that `make test-with WHAT=formats` takes; the pair counts for all of its minor version."""
     package: str
     """As `spark.jars.packages` and `--packages` name it."""
 
@@ -83,7 +83,7 @@ RUNTIMES = (
         package="io.delta:delta-spark_4.2_2.13:4.4.0",
     ),
 )
-"""What `make test-formats` was run with to its end."""
+"""What `make test-with WHAT=formats` was run with to its end."""
 
 
 def runtime_for(kind: ResultFormat, *, version: str = pyspark.__version__) -> Runtime:

@@ -1,8 +1,8 @@
 """Each pair of a table format and a PySpark: statistics of worked histories as tables, compared with Parquet.
 
-`make test-formats` runs this; it makes an environment for each PySpark and takes minutes. One history of a namespace:
-a run that is killed between statistics, the run that ends its work, the same run again, and a deletion by others.
-Beside it a server is asked for a run in a namespace of its own.
+`make test-with WHAT=formats` runs this; it makes an environment for each PySpark and takes minutes. One history of a
+namespace: a run that is killed between statistics, the run that ends its work, the same run again, and a deletion by
+others. Beside it a server is asked for a run in a namespace of its own.
 It is that of the statistics in `CHOSEN`; with STATS=all of every one, which takes several times as long.
 """
 

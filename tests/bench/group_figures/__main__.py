@@ -1,4 +1,4 @@
-"""`make bench-groups`: a thousand members, what their heartbeats cost, and what reading through a group costs.
+"""`make bench WHAT=groups`: a thousand members, what their heartbeats cost, and what reading through a group costs.
 
 Writes a block into docs/BENCHMARKS.md. Bounded in quantities; some minutes; loopback only.
 """
@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if not asked.dry:
-        write_block(asked.page, "groups", "make bench-groups", text)
+        write_block(asked.page, "groups", "make bench WHAT=groups", text)
     print(text)
 
 

@@ -1,5 +1,5 @@
-"""`make bench-growth`: measures what load, partitions, clients, nodes and elections cost, fits lines, and says what a
-larger deployment needs and what breaks first.
+"""`make bench WHAT=growth`: measures what load, partitions, clients, nodes and elections cost, fits lines, and says
+what a larger deployment needs and what breaks first.
 
 Writes a block into docs/BENCHMARKS.md. Bounded in quantities and seconds, about five minutes; loopback only.
 """
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     text = growth_block(costs, checks, measured_commit())
-    write_block(asked.page, "growth", "make bench-growth", text)
+    write_block(asked.page, "growth", "make bench WHAT=growth", text)
     print(text)
 
 

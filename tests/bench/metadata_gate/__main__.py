@@ -1,4 +1,4 @@
-"""`make bench-metadata`: what a node's death costs controller, nodes and a thousand subscribers to metadata (C67).
+"""`make bench WHAT=metadata`: what a node's death costs controller, nodes and a thousand subscribers to metadata (C67).
 
 Writes a block into docs/BENCHMARKS.md. Bounded in quantities; some minutes, most of them for making the partitions;
 loopback only.
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(directory, ignore_errors=True)
     text = gate_block(gate, commit, asked.busy)
     if not asked.dry:
-        write_block(asked.page, "metadata", "make bench-metadata", text)
+        write_block(asked.page, "metadata", "make bench WHAT=metadata", text)
     print(text)
 
 

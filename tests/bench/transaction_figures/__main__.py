@@ -1,5 +1,5 @@
-"""`make bench-transactions`: what transactions cost beside plain records, what open ones cost others, and how long a
-commit waits for a coordinator whose node was killed.
+"""`make bench WHAT=transactions`: what transactions cost beside plain records, what open ones cost others, and how long
+a commit waits for a coordinator whose node was killed.
 
 Writes a block into docs/BENCHMARKS.md and its rounds into benchmarks.json beside it. Bounded in quantities; some
 minutes; loopback only.
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(directory, ignore_errors=True)
     text = block(figures, about)
     if not asked.dry:
-        write_block(asked.page, "transactions", "make bench-transactions", text)
+        write_block(asked.page, "transactions", "make bench WHAT=transactions", text)
         kept = results.read(asked.page.parent)
         results.put(kept, "transactions", about, rows(figures))
         results.write(asked.page.parent, kept)

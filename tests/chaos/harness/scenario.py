@@ -33,7 +33,7 @@ class Form:
     """The requested form of a scenario."""
 
     is_short: bool = False
-    """The one that `make test` plays."""
+    """The one that `make test-all` plays."""
     minutes: float = 30.0
     """Length of the soak."""
 

@@ -1,7 +1,7 @@
 """A fresh run of three real Kafka nodes: paused, killed, stopped in order, an unclean election, a topic deleted.
 
-Run by `make test-kafka`, for minutes; the name keeps it out of `make test`. What is asserted is what was done: no
-number of it is from an earlier run.
+Run by `make test-with WHAT=kafka`, for minutes; the name keeps it out of `make test`. What is asserted is what was
+done: no number of it is from an earlier run.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from kafka_cluster import LOG_PATTERN, START_S, KafkaCluster, dumped, running
 from kafka_jars import KafkaAbsent
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
-from strandline.export.verify import verify
+from strandline.export.reading import find_files, read_rows, verify
 from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.log_layout import layout_of
 from strandline_kafka.metadata.importing import Import, cluster_of

@@ -24,7 +24,7 @@ def write_page(page: Path, result: dict[str, Any]) -> None:
 def rendered(result: dict[str, Any]) -> str:
     """The results in the guide's form."""
     lines = [
-        f"One run of `make test-kubernetes` on Kubernetes {result['kubernetes']}, on one machine with "
+        f"One run of `make test-with WHAT=kubernetes` on Kubernetes {result['kubernetes']}, on one machine with "
         f"{result['processors']} cores and a load average of {result['load_average']:.0f}: {result['verdict']}, "
         f"{result['took_s']} s in all; "
         f"{result.get('acknowledged', 0):,} records acknowledged, {len(result['failures'])} failures.",

@@ -1,4 +1,4 @@
-"""Strandline on a real Kubernetes, under load, through all faults of pods: `make test-kubernetes`.
+"""Strandline on a real Kubernetes, under load, through all faults of pods: `make test-with WHAT=kubernetes`.
 
 Ends with 0 when nothing acknowledged was lost and every check kept its time, with 1 when not, and with 77 when there is
 neither a cluster nor the means for one, with the reason.
@@ -52,7 +52,7 @@ OWN_MACHINE: dict[str, Callable[[Test], Outcome]] = {"f": checks.lose_machine, "
 
 def main() -> int:
     """Run the command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="make test-kubernetes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make test-with WHAT=kubernetes", description=__doc__)
     parser.add_argument("--only", default="abcdehifg", help="letters of the checks to run")
     parser.add_argument("--no-analytics", action="store_true", help="leave out the analytics Job")
     parser.add_argument("--no-build", action="store_true", help="take the images as they are")
@@ -61,7 +61,7 @@ def main() -> int:
     chosen = parser.parse_args()
     cluster = find_cluster()
     if isinstance(cluster, str):
-        print(f"skipped: make test-kubernetes: {cluster}")
+        print(f"skipped: make test-with WHAT=kubernetes: {cluster}")
         return SKIPPED
     signal.signal(signal.SIGTERM, _interrupted)
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -207,7 +207,7 @@ class Run:
             print(f"  {failure[:900]}")
         if write and self.outcomes:
             write_page(_ROOT / "docs" / "OPERATIONS.md", result)
-        print(f"{verdict}: make test-kubernetes; {result['took_s']} s; {self.directory}")
+        print(f"{verdict}: make test-with WHAT=kubernetes; {result['took_s']} s; {self.directory}")
         return 1 if self.failures else 0
 
 

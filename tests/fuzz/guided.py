@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of one target with Atheris: ``python tests/fuzz/harness.py TARGET [libFuzzer's options]``.
+"""Coverage-guided fuzzing of one target with Atheris: ``python tests/fuzz/guided.py TARGET [libFuzzer's options]``.
 
 Invariant: the oracle is that of the hypothesis test. New inputs that reach new code go to ``.fuzz/TARGET``, which is
 not committed; one that fails is written there as ``crash-...`` and belongs into ``finds/TARGET`` once it is fixed.
