@@ -22,7 +22,8 @@ from kafka_cluster import LOG_PATTERN, START_S, KafkaCluster, dumped, running
 from kafka_jars import KafkaAbsent
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows, verify
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import verify
 from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.log_layout import layout_of
 from strandline_kafka.metadata.importing import Import, cluster_of
