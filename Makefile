@@ -6,7 +6,7 @@ BIN := .venv/bin
 # compile 300 modules first.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-deep check packages pytest chaos take-overs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-deep check packages pytest chaos docs test-formats test-matrix test-kafka test-kubernetes mutants protos protos-released campaigns bench bench-smoke bench-anatomy bench-growth bench-metadata bench-groups bench-transactions bench-perf bench-sim bench-export bench-kafka-history bench-kafka-collector bench-kafka-broker bench-analytics bench-analytics-cold bench-analytics-counts images report-picture kafka-report-picture runbooks client-sync requirements clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -67,9 +67,6 @@ pytest: .venv/.installed .venv/.protoc ## the tests alone [TESTS=path]
 chaos: .venv/.installed ## faults against real processes, as root [SCENARIO="17 18" FORM=--short]; without a number lists them
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
-take-overs: .venv/.installed ## write what scenario 28 of `make chaos` measured into docs/RELIABILITY.md and docs/OPERATIONS.md
-	@$(BIN)/python tests/chaos/take_over_page.py
-
 mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json [ONLY="R11 18"]
 	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
 
@@ -86,44 +83,44 @@ test-kafka: .venv/.installed ## break three real Kafka nodes from Maven and comp
 test-formats: .venv/.installed ## tables of each table format by the PySpark of its pair, against Parquet; minutes, needs Maven [PAIR=iceberg STATS=all]
 	@PYTHONPATH=tests/analytics/formats STATS=$(STATS) $(BIN)/python -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py $(if $(PAIR),-k "$(PAIR)")
 
-test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries, and each PySpark [FLAGS=--spark for that alone]; writes docs/COMPATIBILITY.md
+test-matrix: .venv/.installed ## the fast tests on every Python here, oldest and newest libraries, and each PySpark [FLAGS=--spark for that alone]
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/python tests/matrix/run.py $(FLAGS)
 
 test-kubernetes: .venv/.installed ## deploy and break it on Kubernetes: KUBECONFIG's, or one made here as root [FLAGS=--write]
 	@$(BIN)/python tests/kubernetes/real/run.py $(FLAGS) || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
-bench: .venv/.bench ## measure beside NATS JetStream, Kafka and a stripped pipeline; writes docs/BENCHMARKS.md [FLAGS="--only failover"]
+bench: .venv/.bench ## measure beside NATS JetStream, Kafka and a stripped pipeline [FLAGS="--only failover"]
 	@$(BIN)/python tests/bench/run.py $(FLAGS)
 
 bench-smoke: .venv/.bench ## every party and measure of make bench for a fraction of a second; no figure means anything
 	@folder=$$(mktemp -d) && $(BIN)/python tests/bench/run.py --smoke --out "$$folder" && echo "written to $$folder"
 
-bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a stripped pipeline [FLAGS="--calls 40 --write anatomy"]; needs perf
+bench-anatomy: .venv/.bench ## count what one acknowledged batch costs beside a stripped pipeline [FLAGS="--calls 40"]; needs perf
 	@$(BIN)/python tests/bench/anatomy.py $(FLAGS)
 
-bench-growth: .venv/.installed ## fit what load, partitions, clients and nodes cost, say what larger clusters need; writes into docs/BENCHMARKS.md
+bench-growth: .venv/.installed ## fit what load, partitions, clients and nodes cost, say what larger clusters need
 	@PYTHONPATH=tests/bench $(BIN)/python -m growth
 
-bench-metadata: .venv/.installed ## kill a node under a thousand subscribers to metadata; writes into docs/BENCHMARKS.md [FLAGS="--topics 10"]
+bench-metadata: .venv/.installed ## kill a node under a thousand subscribers to metadata [FLAGS="--topics 10"]
 	@PYTHONPATH=tests/bench $(BIN)/python -m metadata_gate $(FLAGS)
 
-bench-groups: .venv/.installed ## a thousand members, and what reading through a group costs; writes into docs/BENCHMARKS.md [FLAGS="--members 100"]
+bench-groups: .venv/.installed ## a thousand members, and what reading through a group costs [FLAGS="--members 100"]
 	@PYTHONPATH=tests/bench $(BIN)/python -m group_figures $(FLAGS)
 
-bench-transactions: .venv/.installed ## what transactions cost, open ones as well, and a kill of their coordinator; writes into docs/BENCHMARKS.md [FLAGS="--short --dry"]
+bench-transactions: .venv/.installed ## what transactions cost, open ones as well, and a kill of their coordinator [FLAGS="--short --dry"]
 	@PYTHONPATH=tests/bench $(BIN)/python -m transaction_figures $(FLAGS)
 
-bench-perf: .venv/.installed ## whether strandline perf says what the bench says, in pairs by turns; writes into docs/BENCHMARKS.md [FLAGS="--pairs 30 --dry"]
+bench-perf: .venv/.installed ## whether strandline perf says what the bench says, in pairs by turns [FLAGS="--pairs 30 --dry"]
 	@$(BIN)/python tests/bench/perf_agreement.py $(FLAGS)
 
-bench-export: .venv/.installed ## measure what the export of state events costs; writes into docs/BENCHMARKS.md [ROUNDS=10]
+bench-export: .venv/.installed ## measure what the export of state events costs [ROUNDS=10]
 	@$(BIN)/python tests/bench/export_cost.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # The simulator with its hot modules compiled to C, where a C compiler is; made again when a source has changed.
 FAST = PYTHONPATH=$$($(BIN)/python tests/sim/compiled.py)
 
-campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.md [MINUTES=30]; or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
+campaigns: .venv/.installed ## simulate every profile; writes docs/campaigns.jsonl [MINUTES=30]; or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
 	@$(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tests/sim/seeds_onward.py --seeds $(SEEDS) \
 	  $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS)),tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES)))
 
@@ -133,16 +130,16 @@ bench-sim: .venv/.installed ## measure the simulator: events per second of one c
 bench-kafka-history: .venv/.installed ## measure the import of a Kafka cluster's metadata log of a million records [FLAGS="--records 100000"]
 	@$(BIN)/python tests/bench/kafka_history.py $(FLAGS)
 
-bench-kafka-collector: .venv/.installed ## measure what looking at 10,000 partitions of a Kafka cluster costs; writes into docs/KAFKA.md [FLAGS="--partitions 1000"]
+bench-kafka-collector: .venv/.installed ## measure what looking at 10,000 partitions of a Kafka cluster costs [FLAGS="--partitions 1000"]
 	@$(BIN)/python tests/bench/kafka_collector.py $(FLAGS)
 
-bench-kafka-broker: .venv/.installed ## measure what a collector costs a real broker of Kafka; minutes, needs Java and Maven; writes into docs/KAFKA.md [FLAGS="--pairs 3"]
+bench-kafka-broker: .venv/.installed ## measure what a collector costs a real broker of Kafka; minutes, needs Java and Maven [FLAGS="--pairs 3"]
 	@$(BIN)/python tests/bench/kafka_collector_at_broker.py $(FLAGS)
 
-bench-analytics: .venv/.installed ## measure the statistics beside DuckDB; writes into docs/BENCHMARKS.md [EVENTS=1000000,... HOT=0.5]
+bench-analytics: .venv/.installed ## measure the statistics beside DuckDB [EVENTS=1000000,... HOT=0.5]
 	@$(BIN)/python tests/bench/analytics.py $(if $(EVENTS),--events $(EVENTS)) $(if $(HOT),--hot-share $(HOT))
 
-bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes; writes into docs/BENCHMARKS.md [ROUNDS=3]
+bench-analytics-cold: .venv/.installed ## measure questions over an export of minutes [ROUNDS=3]
 	@PYTHONPATH=tests/kafka $(BIN)/python tests/bench/analytics_cold.py $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-analytics-counts: .venv/.installed ## count what Spark reads and shuffles for a day with a hot partition [EVENTS=10000000 HOT=0.5 LARGE=1]
@@ -157,19 +154,11 @@ report-picture: .venv/.installed ## play the demo and photograph its report for 
 kafka-report-picture: .venv/.installed ## import the real Kafka run of the tests and photograph its report for docs/KAFKA.md; needs Chromium and Java
 	@PYTHONPATH=tests/analytics/report $(BIN)/python tests/kafka/report_of_run_a.py
 
-grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
-	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py
+client-sync: .venv/.installed ## write client/sync.py from the asynchronous clients
+	@$(BIN)/python tests/client/sync_source.py
 
-client-sync: .venv/.installed ## write client/sync.py from the asynchronous clients, and their signatures into docs/CLIENT.md
-	@$(BIN)/python tests/client/sync_source.py && $(BIN)/python tests/client/signatures_page.py
-
-settings-page: .venv/.installed ## write every setting into docs/OPERATIONS.md, and what docs/benchmarks.json says into pages
-	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'
-	@PYTHONPATH=tests/bench $(BIN)/python tests/bench/sizing.py
-	@$(BIN)/python tests/bench/speed_sentence.py
-
-metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
-	@$(BIN)/python -c 'import pathlib; from strandline.metrics.page import rewrite; rewrite(pathlib.Path("docs/METRICS.md"))'
+docs: .venv/.installed ## write the blocks of pages that follow from the code and from committed measurements
+	@PYTHONPATH=tests/bench:tests/sim:tests/security $(BIN)/python tests/pages/docs.py
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

@@ -21,7 +21,6 @@ MOST_MIB = 6_144
 MOST_TIMES = 5.0
 MOST_S = 60.0
 MOST_POWER = 1.15
-_NO_STEP = {"stages": 0, "tasks": 0}
 
 
 def total_s(of_engine: Measured) -> float:
@@ -63,7 +62,7 @@ def text_of(results: Sequence[Measured], asked: Measured) -> str:
     ]
     for result in results:
         lines += [_line(result["rows"], engine, result[engine]) for engine in ("spark", "duckdb")]
-    lines += ["", *verdicts(results), "", *_facts(results), "", *_table(results[-1])]
+    lines += ["", *verdicts(results), "", *_facts(results)]
     return "\n".join(lines)
 
 
@@ -159,20 +158,3 @@ def _at_once(result: Measured) -> str:
         f"classes (`strandline analytics archive-classes`), made before in {found['archive_s']:.0f} s, "
         f"{found['archive_mib']:,} MiB. One after the other and without the archive: {result['spark']['wall_s']:.1f} s."
     )
-
-
-def _table(result: Measured) -> list[str]:
-    spark, duck, steps = result["spark"]["times"], result["duckdb"]["times"], result["spark"]["steps"]
-    most = max((name for name in duck if name not in SHARED), key=lambda name: spark[name])
-    return [
-        f"Each by itself over {result['rows']:,} rows; `{most}` takes the longest of the statistics in Spark.",
-        "",
-        "| | Spark s | CPU s | rows per s | stages | tasks | DuckDB s | CPU s |",
-        "|---|---|---|---|---|---|---|---|",
-        *(
-            f"| {name} | {spark[name]:.2f} | {result['spark']['cpu'][name]:.2f} | {result['rows'] / spark[name]:,.0f} "
-            f"| {steps.get(name, _NO_STEP)['stages']} | {steps.get(name, _NO_STEP)['tasks']} "
-            f"| {duck[name]:.2f} | {result['duckdb']['cpu'][name]:.2f} |"
-            for name in duck
-        ),
-    ]

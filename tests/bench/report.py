@@ -1,4 +1,4 @@
-"""Writes the measurements of `run.py` as `docs/BENCHMARKS.md` with pictures: medians, ranges, bars, as measured."""
+"""The measurements of `run.py` as a block of `docs/BENCHMARKS.md`, and its pictures: medians, ranges, bars."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bars import bars_table
-from bars_anatomy import missed_bars
 from cells import column, figures_of, names
 from failover_page import FAULTS, failover_table
 from measures_page import clients_section, consuming_section, fan_out_section, idle_section, workers_section
 from plot import Line, Panel, picture
-from throughput_page import INTRO, throughput_tables
+from throughput_page import INTRO, throughput_table
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Any]
 
-HEAD = """# Measurements
-
-Written by `make bench` from `benchmarks.json`, which lies beside this page.
-
-Each cell is the median over the rounds, with the range in brackets.
+HEAD = """Each cell is the median over the rounds, with the range in brackets.
 Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
 A measurement during which the host took more than 3 % of the processors (steal time) is repeated once, and dropped if
 that happens again.
@@ -58,10 +53,10 @@ def page(results: Results) -> str:
     if any(about.get("smoke") for about in measured):
         parts.append(SMOKE)
     else:
-        parts += [bars_table(results), missed_bars(results)]
+        parts.append(bars_table(results))
     if conditions(results, "throughput"):
         parts += ["## Throughput\n", _facts(results, "throughput", machine), INTRO, _picture(results, "throughput")]
-        parts.append(throughput_tables(results.get("throughput", ())))
+        parts.append(throughput_table(results.get("throughput", ())))
     for part, section in SECTIONS.items():
         if conditions(results, part):
             heading, _, rest = section(results.get(part, ())).partition("\n")

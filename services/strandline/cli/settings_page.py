@@ -7,7 +7,6 @@ class's own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,34 +27,12 @@ def settings_table(kind: type[ServiceSettings], advice: Mapping[str, str]) -> st
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def rewritten(page: str, tables: Mapping[str, str]) -> str:
-    """The page with each table put between the two comments that name it.
-
-    Raises:
-        LookupError: the page has no such pair of comments.
-    """
-    for name, table in tables.items():
-        begin, end = f"<!-- settings of {name}, written by `make settings-page` -->\n", "\n<!-- end of settings -->"
-        before, found, after = page.partition(begin)
-        _, ended, rest = after.partition(end)
-        if not found or not ended:
-            raise LookupError(f"no place for the settings of {name}: {begin.strip()}")
-        page = f"{before}{begin}{table}{ended}{rest}"
-    return page
-
-
 def all_tables() -> dict[str, str]:
     """The tables of all services by the names that the page gives them."""
     from strandline.cli.settings import TITLES, settings_class
     from strandline.cli.settings_advice import ADVICE
 
     return {title: settings_table(settings_class(role), ADVICE[role.value]) for role, title in TITLES.items()}
-
-
-def rewrite(path: Path) -> None:
-    """Write the tables into the page."""
-    page = path.read_text(encoding="utf-8")
-    path.write_text(rewritten(page, all_tables()), encoding="utf-8")
 
 
 def _default(name: str, field: Any) -> str:

@@ -1,15 +1,11 @@
-"""The table of metrics as a page: `docs/METRICS.md`, written by `make metrics-page`.
+"""The table of metrics as a page: a block of `docs/METRICS.md`.
 
 Invariant: the page says nothing of a metric that `families` does not say.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from strandline.metrics.families import FAMILIES, Family, Role
-
-_BEGIN, _END = "<!-- begin of the metrics -->", "<!-- end of the metrics -->"
 
 _TITLES = {
     Role.REPLICA: "A data node",
@@ -20,19 +16,8 @@ _TITLES = {
 _HEAD = "| metric | type | labels | unit | what it says | Kafka's nearest |\n|---|---|---|---|---|---|\n"
 
 
-def rewrite(path: Path) -> None:
-    """Write the tables between the two marks of the page."""
-    path.write_text(rewritten(path.read_text()))
-
-
-def rewritten(page: str) -> str:
-    """The page with today's tables."""
-    before, _, rest = page.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n\n{_tables()}{_END}{after}"
-
-
-def _tables() -> str:
+def tables() -> str:
+    """One table per role."""
     return "".join(_section(role) for role in Role)
 
 
