@@ -53,15 +53,22 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("room", ["core", "storage"])
-def test_the_tree_names_every_file_of_a_room(room: str) -> None:
-    """The tree in ARCHITECTURE.md names each file of the largest packages."""
+def test_the_tree_names_every_package() -> None:
+    """The tree in ARCHITECTURE.md has each folder of `services/strandline`, and no other."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    tree = re.search(rf"^  {room}/ .*?(?=^  [a-z])", page, re.MULTILINE | re.DOTALL)
-    assert tree is not None, room
-    named = set(re.findall(r"[a-z_]+", tree[0]))
+    tree = page.partition("\nservices/strandline/\n")[2].partition("\nanalytics/")[0]
+    named = set(re.findall(r"^  (\w+)/", tree, re.MULTILINE)) | set(re.findall(r", (\w+)/ ", tree))
 
-    assert sorted(path.stem for path in (SOURCES / room).glob("[a-z]*.py") if path.stem not in named) == []
+    assert named == {path.parent.name for path in SOURCES.glob("*/__init__.py")}
+
+
+def test_the_table_of_decisions_is_short() -> None:
+    """ARCHITECTURE.md has at most 250 lines, and its table of decisions at most 25 rows."""
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    table = page.partition("## Where is X decided?")[2].partition("\n## ")[0]
+
+    assert 20 <= len(re.findall(r"^\| .*\? \|", table, re.MULTILINE)) <= 25
+    assert len(page.splitlines()) <= 250
 
 
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
