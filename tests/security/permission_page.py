@@ -6,13 +6,14 @@ from strandline.rpc.permissions import EVERYBODY, TABLE
 
 
 def table() -> str:
-    """One row per method: who may call it, and under which condition on the request."""
-    rows = ["| service | method | who |", "|---|---|---|"]
+    """Which methods of a service have the same callers: who, under which condition on the request, and what."""
+    methods: dict[tuple[str, str], list[str]] = {}
     for method, grants in TABLE.items():
         service, _, name = method.strip("/").rpartition("/")
         if grants == EVERYBODY:
             who = "everybody with a certificate of this cluster"
         else:
             who = "; ".join(f"{role} {condition.words}".strip() for role, condition in grants.items())
-        rows.append(f"| `{service.removeprefix('strandline.v1.')}` | `{name}` | {who} |")
-    return "\n".join(rows) + "\n"
+        methods.setdefault((service.removeprefix("strandline.v1."), who), []).append(f"`{name}`")
+    rows = [f"| `{service}` | {who} | {', '.join(names)} |" for (service, who), names in methods.items()]
+    return "\n".join(["| service | who | methods |", "|---|---|---|", *rows]) + "\n"

@@ -1,7 +1,6 @@
 """How a service's settings are written as a table for docs/OPERATIONS.md.
 
-Invariant: nothing in the table is written by hand but the advice; name, default, unit and meaning are the settings
-class's own.
+Invariant: only the advice is written by hand; name, default and meaning are the settings class's own.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from strandline.runtime.settings import ServiceSettings
 
-_HEAD = ("setting", "default", "unit", "what it decides", "when to change it")
-_UNITS = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_entries": "calls", "_events": "events", "_backlog": "changes"}
+_HEAD = ("setting", "default", "what it decides", "when to change it")
 _RULES = frozenset({"truncation", "fetch_hw", "isr_join", "durability"})
 
 
@@ -36,7 +34,7 @@ def all_tables() -> dict[str, str]:
 
 def _rows(kind: type[ServiceSettings], advice: Mapping[str, str]) -> list[tuple[str, ...]]:
     return [
-        (f"`{name}`", _default(name, field), _unit(name), _cell(field.description or ""), advice.get(name, ""))
+        (f"`{name}`", _default(name, field), _cell(field.description or ""), advice.get(name, ""))
         for name, field in kind.model_fields.items()
     ]
 
@@ -56,10 +54,6 @@ def _default(name: str, field: Any) -> str:
     if isinstance(value, tuple) and value:
         return f"`{','.join(value)}`"
     return f"`{value}`" if str(value) and value != () else "empty"
-
-
-def _unit(name: str) -> str:
-    return next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "")
 
 
 def _cell(text: str) -> str:

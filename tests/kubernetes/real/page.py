@@ -20,7 +20,7 @@ def rendered(result: dict[str, Any]) -> str:
     for check in result["checks"]:
         reported = check["reported"].partition("acknowledgement ")[2].partition("; ")[2]
         lines.append(f"| {check['name']} | {check['unavailable_s']:.2f} s | {reported} |")
-    lines += ["", *(f"- Server-side dry run, {line}." for line in result.get("dry_run", []))]
+    lines += ["", *(f"- Server-side dry run, {line.partition('; skipped')[0]}." for line in result.get("dry_run", []))]
     if "analytics" in result:
         lines.append(f"- The analytics Job, {result['analytics_s']} s, said: {result['analytics'].rstrip('.')}.")
     else:

@@ -109,7 +109,7 @@ def _read() -> dict[str, Any]:
 
 
 def section() -> str:
-    """The block of the page: how many are killed in which layer, and where each required one is."""
+    """The block of the page: how many are killed in which layer, and what the required ones are."""
     rows = _read()["mutants"]
     days = sorted({row["run"]["date"] for row in rows})
     required = [row for row in rows if row["required"]]
@@ -127,9 +127,7 @@ def section() -> str:
             "|---|---|---|",
             *(_layer(layer, rows) for layer in ("tests", "scenarios", "seeds", "search")),
             "",
-            "| required | mutant | killed by |",
-            "|---|---|---|",
-            *(f"| {row['number']} | {row['name']} | {_killers(row)} |" for row in required),
+            "Required: " + "; ".join(f"{row['number']} {row['name']}" for row in required) + ".",
         ]
     )
 
@@ -137,9 +135,3 @@ def section() -> str:
 def _layer(layer: str, rows: Sequence[Row]) -> str:
     found = [verdict for row in rows for verdict in row["verdicts"] if verdict["layer"] == layer]
     return f"| {layer} | {len(found)} | {sum(bool(verdict['killed_by']) for verdict in found)} |"
-
-
-def _killers(row: Row) -> str:
-    """The layers that killed a mutant, each with the property that broke, where it is one."""
-    killers = [verdict for verdict in row["verdicts"] if verdict["killed_by"]]
-    return ", ".join(f"{one['layer']} ({one['killed_by']})" if one["layer"] != "tests" else "tests" for one in killers)
