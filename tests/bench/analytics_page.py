@@ -121,30 +121,13 @@ def _reported(target: str, wrong: Sequence[str], how: str) -> str:
 
 
 def _facts(results: Sequence[Measured]) -> list[str]:
-    """Figures beyond the targets that explain them: processor time, growth of each, spill, skew, Python."""
+    """Figures beyond the targets that explain them: beside DuckDB, and as a report asks for them."""
     said = [
         f"- {r['rows']:,} rows: {total_s(r['spark']) / total_s(r['duckdb']):.1f} times DuckDB's time, "
         f"{total_cpu_s(r['spark']) / total_cpu_s(r['duckdb']):.1f} times its processor time."
         for r in results
     ]
     said += [_at_once(r) for r in results if "together" in r]
-    names = [name for name in results[-1]["spark"]["times"] if name != "start"]
-    if len(results) > 1:
-        steep = sorted(names, key=lambda name: slope(results, name))[-3:]
-        said.append("- Steepest growth: " + ", ".join(f"{n} {slope(results, n):.2f}" for n in reversed(steep)) + ".")
-    steps = {name: step for name, step in results[-1]["spark"]["steps"].items() if name in names}
-    spilled = {name: step["spilled_mib"] for name, step in steps.items() if step["spilled_mib"]}
-    skew = {name: step["skew"] for name, step in steps.items() if step["skew"] is not None}
-    worst = max(skew, key=lambda name: skew[name], default=None)
-    said.append(
-        "- Spilled to disk: " + (", ".join(f"{n} {mib:,.0f} MiB" for n, mib in spilled.items()) or "nothing") + "."
-    )
-    if worst is not None:
-        said.append(
-            f"- Skew: the longest task of a stage runs at most {skew[worst]} times as long as the median one ({worst})."
-        )
-    in_python = results[-1]["spark"]["in_python"]
-    said.append(f"- Stages in Python: {', '.join(in_python) or 'none'}.")
     return said
 
 

@@ -17,8 +17,7 @@ Results = Mapping[str, Any]
 
 HEAD = """Each cell is the median over the rounds, with the range in brackets.
 Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
-A measurement during which the host took more than 3 % of the processors (steal time) is repeated once, and dropped if
-that happens again.
+A measurement during which the host took over 3 % of the processors is repeated once, then dropped.
 """
 SMOKE = "This is a smoke run: it shows that every measure works, and its figures mean nothing. No bar is judged.\n"
 SECTIONS: Mapping[str, Callable[[Sequence[Row]], str]] = {
@@ -43,8 +42,8 @@ def conditions(results: Results, part: str) -> Row | None:
     return about or (results.get("about") if results.get(part) else None)
 
 
-def page(results: Results) -> str:
-    """The whole page."""
+def page(results: Results, parts_shown: Sequence[str] = tuple(SECTIONS)) -> str:
+    """Bars and throughput, and those of the other parts that are wanted."""
     measured = [about for part in ("throughput", *SECTIONS) if (about := conditions(results, part))]
     if not measured:
         return HEAD
@@ -58,7 +57,7 @@ def page(results: Results) -> str:
         parts += ["## Throughput\n", _facts(results, "throughput", machine), INTRO, _picture(results, "throughput")]
         parts.append(throughput_table(results.get("throughput", ())))
     for part, section in SECTIONS.items():
-        if conditions(results, part):
+        if part in parts_shown and conditions(results, part):
             heading, _, rest = section(results.get(part, ())).partition("\n")
             parts += [f"{heading}\n", _facts(results, part, machine), rest.lstrip("\n"), _picture(results, part)]
     return "\n".join(part for part in parts if part)
@@ -122,7 +121,7 @@ def _facts(results: Results, part: str, machine: str) -> str:
     absent = about.get("absent", {}) if part in BESIDE_PEERS else {}
     if part in BESIDE_PEERS and about.get("kafka_warm_s") and "Kafka" not in absent:
         facts.append(f"Kafka warmed for {about['kafka_warm_s']:g} s before the first round")
-    if "repeated" in about and part != "failover":
+    if about.get("repeated") and part != "failover":
         dropped = about["dropped"]
         facts.append(f"{about['repeated']} measurements repeated for steal time, {len(dropped)} of them dropped")
         facts += [f"dropped: {name}" for name in dropped]

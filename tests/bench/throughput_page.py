@@ -12,10 +12,8 @@ Row = Mapping[str, Any]
 
 INTRO = """All parties run on one machine in interleaved rounds: each measures every party once per shape, in turn.
 A closed loop keeps `window` requests outstanding; acks=all with three replicas for us and Kafka, R3 on file for NATS.
-What one party left to be written to the disk is written before the next one is measured.
-Free memory is filled with pages of the cache before each measurement, as on a server that has run for a day.
-NATS and Kafka have their defaults, which do not fsync per message; compare them with ours under `page-cache`.
-With `sync: always` NATS syncs each message, and is compared with ours under `fsync`.
+Before each measurement the disk is idle, and free memory is filled with pages of the cache, as after a day's work.
+NATS and Kafka have their defaults, which do not fsync per message: compare with `page-cache`, `sync: always` with `fsync`.
 Kafka's client is its own Java producer, one record per batch, one process for all measurements.
 The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
 """

@@ -35,7 +35,7 @@ def _benchmarks() -> Any:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    "bench": lambda: report.page(_benchmarks()),
+    "bench": lambda: report.page(_benchmarks(), ("clients", "failover")),
     "campaigns": ledger.table,
     "metrics": metrics.tables,
     "mutants": record.section,
