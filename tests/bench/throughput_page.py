@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 INTRO = """All parties run on one machine in interleaved rounds: each measures every party once per shape, in turn.
 A closed loop keeps `window` requests outstanding; acks=all with three replicas for us and Kafka, R3 on file for NATS.
 Before each measurement the disk is idle, and free memory is filled with pages of the cache, as after a day's work.
-NATS and Kafka have their defaults, which do not fsync per message: compare with `page-cache`, `sync: always` with `fsync`.
+NATS and Kafka have their defaults, without fsync per message: compare with `page-cache`, `sync: always` with `fsync`.
 Kafka's client is its own Java producer, one record per batch, one process for all measurements.
 The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
 """

@@ -24,7 +24,9 @@ from kept import kept
 from mutants import record
 
 from strandline.cli.settings_page import all_tables
+from strandline.kafka.history.line_forms import FORMS
 from strandline.metrics import page as metrics
+from strandline_analytics.tables.runtimes import pairs_table
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"(<!-- (?P<name>[^:\n]+): written by make docs -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL)
@@ -34,12 +36,19 @@ def _benchmarks() -> Any:
     return json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
 
 
+def _line_forms() -> str:
+    rows = [f"| {form.family} | {form.releases} | {form.becomes} |" for form in FORMS]
+    return "\n".join(["| family | releases | what comes of it |", "|---|---|---|", *rows])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "bench": lambda: report.page(_benchmarks(), ("clients", "failover")),
     "campaigns": ledger.table,
+    "line forms": _line_forms,
     "metrics": metrics.tables,
     "mutants": record.section,
     "permissions": permission_page.table,
+    "runtimes": pairs_table,
     "sizing": lambda: sizing.sizing_table(_benchmarks()),
     "speed": lambda: speed_sentence.speed_sentence(_benchmarks()),
 }
