@@ -6,7 +6,7 @@ BIN := .venv/bin
 # compile 300 modules first.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-deep check packages chaos take-overs test-with mutants protos protos-released campaigns bench images metrics-page report-picture kafka-report-picture grpcurl-page runbooks settings-page client-sync requirements clean
+.PHONY: help demo test test-all test-deep check packages chaos docs test-with mutants protos protos-released campaigns bench images report-picture kafka-report-picture runbooks client-sync requirements clean
 
 help: ## list the verbs, and how long each takes on two cores
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -74,9 +74,6 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 chaos: .venv/.installed packages ## faults against real processes, as root: minutes each; lists them without a number [SCENARIO="17 18" FORM=--short]
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
 
-take-overs: .venv/.installed ## write what scenario 28 of `make chaos` measured into docs/RELIABILITY.md and docs/OPERATIONS.md
-	@$(BIN)/python tests/chaos/take_over_page.py
-
 mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json: an hour [ONLY="R11 18"]
 	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
 
@@ -97,7 +94,7 @@ test-with: .venv/.installed ## tests with what is fetched for them: WHAT=kafka|f
 	@PYTHONPATH=tests/analytics/formats $(BIN)/python $(or $(WITH_$(WHAT)),$(error WHAT is kafka, formats, matrix or kubernetes)) $(FLAGS) \
 	  || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
-# What `make bench WHAT=...` runs. Each writes its block of a page, or only prints.
+# What `make bench WHAT=...` runs. Each keeps its block for `make docs`, or only prints.
 BENCH_ := tests/bench/run.py
 BENCH_smoke := tests/bench/run.py --smoke --out "$$(mktemp -d)"
 BENCH_anatomy := tests/bench/anatomy.py
@@ -116,13 +113,13 @@ BENCH_analytics-cold := tests/bench/analytics_cold.py
 BENCH_analytics-counts := tests/bench/analytics_counts.py
 BENCHES := $(patsubst BENCH_%,%,$(filter BENCH_%,$(.VARIABLES)))
 
-bench: .venv/.bench ## measure beside NATS and Kafka, or one thing alone, and write it into a page: 1 minute to hours [WHAT=smoke FLAGS="--only failover"]
+bench: .venv/.bench ## measure beside NATS and Kafka, or one thing alone: 1 minute to hours [WHAT=smoke FLAGS="--only failover"]
 	@PYTHONPATH=tests/bench:tests/kafka $(BIN)/python $(or $(BENCH_$(WHAT)),$(error WHAT is nothing, or one of: $(sort $(BENCHES)))) $(FLAGS)
 
 # The simulator with its hot modules compiled to C, where a C compiler is; made again when a source has changed.
 FAST = PYTHONPATH=$$($(BIN)/python tests/sim/compiled.py)
 
-campaigns: .venv/.installed ## simulate every profile; writes docs/RELIABILITY.md: [MINUTES=30], or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
+campaigns: .venv/.installed ## simulate every profile; writes docs/campaigns.jsonl [MINUTES=30], or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
 	@$(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tests/sim/seeds_onward.py --seeds $(SEEDS) \
 	  $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS)),tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES)))
 
@@ -135,19 +132,11 @@ report-picture: .venv/.installed ## play the demo and photograph its report for 
 kafka-report-picture: .venv/.installed ## import the real Kafka run of the tests and photograph its report for docs/KAFKA.md; needs Chromium and Java
 	@PYTHONPATH=tests/analytics/report $(BIN)/python tests/kafka/report_of_run_a.py
 
-grpcurl-page: .venv/.installed ## type every command of docs/GRPCURL.md and write down what it prints; needs grpcurl
-	@PYTHONPATH=tests/grpcurl $(BIN)/python tests/grpcurl/rewrite.py
+client-sync: .venv/.installed ## write client/sync.py from the asynchronous clients
+	@$(BIN)/python tests/client/sync_source.py
 
-client-sync: .venv/.installed ## write client/sync.py from the asynchronous clients, and their signatures into docs/CLIENT.md
-	@$(BIN)/python tests/client/sync_source.py && $(BIN)/python tests/client/signatures_page.py
-
-settings-page: .venv/.installed ## write every setting into docs/OPERATIONS.md, and what docs/benchmarks.json says into pages
-	@$(BIN)/python -c 'import pathlib; from strandline.cli.settings_page import rewrite; rewrite(pathlib.Path("docs/OPERATIONS.md"))'
-	@PYTHONPATH=tests/bench $(BIN)/python tests/bench/sizing.py
-	@$(BIN)/python tests/bench/speed_sentence.py
-
-metrics-page: .venv/.installed ## write every metric into docs/METRICS.md
-	@$(BIN)/python -c 'import pathlib; from strandline.metrics.page import rewrite; rewrite(pathlib.Path("docs/METRICS.md"))'
+docs: .venv/.installed ## write the blocks of pages that follow from the code and from committed measurements
+	@PYTHONPATH=tests/bench:tests/sim:tests/security $(BIN)/python tests/pages/docs.py
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml: a minute
 	@$(BIN)/python -m pip install --quiet uv

@@ -22,10 +22,9 @@ from analytics_page import MIDDLE as TOGETHER
 from analytics_page import text_of, verdicts
 from day.shape import Shape
 from day.written import write_day
-from page_blocks import write_block
+from kept import DOCS, keep
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
 LIMIT_S = 3_600
 ROUNDS = 3
 _NO_CACHE = os.devnull
@@ -92,7 +91,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hot-share", type=float, default=0.0, help="of all looks: those at one partition")
     parser.add_argument("--memory", default="4g", help="of Spark's driver")
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
     asked = parser.parse_args()
     results = []
     sizes = [int(size) for size in asked.events.split(",")]
@@ -110,7 +109,7 @@ def main() -> None:
                 # The details come from a separate run, because collecting them costs time.
                 seen = measured("spark", Path(folder), rows, asked, "--inspect")
                 results[-1]["spark"] |= {name: seen[name] for name in _SEEN}
-    write_block(asked.page, "analytics", "make bench WHAT=analytics", text_of(results, vars(asked)))
+    keep("analytics", text_of(results, vars(asked)), asked.docs)
     print("\n".join(["", *verdicts(results)]))
 
 

@@ -23,10 +23,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from page_blocks import measured_commit, write_block
+from kept import DOCS, keep, measured_commit
 from run_a_files import import_words
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "BENCHMARKS.md"
 STRANDLINE = str(Path(sys.executable).with_name("strandline"))
 LIMIT_S = 900
 SEED = "7"
@@ -145,11 +144,11 @@ def main() -> None:
     """Measure, write, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="strandline-cold-") as folder:
         text = text_of(run(Path(folder), asked.rounds), asked.rounds)
-    write_block(asked.page, "analytics-cold", "make bench WHAT=analytics-cold", text)
+    keep("analytics-cold", text, asked.docs)
     print(text)
 
 

@@ -21,7 +21,6 @@ MOST_MIB = 6_144
 MOST_TIMES = 5.0
 MOST_S = 60.0
 MOST_POWER = 1.15
-_NO_STEP = {"stages": 0, "tasks": 0}
 
 
 def total_s(of_engine: Measured) -> float:
@@ -63,7 +62,7 @@ def text_of(results: Sequence[Measured], asked: Measured) -> str:
     ]
     for result in results:
         lines += [_line(result["rows"], engine, result[engine]) for engine in ("spark", "duckdb")]
-    lines += ["", *verdicts(results), "", *_facts(results), "", *_table(results[-1])]
+    lines += ["", *verdicts(results), "", *_facts(results)]
     return "\n".join(lines)
 
 
@@ -122,30 +121,13 @@ def _reported(target: str, wrong: Sequence[str], how: str) -> str:
 
 
 def _facts(results: Sequence[Measured]) -> list[str]:
-    """Figures beyond the targets that explain them: processor time, growth of each, spill, skew, Python."""
+    """Figures beyond the targets that explain them: beside DuckDB, and as a report asks for them."""
     said = [
         f"- {r['rows']:,} rows: {total_s(r['spark']) / total_s(r['duckdb']):.1f} times DuckDB's time, "
         f"{total_cpu_s(r['spark']) / total_cpu_s(r['duckdb']):.1f} times its processor time."
         for r in results
     ]
     said += [_at_once(r) for r in results if "together" in r]
-    names = [name for name in results[-1]["spark"]["times"] if name != "start"]
-    if len(results) > 1:
-        steep = sorted(names, key=lambda name: slope(results, name))[-3:]
-        said.append("- Steepest growth: " + ", ".join(f"{n} {slope(results, n):.2f}" for n in reversed(steep)) + ".")
-    steps = {name: step for name, step in results[-1]["spark"]["steps"].items() if name in names}
-    spilled = {name: step["spilled_mib"] for name, step in steps.items() if step["spilled_mib"]}
-    skew = {name: step["skew"] for name, step in steps.items() if step["skew"] is not None}
-    worst = max(skew, key=lambda name: skew[name], default=None)
-    said.append(
-        "- Spilled to disk: " + (", ".join(f"{n} {mib:,.0f} MiB" for n, mib in spilled.items()) or "nothing") + "."
-    )
-    if worst is not None:
-        said.append(
-            f"- Skew: the longest task of a stage runs at most {skew[worst]} times as long as the median one ({worst})."
-        )
-    in_python = results[-1]["spark"]["in_python"]
-    said.append(f"- Stages in Python: {', '.join(in_python) or 'none'}.")
     return said
 
 
@@ -159,20 +141,3 @@ def _at_once(result: Measured) -> str:
         f"classes (`strandline analytics archive-classes`), made before in {found['archive_s']:.0f} s, "
         f"{found['archive_mib']:,} MiB. One after the other and without the archive: {result['spark']['wall_s']:.1f} s."
     )
-
-
-def _table(result: Measured) -> list[str]:
-    spark, duck, steps = result["spark"]["times"], result["duckdb"]["times"], result["spark"]["steps"]
-    most = max((name for name in duck if name not in SHARED), key=lambda name: spark[name])
-    return [
-        f"Each by itself over {result['rows']:,} rows; `{most}` takes the longest of the statistics in Spark.",
-        "",
-        "| | Spark s | CPU s | rows per s | stages | tasks | DuckDB s | CPU s |",
-        "|---|---|---|---|---|---|---|---|",
-        *(
-            f"| {name} | {spark[name]:.2f} | {result['spark']['cpu'][name]:.2f} | {result['rows'] / spark[name]:,.0f} "
-            f"| {steps.get(name, _NO_STEP)['stages']} | {steps.get(name, _NO_STEP)['tasks']} "
-            f"| {duck[name]:.2f} | {result['duckdb']['cpu'][name]:.2f} |"
-            for name in duck
-        ),
-    ]

@@ -25,15 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from anatomy_page import ROLES, Figures, block, rows_of, shown, system_calls
-from page_blocks import measured_commit, write_block
+from anatomy_page import ROLES, Figures, rows_of, shown, system_calls
 from parties import Pace, Shape, Strandline, cluster, stripped_pipeline
 from rich.console import Console
 from rich.table import Table
 from used_memory import UsedMemory
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "BENCHMARKS.md"
 PROBE_S = 10
 
 Measure = Callable[[Pace], dict[str, object]]
@@ -177,7 +175,6 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=5)
     parser.add_argument("--run-s", type=float, default=5.0)
     parser.add_argument("--calls", type=int, default=0, help="show so many functions that take longest")
-    parser.add_argument("--write", metavar="NAME", help="write the table into docs/BENCHMARKS.md as the block NAME")
     asked = parser.parse_args()
     if shutil.which("perf") is None:
         raise SystemExit("perf is not installed; on Debian: apt-get install linux-perf")
@@ -195,8 +192,6 @@ def main() -> None:
     for name, values in rows:
         table.add_row(name, *map(shown, values))
     Console().print(table)
-    if asked.write:
-        write_block(PAGE, asked.write, "make bench WHAT=anatomy", block(rows, shape.name, measured_commit()))
 
 
 def show_calls(name: str, directory: Path, count: int) -> None:

@@ -32,22 +32,6 @@ def rows_of(found: dict[str, Figures]) -> list[tuple[str, list[float]]]:
     return [row for row in rows if max(row[1]) >= RARE]
 
 
-def block(rows: list[tuple[str, list[float]]], shape: str, commit: str) -> str:
-    """The table for the page."""
-    lines = [
-        "## Anatomy of an acknowledged batch",
-        "",
-        f"Counted by `make bench WHAT=anatomy` at commit {commit}, {shape}, page cache, three replicas, acks=all; per "
-        "acknowledged batch.",
-        "The stripped pipeline is the same stack with nothing of a product in it (`tests/bench/party_stripped.py`).",
-        "",
-        "| per batch | our leader | stripped leader | our follower | stripped follower |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [f"| {name} | {' | '.join(shown(v) for v in values)} |" for name, values in rows]
-    return "\n".join(lines) + "\n"
-
-
 def shown(value: float) -> str:
     """A count for a table."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

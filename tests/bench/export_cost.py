@@ -22,7 +22,7 @@ import psutil
 import pyarrow.compute as pc
 from closed_loop import Figures, measure
 from export_report import NodeCost, Pair, Run, report
-from page_blocks import write_block
+from kept import keep
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Producer
@@ -31,7 +31,6 @@ from strandline.export.encoding import read_parquet
 from strandline.export.reading import clusters, find_files
 from strandline.export.sink import THREAD_NAME
 
-PAGE = Path(__file__).parents[2] / "docs" / "BENCHMARKS.md"
 TOPIC = "tides"
 NODES = 3
 SIZE = 1024
@@ -229,7 +228,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=60)
     parser.add_argument("--window", type=int, default=24, help="requests outstanding")
     parser.add_argument("--roll-s", type=int, default=30, help="seconds after which an exported file ends")
-    parser.add_argument("--dry", action="store_true", help="leave docs/BENCHMARKS.md as it is")
+    parser.add_argument("--dry", action="store_true", help="keep nothing")
     asked = parser.parse_args()
     load = Load(
         rounds=asked.rounds,
@@ -244,7 +243,7 @@ def main() -> None:
         text = report(asyncio.run(compare(Path(work), load)))
     print(text)
     if not asked.dry:
-        write_block(PAGE, "export", "make bench WHAT=export", text)
+        keep("export", text)
 
 
 if __name__ == "__main__":

@@ -57,11 +57,6 @@ def failover_table(measured: Sequence[Row]) -> str:
             one.get("machine_percent", "–"),
         ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    lines.append("")
-    for one in measured:
-        if "fault" in one:
-            gaps = ", ".join(f"{gap:g}" for gap in one["gaps_ms"])
-            lines.append(f"- {FAULTS[one['fault']]}, {one['session_timeout_ms']} ms, each in order: {gaps}")
     return "\n".join([*lines, ""])
 
 

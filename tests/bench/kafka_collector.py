@@ -17,7 +17,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from page_blocks import measured_commit, write_block
+from kept import DOCS, keep, measured_commit
 
 if (_KAFKA := str(Path(__file__).parents[1] / "kafka")) not in sys.path:
     # Where the fake brokers are.
@@ -25,7 +25,6 @@ if (_KAFKA := str(Path(__file__).parents[1] / "kafka")) not in sys.path:
 
 from fake_kafka import FakeCluster, Part
 
-PAGE = Path(__file__).parents[2] / "docs" / "KAFKA.md"
 NODES, TOPICS = (1, 2, 3), 100
 FOR_S = 60
 
@@ -123,14 +122,14 @@ def main() -> None:
     """Measure, and write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--partitions", type=int, default=10_000)
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "looks"
         found = asyncio.run(_measured(asked.partitions, out)) | _said_by(out)
     text = text_of(asked.partitions, found)
     sys.stdout.write(text + "\n")
-    write_block(asked.page, "collector", "make bench WHAT=kafka-collector", text)
+    keep("collector", text, asked.docs)
 
 
 if __name__ == "__main__":

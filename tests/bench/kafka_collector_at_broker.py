@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
-from page_blocks import measured_commit, write_block
+from kept import DOCS, keep, measured_commit
 
 from strandline_kafka.collector.connection import Connection, open_connection
 from strandline_kafka.collector.requests import (
@@ -40,7 +40,6 @@ if (_LIVE := str(Path(__file__).parents[1] / "kafka" / "live")) not in sys.path:
 
 from kafka_cluster import START_S, KafkaCluster, running
 
-PAGE = Path(__file__).parents[2] / "docs" / "KAFKA.md"
 TOPICS = 10
 MOST = 0.01
 """Of a core, which is what a collector may cost a broker (A25)."""
@@ -188,7 +187,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--window", type=float, default=10.0, help="seconds")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
     asked = parser.parse_args()
     # Asked before anything else is done here.
     measured_commit()
@@ -197,7 +196,7 @@ def main() -> None:
         costs = asyncio.run(work)
     text = text_of(asked.partitions, asked.window, costs)
     sys.stdout.write(text + "\n")
-    write_block(asked.page, "collector at a broker", "make bench WHAT=kafka-broker", text)
+    keep("collector at a broker", text, asked.docs)
 
 
 if __name__ == "__main__":

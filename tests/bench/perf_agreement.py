@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import results
 from by_turns import by_turns
 from fan_out import line_of, reading
-from page_blocks import write_block
+from kept import DOCS, keep
 from parties import RUN_GRACE_S, output_of, run_script
 from percentiles import latencies_ms
 from records_producer import LINGER_MS, RECORD_BYTES
@@ -32,7 +32,6 @@ from records_producer import LINGER_MS, RECORD_BYTES
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "BENCHMARKS.md"
 PARTITIONS = 6
 PER_SECOND = 25
 """Of the records whose way to a consumer is timed: so few that none waits for another, because the bench's producer
@@ -244,13 +243,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # An exit, unlike the signal, stops the cluster.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the block goes, and benchmarks.json beside it")
-    parser.add_argument("--dry", action="store_true", help="print the block and leave the page as it is")
-    parser.add_argument("--short", action="store_true", help="small quantities, for trying; needs --dry or --page")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
+    parser.add_argument("--dry", action="store_true", help="print the block and keep nothing")
+    parser.add_argument("--short", action="store_true", help="small quantities, for trying; needs --dry or --docs")
     parser.add_argument("--pairs", type=int, help="of each figure")
     asked = parser.parse_args(arguments)
-    if asked.short and not asked.dry and asked.page == PAGE:
-        parser.error("--short needs --dry or --page: its figures mean nothing and must not replace those in docs/")
+    if asked.short and not asked.dry and asked.docs == DOCS:
+        parser.error("--short needs --dry or --docs: its figures mean nothing and must not replace those in docs/")
     size = SHORT if asked.short else Size()
     if asked.pairs is not None:
         size = replace(size, pairs=asked.pairs)
@@ -258,10 +257,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures = asyncio.run(_run(size))
     text = block(figures, about)
     if not asked.dry:
-        write_block(asked.page, "perf", "make bench WHAT=perf", text)
-        kept = results.read(asked.page.parent)
+        keep("perf", text, asked.docs)
+        kept = results.read(asked.docs)
         results.put(kept, "perf", about, rows(figures))
-        results.write(asked.page.parent, kept)
+        results.write(asked.docs, kept)
     print(text)
 
 

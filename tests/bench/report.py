@@ -1,4 +1,4 @@
-"""Writes the measurements of `run.py` as `docs/BENCHMARKS.md` with pictures: medians, ranges, bars, as measured."""
+"""The measurements of `run.py` as a block of `docs/BENCHMARKS.md`, and its pictures: medians, ranges, bars."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bars import bars_table
-from bars_anatomy import missed_bars
 from cells import column, figures_of, names
 from failover_page import FAULTS, failover_table
 from measures_page import clients_section, consuming_section, fan_out_section, idle_section, workers_section
 from plot import Line, Panel, picture
-from throughput_page import INTRO, throughput_tables
+from throughput_page import INTRO, throughput_table
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Any]
 
-HEAD = """# Measurements
-
-Written by `make bench` from `benchmarks.json`, which lies beside this page.
-
-Each cell is the median over the rounds, with the range in brackets.
+HEAD = """Each cell is the median over the rounds, with the range in brackets.
 Only ratios within one run count; the machine has few cores and is shared with the clients, so identical repeats differ.
-A measurement during which the host took more than 3 % of the processors (steal time) is repeated once, and dropped if
-that happens again.
+A measurement during which the host took over 3 % of the processors is repeated once, then dropped.
 """
 SMOKE = "This is a smoke run: it shows that every measure works, and its figures mean nothing. No bar is judged.\n"
 SECTIONS: Mapping[str, Callable[[Sequence[Row]], str]] = {
@@ -48,8 +42,8 @@ def conditions(results: Results, part: str) -> Row | None:
     return about or (results.get("about") if results.get(part) else None)
 
 
-def page(results: Results) -> str:
-    """The whole page."""
+def page(results: Results, parts_shown: Sequence[str] = tuple(SECTIONS)) -> str:
+    """Bars and throughput, and those of the other parts that are wanted."""
     measured = [about for part in ("throughput", *SECTIONS) if (about := conditions(results, part))]
     if not measured:
         return HEAD
@@ -58,12 +52,12 @@ def page(results: Results) -> str:
     if any(about.get("smoke") for about in measured):
         parts.append(SMOKE)
     else:
-        parts += [bars_table(results), missed_bars(results)]
+        parts.append(bars_table(results))
     if conditions(results, "throughput"):
         parts += ["## Throughput\n", _facts(results, "throughput", machine), INTRO, _picture(results, "throughput")]
-        parts.append(throughput_tables(results.get("throughput", ())))
+        parts.append(throughput_table(results.get("throughput", ())))
     for part, section in SECTIONS.items():
-        if conditions(results, part):
+        if part in parts_shown and conditions(results, part):
             heading, _, rest = section(results.get(part, ())).partition("\n")
             parts += [f"{heading}\n", _facts(results, part, machine), rest.lstrip("\n"), _picture(results, part)]
     return "\n".join(part for part in parts if part)
@@ -127,7 +121,7 @@ def _facts(results: Results, part: str, machine: str) -> str:
     absent = about.get("absent", {}) if part in BESIDE_PEERS else {}
     if part in BESIDE_PEERS and about.get("kafka_warm_s") and "Kafka" not in absent:
         facts.append(f"Kafka warmed for {about['kafka_warm_s']:g} s before the first round")
-    if "repeated" in about and part != "failover":
+    if about.get("repeated") and part != "failover":
         dropped = about["dropped"]
         facts.append(f"{about['repeated']} measurements repeated for steal time, {len(dropped)} of them dropped")
         facts += [f"dropped: {name}" for name in dropped]

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from page_blocks import measured_commit
+from kept import measured_commit
 
 FILE = "benchmarks.json"
 Results = dict[str, Any]

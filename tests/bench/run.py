@@ -27,7 +27,6 @@ import results
 import throughput
 import workers
 from bench import Bench, Measure
-from page_blocks import from_first_block
 from party_kafka import LIBRARIES
 from plan import SMOKE, Pace, Plan
 from servers import Servers
@@ -56,7 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--warm-s", type=float, help="of the closed loops, unmeasured")
     parser.add_argument("--run-s", type=float, help="of the closed loops")
     parser.add_argument("--kafka-warm-s", type=float, help="how long Kafka is warmed; 0 leaves it out")
-    parser.add_argument("--out", type=Path, default=DOCS, help="where benchmarks.json, BENCHMARKS.md and img/ go")
+    parser.add_argument("--out", type=Path, default=DOCS, help="where benchmarks.json and img/ go")
     asked = parser.parse_args()
     if asked.smoke and asked.out == DOCS:
         parser.error("--smoke needs --out: its figures mean nothing and must not replace those in docs/")
@@ -101,17 +100,14 @@ def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke:
         if rows or complete:
             results.put(kept, part, about, rows)
             results.write(out, kept)
-            write_page(kept, out)
+            draw(kept, out)
 
 
-def write_page(kept: results.Results, out: Path) -> None:
-    """The page with its pictures; what is behind the measures stays: blocks of other verbs, and text between them."""
-    page = out / "BENCHMARKS.md"
-    text = report.page(kept)
+def draw(kept: results.Results, out: Path) -> None:
+    """The pictures of the page, which `make docs` writes from benchmarks.json."""
+    (out / "img").mkdir(exist_ok=True)
     for name, picture in report.pictures(kept).items():
-        (out / "img").mkdir(exist_ok=True)
         (out / "img" / name).write_text(picture)
-    page.write_text("\n".join(part for part in (text, from_first_block(page)) if part))
 
 
 def main() -> None:

@@ -1,15 +1,11 @@
-"""Writes the sizing of a data node, from `docs/benchmarks.json`, into docs/OPERATIONS.md (`make settings-page`)."""
+"""The sizing of a data node, from `docs/benchmarks.json`: a block of docs/OPERATIONS.md."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-BEGIN, END = "<!-- sizing, written by `make settings-page` -->\n", "\n<!-- end of sizing -->"
 PARTY = "Strandline stream, fsync"
 
 
@@ -33,20 +29,3 @@ def sizing_table(measured: Mapping[str, Any]) -> str:
         lines.append(f"| {shape} | {' | '.join(cells)} |")
     where = f"Measured {about['date']} on one machine with {about['cpus']} CPUs that ran all three nodes and the client"
     return "\n".join([*lines, "", f"{where}; {about['kernel']}, Python {about['python']}; medians, memory at most."])
-
-
-def with_sizing(page: str, measured: Mapping[str, Any]) -> str:
-    """The page with the table in its place."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}{sizing_table(measured)}{END}{rest.partition(END)[2]}"
-
-
-def measured() -> Mapping[str, Any]:
-    """The measurements of `make bench`."""
-    found: Mapping[str, Any] = json.loads((DOCS / "benchmarks.json").read_text(encoding="utf-8"))
-    return found
-
-
-if __name__ == "__main__":
-    path = DOCS / "OPERATIONS.md"
-    path.write_text(with_sizing(path.read_text(encoding="utf-8"), measured()), encoding="utf-8")

@@ -1,17 +1,11 @@
-"""Writes how fast Strandline is beside its peers, from `docs/benchmarks.json`, into README.md and docs/COMPARISON.md
-(`make settings-page`)."""
+"""How fast Strandline is beside its peers, from `docs/benchmarks.json`: a block of README.md and docs/COMPARISON.md."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-BEGIN, END = "<!-- speed, written by `make settings-page` -->\n", "\n<!-- end of speed -->"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "COMPARISON.md")
 CACHED, SYNCED = "Strandline stream, page-cache", "Strandline stream, fsync"
 NATS, KAFKA = "NATS JetStream R3", "Kafka"
 SHAPES = ("64 KiB, window 1", "64 KiB, window 5")
@@ -45,20 +39,3 @@ def _ratio(rows: Rows, shape: str, ours: str, peer: str) -> float:
         for party in (ours, peer)
     )
     return median(over[number] / under[number] for number in over.keys() & under.keys())
-
-
-def with_speed(page: str, measured: Mapping[str, Any]) -> str:
-    """The page with the sentence in its place."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}{speed_sentence(measured)}{END}{rest.partition(END)[2]}"
-
-
-def measured() -> Mapping[str, Any]:
-    """The measurements of `make bench`."""
-    found: Mapping[str, Any] = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
-    return found
-
-
-if __name__ == "__main__":
-    for path in PAGES:
-        path.write_text(with_speed(path.read_text(encoding="utf-8"), measured()), encoding="utf-8")

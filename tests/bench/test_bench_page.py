@@ -1,4 +1,4 @@
-"""The page says of each measure when and at which commit it was obtained, and shows missed bars with their anatomy."""
+"""The page says of each measure when and at which commit it was obtained, and which bars are missed."""
 
 from __future__ import annotations
 
@@ -104,16 +104,6 @@ def test_what_was_repeated_dropped_and_absent_is_said() -> None:
     assert "Kafka warmed" not in page
     assert "interrupted" not in page
     assert "**interrupted" in report.page(results_of(100, 90, complete=False))
-
-
-def test_a_missed_bar_has_its_anatomy() -> None:
-    """CPU of each process on both sides, for the shape whose bar is missed; nothing when all are met."""
-    missed, met = report.page(results_of(80, 100)), report.page(results_of(100, 100))
-
-    assert "## Where the time goes" in missed
-    line = next(line for line in missed.partition("## Where the time goes")[2].splitlines() if OURS in line)
-    assert "| 9.5 [9.5-9.5] | 4.5 [4.5-4.5] | 4.0 [4.0-4.0] | 2.0 [2.0-2.0] | 7 [7-7] |" in line
-    assert "## Where the time goes" not in met
 
 
 def test_figures_from_before_are_shown_with_dashes() -> None:

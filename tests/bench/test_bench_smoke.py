@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import report
+import results as measured
 from tests.bench.bars import KAFKA, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED
 
 RUN = Path(__file__).with_name("run.py")
@@ -84,7 +86,7 @@ def test_every_fault_has_a_gap_or_a_reason(smoke: tuple[Path, dict[str, Any]]) -
 def test_the_page_judges_no_bar(smoke: tuple[Path, dict[str, Any]]) -> None:
     """The page says that its figures mean nothing, and shows its pictures."""
     out, _ = smoke
-    page = (out / "BENCHMARKS.md").read_text()
+    page = report.page(measured.read(out))
 
     assert "its figures mean nothing" in page
     assert "## Bars" not in page

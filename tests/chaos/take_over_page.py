@@ -1,4 +1,4 @@
-"""The table of what a take-over costs, from the newest result of scenario 28: `make take-overs` writes it into pages.
+"""The table of what a take-over costs, from the newest result of scenario 28; run it, then `make docs`.
 
 Kafka's figures beside it are those of one measurement of another day on a machine of the same kind; the table says so.
 """
@@ -14,7 +14,7 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(_ROOT / "tests" / "bench"), str(_ROOT / "tests" / "chaos"), str(_ROOT / "tests" / "cluster")]
 
-from page_blocks import write_block  # noqa: E402
+from kept import keep  # noqa: E402
 from scenarios.s28_what_a_take_over_costs import (  # noqa: E402
     BOTH_KILLED,
     GONE,
@@ -30,7 +30,6 @@ WANTED_S = {HAND_OVER: 0.3, SIGTERM: 0.3, KILLED: 2.0, BOTH_KILLED: 2.0, GONE: 4
 KAFKA_S = {BOTH_KILLED: "11.8-13.9; 4.6-6.4 at a session of 2 s"}
 """Kafka 4.3.1, three processes in combined mode, the process killed that is active controller and leader."""
 ACK_SLACK_S = 0.05
-PAGES = ("RELIABILITY.md", "OPERATIONS.md")
 
 
 def table_of(result: dict[str, Any]) -> str:
@@ -87,7 +86,4 @@ def newest() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    text = table_of(newest())
-    for name in PAGES:
-        write_block(_ROOT / "docs" / name, "take-overs", "make take-overs", text)
-    print(text)
+    keep("take-overs", table_of(newest()))

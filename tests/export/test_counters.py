@@ -15,7 +15,7 @@ from strandline.export.files import FileExport, FileLimits
 from strandline.export.sink import EventSink
 
 TP = TopicPartition("t", 0)
-PAGE = Path(__file__).parents[2] / "docs" / "OPERATIONS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
 
 
 class Clock:
@@ -67,7 +67,7 @@ def test_what_found_no_room_is_counted_and_said(tmp_path: Path) -> None:
 
 
 def test_every_figure_has_a_name_that_is_written_down() -> None:
-    """OPERATIONS.md lists the metrics, each by its whole name."""
+    """METRICS.md lists the metrics, each by its whole name."""
     page = PAGE.read_text()
     nothing = ExportCounters(**dict.fromkeys(ExportCounters.__dataclass_fields__, 0))
 

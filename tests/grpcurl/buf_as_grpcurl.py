@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Provides grpcurl's command line and output with `buf curl`, where grpcurl itself is not available.
 
-Only what docs/GRPCURL.md uses: list, calls with -d, -max-time; `describe` is missing, because buf has none.
+Only what transcript.md uses: list, calls with -d, -max-time; `describe` is missing, because buf has none.
 """
 
 from __future__ import annotations

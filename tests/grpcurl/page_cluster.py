@@ -1,4 +1,4 @@
-"""The cluster of docs/GRPCURL.md: a controller, three nodes that export, and an analytics server.
+"""The cluster of transcript.md: a controller, three nodes that export, and an analytics server.
 
 Invariant: everything it starts it stops; nothing waits without a deadline.
 """

@@ -1,4 +1,4 @@
-"""`make grpcurl-page`: runs every command of docs/GRPCURL.md in a fresh cluster and writes its output into the page."""
+"""Runs every command of transcript.md in a fresh cluster and writes its output there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from page_cluster import analytics_server, page_cluster, secured_cluster
 from shell_page import read_steps, with_outputs
 from typed_page import grpcurl_path, install_tool, typed
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "GRPCURL.md"
+PAGE = Path(__file__).with_name("transcript.md")
 
 
 def main() -> int:

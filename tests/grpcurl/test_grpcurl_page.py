@@ -1,4 +1,4 @@
-"""docs/GRPCURL.md is correct: every command is run again, and prints what the page shows."""
+"""The transcript is correct: every command is run again, and prints what it shows; docs/GRPCURL.md is a part of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from strandline.v1 import (
     leader_service_pb2,
 )
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "GRPCURL.md").read_text()
+PAGE = Path(__file__).with_name("transcript.md").read_text()
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "GRPCURL.md").read_text()
 STEPS = read_steps(PAGE)
 OF_ANALYTICS = [step for step in STEPS if "$ANALYTICS" in step.command or "$RUN_ID" in step.command]
 OF_TLS = [step for step in STEPS if "$SECURED" in step.command]
@@ -75,13 +76,23 @@ def test_every_rpc_has_a_command() -> None:
     assert sorted(every - rpcs(PAGE)) == []
 
 
+def test_every_command_of_the_guide_is_run() -> None:
+    """The commands of docs/GRPCURL.md are commands of the transcript, word for word."""
+    typed_ones = {line for step in STEPS for line in step.command.splitlines()}
+    blocks = "".join(step.command + "\n" for step in read_steps(GUIDE)).splitlines()
+    shown = [line for line in blocks if "grpcurl" in line]
+
+    assert len(shown) >= 20
+    assert [line for line in shown if line not in typed_ones] == []
+
+
 def test_every_command_shows_its_output() -> None:
     """A block that is neither run nor marked as not run is reported."""
     assert [step.name for step in STEPS if step.output is None and not step.only_sets] == []
 
 
 def test_writing_back_what_was_read_changes_nothing() -> None:
-    """`make grpcurl-page` changes outputs only."""
+    """`rewrite.py` changes outputs only."""
     assert with_outputs(PAGE, {step.line: step.output for step in STEPS if step.output is not None}) == PAGE
 
 

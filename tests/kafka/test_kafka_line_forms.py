@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,12 +84,3 @@ def test_any_change_of_a_sample_is_read_or_counted(sample: str, place: int, more
     at = place % len(sample)
     read = read_message(sample[:at] + more + sample[at:])
     assert read is None or read.family in FAMILIES
-
-
-def test_the_page_has_the_table() -> None:
-    """docs/KAFKA.md shows every form as one row, and no other."""
-    page = (Path(__file__).parents[2] / "docs" / "KAFKA.md").read_text()
-    rows = [f"| {form.family} | {form.releases} | `{form.sample}` | {form.becomes} |" for form in FORMS]
-    begin = page.index("| family | releases | sample |")
-    table = page[begin : page.index("\n\n", begin)].split("\n")[2:]
-    assert table == rows

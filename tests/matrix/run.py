@@ -1,7 +1,7 @@
 """Runs the fast tests on every Python of this machine, with the oldest and the newest libraries that are allowed, and
 the tests of the analytics with each PySpark that is allowed beside the one of requirements/dev.txt.
 
-`make test-with WHAT=matrix` writes the results into docs/COMPATIBILITY.md. Environments are kept in .venv/matrix;
+`make test-with WHAT=matrix` keeps the results for docs/COMPATIBILITY.md. Environments are kept in .venv/matrix;
 nothing is installed anywhere else.
 """
 
@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "COMPATIBILITY.md"
+sys.path[:0] = [str(ROOT / "tests" / "bench")]
+
+from kept import keep  # noqa: E402
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ENDS = {"oldest": "lowest-direct", "newest": "highest"}
@@ -55,7 +58,6 @@ SPARK_BOUNDS = {
 SPARK_NAMED = ("pyspark", "pandas", "pyarrow", "jinja2", "grpcio", "protobuf")
 DEADLINE_S = 1_200
 SPARK_DEADLINE_S = 3_600
-SPARK_HEADING = "## PySpark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +169,7 @@ def table(runs: list[Run], names: tuple[str, ...]) -> list[str]:
 def fast_part(runs: list[Run], absent: list[str]) -> str:
     """The part of the page about the fast tests."""
     lines = [
-        "# Compatibility",
-        "",
-        "Written by `make test-with WHAT=matrix`, which runs the fast tests "
+        "`make test-with WHAT=matrix` runs the fast tests "
         f"({', '.join(f'`tests/{name}`' for name in TESTS)}) on every Python of the machine, with the oldest and the "
         "newest libraries that `pyproject.toml` allows. Everything else is tested with the versions of "
         "`requirements/dev.txt` on Python 3.11.",
@@ -184,8 +184,6 @@ def fast_part(runs: list[Run], absent: list[str]) -> str:
 def spark_part(runs: list[Run]) -> str:
     """The part of the page about PySpark."""
     lines = [
-        SPARK_HEADING,
-        "",
         "`tests/analytics`, with each PySpark that is allowed beside the one of `requirements/dev.txt`. With 4.1 those "
         "that read a stream are left out (the mark `reads_stream`), as is one that compares a page with the PySpark of "
         "`requirements/dev.txt`; `tests/analytics/oldest_pyspark.py` shows that streams are refused there "
@@ -197,17 +195,15 @@ def spark_part(runs: list[Run]) -> str:
 
 
 def main() -> int:
-    """Run every environment, or those of PySpark alone, and write the page; 1 if a test failed."""
+    """Run every environment, or those of PySpark alone, and keep the results; 1 if a test failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spark", action="store_true", help="PySpark alone; the first part of the page stays")
     fast: list[Run] = []
-    if parser.parse_args().spark:
-        first = PAGE.read_text(encoding="utf-8").partition(SPARK_HEADING)[0]
-    else:
+    if not parser.parse_args().spark:
         fast, absent = fast_runs()
-        first = fast_part(fast, absent)
+        keep("fast tests", fast_part(fast, absent))
     spark = [spark_run(minor) for minor in SPARK_ENDS]
-    PAGE.write_text(f"{first.rstrip()}\n\n{spark_part(spark)}", encoding="utf-8")
+    keep("PySpark", spark_part(spark))
     return 0 if all(run.passed for run in (*fast, *spark)) else 1
 
 

@@ -1,22 +1,19 @@
-"""Runs a campaign of every profile; writes the results into docs/RELIABILITY.md, between two marks, and the ledger.
+"""Runs a campaign of every profile, prints the results, and writes them into the ledger.
 
-Run by `make campaigns`; nothing in that table is typed by hand. A campaign that found something, or that did not show
-what its profile promises, is written as such, and the exit code is 1. `--minutes` bounds the whole run: the swarm gets
+Run by `make campaigns`. A campaign that found something, or that did not show what its profile promises, is shown as
+such, and the exit code is 1. `--minutes` bounds the whole run: the swarm gets
 half of it, and the historic profiles, which must be caught, get a few seeds.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
-import platform
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ledger import append
 from seeds_onward import committed, row_of
@@ -24,8 +21,6 @@ from seeds_onward import committed, row_of
 from strandline_sim.runs.campaign import Campaign, outcomes
 from strandline_sim.runs.profiles import PROFILES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "RELIABILITY.md"
-BEGIN, END = "<!-- campaigns: written by `make campaigns` -->", "<!-- end of campaigns -->"
 HISTORIC = ("high-watermark", "kip-101")
 SHARES = {"swarm": 0.5, "high-watermark": 0.03, "kip-101": 0.05, "calm": 0.03}
 SEEDS = {
@@ -97,41 +92,8 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
 
 
-def page(every: list[Obtained], jobs: int, commit: str) -> str:
-    """The text between the marks."""
-    counts: Counter[str] = Counter()
-    for obtained in every:
-        counts.update(obtained.campaign.counts)
-    load = os.getloadavg()[2]
-    return "\n".join(
-        [
-            BEGIN,
-            f"Obtained on {datetime.datetime.now(datetime.UTC):%d %B %Y} at commit {commit} by `make campaigns`, "
-            f"{jobs} processes, Python {platform.python_version()}, {os.cpu_count()} cores, "
-            f"load average {load:.0f} at the end.",
-            "",
-            "| profile | seeds | events | elections | records committed | simulated | wall time | judged |",
-            "|---|---|---|---|---|---|---|---|",
-            *map(row, every),
-            "",
-            "How often things happened, over all of them: "
-            + ", ".join(f"{what} {times:,}" for what, times in sorted(counts.items()) if not what.startswith("ctl"))
-            + ".",
-            END,
-        ]
-    )
-
-
-def write(text: str) -> None:
-    """Put the text between the marks of the page."""
-    whole = PAGE.read_text(encoding="utf-8")
-    before, _, rest = whole.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + text + after, encoding="utf-8")
-
-
 def main() -> int:
-    """Run every profile and write the page; returns 1 if an unexpected finding occurred, or an expected one did not."""
+    """Run every profile; returns 1 if an unexpected finding occurred, or an expected one did not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, help="at most about so long, whatever that leaves undone")
@@ -145,7 +107,6 @@ def main() -> int:
         sys.stdout.flush()
         for outcome in every[-1].campaign.broken[:3]:
             sys.stdout.write(f"  strandline sim replay {outcome.seed} --profile {profile}\n")
-    write(page(every, asked.jobs, commit))
     return 0 if all(is_good(each.campaign) for each in every) else 1
 
 

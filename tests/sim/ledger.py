@@ -76,6 +76,18 @@ def next_seed(rows: Iterable[Row], profile: str) -> int:
     return max((row.span.stop for row in rows if row.profile == profile), default=0)
 
 
+def table() -> str:
+    """What all campaigns ran and found, a row for each profile: a block of docs/RELIABILITY.md."""
+    rows = read()
+    lines = ["| profile | seeds | events | last run | broken then |", "|---|---|---|---|---|"]
+    for profile in sorted({row.profile for row in rows}):
+        own = [row for row in rows if row.profile == profile]
+        broken = [f"{name} in seed {seed}" for row in own for name, seeds in row.broken.items() for seed in seeds]
+        cells = (f"{sum(row.seeds for row in own):,}", f"{sum(row.events for row in own):,}", max(r.date for r in own))
+        lines.append(f"| `{profile}` | {' | '.join(cells)} | {', '.join(broken) or 'nothing'} |")
+    return "\n".join(lines)
+
+
 def _row(line: str, path: Path, number: int) -> Row:
     try:
         found = json.loads(line)

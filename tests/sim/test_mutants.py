@@ -271,14 +271,6 @@ def test_the_search_ends_at_the_first_property_that_breaks() -> None:
     assert "2 replicas, 1 records" in found.kills[0].where
 
 
-def test_the_page_shows_what_was_found() -> None:
-    """The table in RELIABILITY.md equals the one from mutants.json."""
-    found = json.loads(record.JSON.read_text(encoding="utf-8"))
-    page = record.PAGE.read_text(encoding="utf-8")
-
-    assert record.replaced(page, record.section(found)) == page
-
-
 def test_what_was_found_covers_every_mutant() -> None:
     """The last run covered all mutants, killed the required ones, and left none unexplained."""
     rows = {row["number"]: row for row in json.loads(record.JSON.read_text(encoding="utf-8"))["mutants"]}

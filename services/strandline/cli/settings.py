@@ -57,9 +57,10 @@ def settings(
     strandline settings replica --config node.yaml --node-id 1
     """
     if markdown:
-        from strandline.cli.settings_page import all_tables
+        from strandline.cli.settings_advice import ADVICE
+        from strandline.cli.settings_page import settings_table
 
-        typer.echo(all_tables()[TITLES[role]])
+        typer.echo(settings_table(settings_class(role), ADVICE[role.value]))
         return
     try:
         rows = setting_rows(role, list(context.args))

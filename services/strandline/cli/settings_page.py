@@ -1,61 +1,46 @@
 """How a service's settings are written as a table for docs/OPERATIONS.md.
 
-Invariant: nothing in the table is written by hand but the advice; name, default, unit and meaning are the settings
-class's own.
+Invariant: only the advice is written by hand; name, default and meaning are the settings class's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from strandline.runtime.settings import ServiceSettings
 
-_HEAD = ("setting", "default", "unit", "what it decides", "when to change it")
-_UNITS = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_entries": "calls", "_events": "events", "_backlog": "changes"}
+_HEAD = ("setting", "default", "what it decides", "when to change it")
 _RULES = frozenset({"truncation", "fetch_hw", "isr_join", "durability"})
 
 
 def settings_table(kind: type[ServiceSettings], advice: Mapping[str, str]) -> str:
     """The Markdown table of a settings class, one row per setting in the class's order, without a trailing newline."""
-    rows = [
-        (f"`{name}`", _default(name, field), _unit(name), _cell(field.description or ""), advice.get(name, ""))
-        for name, field in kind.model_fields.items()
-    ]
-    lines = [_HEAD, tuple("---" for _ in _HEAD), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def rewritten(page: str, tables: Mapping[str, str]) -> str:
-    """The page with each table put between the two comments that name it.
-
-    Raises:
-        LookupError: the page has no such pair of comments.
-    """
-    for name, table in tables.items():
-        begin, end = f"<!-- settings of {name}, written by `make settings-page` -->\n", "\n<!-- end of settings -->"
-        before, found, after = page.partition(begin)
-        _, ended, rest = after.partition(end)
-        if not found or not ended:
-            raise LookupError(f"no place for the settings of {name}: {begin.strip()}")
-        page = f"{before}{begin}{table}{ended}{rest}"
-    return page
+    return _table(_HEAD, _rows(kind, advice))
 
 
 def all_tables() -> dict[str, str]:
-    """The tables of all services by the names that the page gives them."""
+    """The tables of all services by their titles; a setting that several have alike is listed once, under "several"."""
     from strandline.cli.settings import TITLES, settings_class
     from strandline.cli.settings_advice import ADVICE
 
-    return {title: settings_table(settings_class(role), ADVICE[role.value]) for role, title in TITLES.items()}
+    rows = {title: _rows(settings_class(role), ADVICE[role.value]) for role, title in TITLES.items()}
+    owners = {row: [title for title in rows if row in rows[title]] for own in rows.values() for row in own}
+    tables = {title: _table(_HEAD, [row for row in own if owners[row] == [title]]) for title, own in rows.items()}
+    shared = [(*row, ", ".join(titles)) for row, titles in owners.items() if len(titles) > 1]
+    return tables | {"several services": _table((*_HEAD, "of"), shared)}
 
 
-def rewrite(path: Path) -> None:
-    """Write the tables into the page."""
-    page = path.read_text(encoding="utf-8")
-    path.write_text(rewritten(page, all_tables()), encoding="utf-8")
+def _rows(kind: type[ServiceSettings], advice: Mapping[str, str]) -> list[tuple[str, ...]]:
+    return [
+        (f"`{name}`", _default(name, field), _cell(field.description or ""), advice.get(name, ""))
+        for name, field in kind.model_fields.items()
+    ]
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in [head, tuple("---" for _ in head), *rows])
 
 
 def _default(name: str, field: Any) -> str:
@@ -69,10 +54,6 @@ def _default(name: str, field: Any) -> str:
     if isinstance(value, tuple) and value:
         return f"`{','.join(value)}`"
     return f"`{value}`" if str(value) and value != () else "empty"
-
-
-def _unit(name: str) -> str:
-    return next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "")
 
 
 def _cell(text: str) -> str:

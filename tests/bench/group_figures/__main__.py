@@ -1,6 +1,6 @@
 """`make bench WHAT=groups`: a thousand members, what their heartbeats cost, and what reading through a group costs.
 
-Writes a block into docs/BENCHMARKS.md. Bounded in quantities; some minutes; loopback only.
+Keeps a block for docs/BENCHMARKS.md. Bounded in quantities; some minutes; loopback only.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from group_figures.members import Crowd
+from kept import DOCS, keep, measured_commit
 from machine_time import cpu_ms
-from page_blocks import measured_commit, write_block
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Consumer, DescribedTopic, NewRecord, Producer, encode_batch
 from strandline.client.cluster.metadata import Cluster
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "BENCHMARKS.md"
 SESSION_MS, BEAT_MS = 6_000, 2_000
 WAIT_S = 120.0
 RECORD, RECORDS_PER_BATCH = 1_024, 63
@@ -261,8 +260,8 @@ async def measure(directory: Path, asked: argparse.Namespace, commit: str) -> st
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the block goes")
-    parser.add_argument("--dry", action="store_true", help="print the block and leave the page as it is")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
+    parser.add_argument("--dry", action="store_true", help="print the block and keep nothing")
     parser.add_argument("--members", type=int, default=1_000)
     parser.add_argument("--megabytes", type=int, default=384)
     # Single pairs differ by ten percent either way, so that the median of 60 is good to one and a half.
@@ -277,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     if not asked.dry:
-        write_block(asked.page, "groups", "make bench WHAT=groups", text)
+        keep("groups", text, asked.docs)
     print(text)
 
 

@@ -1,7 +1,7 @@
 """`make bench WHAT=growth`: measures what load, partitions, clients, nodes and elections cost, fits lines, and says
 what a larger deployment needs and what breaks first.
 
-Writes a block into docs/BENCHMARKS.md. Bounded in quantities and seconds, about five minutes; loopback only.
+Keeps a block for docs/BENCHMARKS.md. Bounded in quantities and seconds, about five minutes; loopback only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from typing import TypeVar
 from growth import measured
 from growth.model import Check, Costs, Line
 from growth.page import growth_block
-from page_blocks import measured_commit, write_block
+from kept import DOCS, keep, measured_commit
 from rich.console import Console
-
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "BENCHMARKS.md"
 
 _T = TypeVar("_T")
 
@@ -83,7 +81,7 @@ async def observe(directory: Path, console: Console) -> tuple[Costs, list[Check]
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the block goes")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
     asked = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="strandline-growth-"))
     console = Console(stderr=True)
@@ -92,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     text = growth_block(costs, checks, measured_commit())
-    write_block(asked.page, "growth", "make bench WHAT=growth", text)
+    keep("growth", text, asked.docs)
     print(text)
 
 

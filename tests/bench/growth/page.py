@@ -64,8 +64,7 @@ def growth_block(costs: Costs, checks: Sequence[Check], commit: str) -> str:
                 for one in checks
             ),
             "",
-            f"A node is one process and uses one core, of which {BUSY_SHARE:.0%} are planned; load and partitions are "
-            "spread evenly. A machine with more cores runs more nodes, each with a `rack` that names the machine.",
+            f"A node uses one core, of which {BUSY_SHARE:.0%} are planned; load and partitions are spread evenly. "
             "Changes are single ones (an ISR, a leader, a setting) that one controller can decide and send to all.",
             "",
             "| deployment | batches | nodes | of a node's core | state in one message | changes | first to break |",
@@ -109,11 +108,9 @@ def _planned(costs: Costs, wanted: Deployment) -> Deployment:
 def _with_workers(costs: Costs) -> list[str]:
     """What changes where a machine runs several nodes."""
     return [
-        f"A machine of {CORES} cores runs one node, or {WORKERS} (`--workers {WORKERS}`, a core for each and one for "
-        "the rest); replicas of a partition are on different machines. Workers are nodes of their own: they lower the "
-        "number of machines and not that of nodes, and the controller serves each of them; a dead machine is as many "
-        "dead nodes. Machines are those that the load needs; what the cores of one share (memory, disk, network) is "
-        "not in the model.",
+        f"A machine of {CORES} cores runs one node, or {WORKERS} (`--workers {WORKERS}`). Workers lower the number of "
+        "machines and not that of nodes; a dead machine is as many dead nodes. What the cores of one machine share "
+        "(memory, disk, network) is not in the model.",
         "",
         f"| deployment | machines with one node | machines with {WORKERS} workers | core of the controller | "
         f"controller's time for one dead machine, 1 and {WORKERS} workers |",

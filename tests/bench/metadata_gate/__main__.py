@@ -1,6 +1,6 @@
 """`make bench WHAT=metadata`: what a node's death costs controller, nodes and a thousand subscribers to metadata (C67).
 
-Writes a block into docs/BENCHMARKS.md. Bounded in quantities; some minutes, most of them for making the partitions;
+Keeps a block for docs/BENCHMARKS.md. Bounded in quantities; some minutes, most of them for making the partitions;
 loopback only.
 """
 
@@ -14,19 +14,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from kept import DOCS, keep, measured_commit
 from metadata_gate.measured import Size, measure
 from metadata_gate.page import gate_block
-from page_blocks import measured_commit, write_block
-
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "BENCHMARKS.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and write."""
     usual = Size()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the block goes")
-    parser.add_argument("--dry", action="store_true", help="print the block and leave the page as it is")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
+    parser.add_argument("--dry", action="store_true", help="print the block and keep nothing")
     parser.add_argument("--topics", type=int, default=usual.topics)
     parser.add_argument("--partitions", type=int, default=usual.partitions, help="of each topic")
     parser.add_argument("--replicas", type=int, default=usual.replicas, help="of each partition")
@@ -44,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(directory, ignore_errors=True)
     text = gate_block(gate, commit, asked.busy)
     if not asked.dry:
-        write_block(asked.page, "metadata", "make bench WHAT=metadata", text)
+        keep("metadata", text, asked.docs)
     print(text)
 
 

@@ -31,9 +31,6 @@ def gate_block(gate: Gate, commit: str, busy: str = "") -> str:
             f"{size.topics} topics of {size.partitions} partitions with {_replicas(size.replicas)} on {NODES} nodes, "
             f"durability=fsync; `kill -9` of the node that leads {gate.led:,} of them, without subscribers and with "
             f"{size.subscribers:,}, each of one topic and with a connection of its own.",
-            f"The subscribers are {size.processes} processes on the same machine, which count bytes and read positions "
-            "only. The controller changes these partitions in several steps, of a few hundred each, and every server "
-            "takes each of these changes by itself; what holds a loop up without subscribers is the largest of them.",
             "",
             "| figure | wanted | without subscribers | with them | |",
             "|---|---|---|---|---|",

@@ -1,7 +1,7 @@
 """`make bench WHAT=transactions`: what transactions cost beside plain records, what open ones cost others, and how long
 a commit waits for a coordinator whose node was killed.
 
-Writes a block into docs/BENCHMARKS.md and its rounds into benchmarks.json beside it. Bounded in quantities; some
+Keeps a block for docs/BENCHMARKS.md and its rounds in docs/benchmarks.json. Bounded in quantities; some
 minutes; loopback only.
 """
 
@@ -18,11 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import results
-from page_blocks import write_block
+from kept import DOCS, keep
 from transaction_figures.measured import Size, measure
 from transaction_figures.page import block, rows
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "BENCHMARKS.md"
 SHORT = Size(
     rounds=2, ids=50, megabytes=8, records=10_000, singles=20, batches=50, count_rounds=2, kills=1, settle_ms=200
 )
@@ -34,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # An exit, unlike the signal, stops the cluster.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the block goes, and benchmarks.json beside it")
-    parser.add_argument("--dry", action="store_true", help="print the block and leave the page as it is")
-    parser.add_argument("--short", action="store_true", help="small quantities, for trying; needs --dry or --page")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where measured.json is")
+    parser.add_argument("--dry", action="store_true", help="print the block and keep nothing")
+    parser.add_argument("--short", action="store_true", help="small quantities, for trying; needs --dry or --docs")
     for name in Size.__slots__:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int)
     asked = parser.parse_args(arguments)
-    if asked.short and not asked.dry and asked.page == PAGE:
-        parser.error("--short needs --dry or --page: its figures mean nothing and must not replace those in docs/")
+    if asked.short and not asked.dry and asked.docs == DOCS:
+        parser.error("--short needs --dry or --docs: its figures mean nothing and must not replace those in docs/")
     usual = SHORT if asked.short else Size()
     changed = {name: given for name in Size.__slots__ if (given := getattr(asked, name)) is not None}
     about = results.conditions()
@@ -52,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         shutil.rmtree(directory, ignore_errors=True)
     text = block(figures, about)
     if not asked.dry:
-        write_block(asked.page, "transactions", "make bench WHAT=transactions", text)
-        kept = results.read(asked.page.parent)
+        keep("transactions", text, asked.docs)
+        kept = results.read(asked.docs)
         results.put(kept, "transactions", about, rows(figures))
-        results.write(asked.page.parent, kept)
+        results.write(asked.docs, kept)
     print(text)
 
 

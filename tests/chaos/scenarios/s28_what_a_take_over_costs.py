@@ -1,7 +1,7 @@
 """Scenario 28: what a change of the deciding controller costs, by every way in which it ends.
 
-Nothing here is promised but what every other scenario checks; the figures go into docs/RELIABILITY.md and
-docs/OPERATIONS.md (`make take-overs`).
+Nothing here is promised but what every other scenario checks; `tests/chaos/take_over_page.py` makes
+their table in docs/OPERATIONS.md.
 """
 
 from __future__ import annotations

@@ -1,24 +1,8 @@
-"""Writes the results of a run into the guide, between two marks, so that no figure there is typed by hand."""
+"""The results of a run as a block of docs/OPERATIONS.md, so that no figure there is typed by hand."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-BEGIN, END = "<!-- kubernetes run -->", "<!-- end of kubernetes run -->"
-
-
-def write_page(page: Path, result: dict[str, Any]) -> None:
-    """Replaces the text between the marks.
-
-    Raises:
-        ValueError: the page has no marks.
-    """
-    before, found, rest = page.read_text().partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise ValueError(f"{page.name} has no place for the results: {BEGIN} ... {END}")
-    page.write_text(f"{before}{BEGIN}\n{rendered(result)}{END}{after}")
 
 
 def rendered(result: dict[str, Any]) -> str:
@@ -36,7 +20,7 @@ def rendered(result: dict[str, Any]) -> str:
     for check in result["checks"]:
         reported = check["reported"].partition("acknowledgement ")[2].partition("; ")[2]
         lines.append(f"| {check['name']} | {check['unavailable_s']:.2f} s | {reported} |")
-    lines += ["", *(f"- Server-side dry run, {line}." for line in result.get("dry_run", []))]
+    lines += ["", *(f"- Server-side dry run, {line.partition('; skipped')[0]}." for line in result.get("dry_run", []))]
     if "analytics" in result:
         lines.append(f"- The analytics Job, {result['analytics_s']} s, said: {result['analytics'].rstrip('.')}.")
     else:

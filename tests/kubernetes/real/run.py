@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[2]
-sys.path[:0] = [str(_ROOT / "tests" / "chaos")]
+sys.path[:0] = [str(_ROOT / "tests" / "chaos"), str(_ROOT / "tests" / "bench")]
 
 import checks  # noqa: E402
 from analytics import run_job  # noqa: E402
@@ -28,10 +28,11 @@ from checks import Outcome, Test  # noqa: E402
 from clients import Clients, in_sync  # noqa: E402
 from controllers import decide_at_home  # noqa: E402
 from etcd_certificates import give_certificates  # noqa: E402
+from kept import keep  # noqa: E402
 from kubectl import Failed, all_ready, in_namespace, kubectl  # noqa: E402
 from machine import NamedCluster, OwnCluster, find_cluster  # noqa: E402
 from manifests import bind_shared_claim, dry_run_all  # noqa: E402
-from page import write_page  # noqa: E402
+from page import rendered  # noqa: E402
 
 from strandline import __version__  # noqa: E402
 
@@ -206,7 +207,7 @@ class Run:
         for failure in self.failures:
             print(f"  {failure[:900]}")
         if write and self.outcomes:
-            write_page(_ROOT / "docs" / "OPERATIONS.md", result)
+            keep("kubernetes run", rendered(result))
         print(f"{verdict}: make test-with WHAT=kubernetes; {result['took_s']} s; {self.directory}")
         return 1 if self.failures else 0
 

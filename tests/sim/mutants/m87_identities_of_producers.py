@@ -11,9 +11,10 @@ from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.producer_id_blocks import ProducerIdSupply
-from strandline.core.log.producers import SequenceCheck, SequenceVerdict, decisions, ending
+from strandline.core.log.producers import SequenceCheck, SequenceVerdict
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.serving.produce import ProduceServing
+from strandline.core.transactions import decisions, ending
 from strandline.core.transactions.messages import EndTxn, InitProducerId, ProducerIdentity
 from strandline.core.transactions.records import TransactionalId, TxnState
 from strandline.core.types import Acks, Offset

@@ -11,7 +11,7 @@ from mutants.verdict import Layer
 
 from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.log.producer_id_blocks import ProducerIdSupply
-from strandline.core.log.producers import decisions, ending
+from strandline.core.transactions import decisions, ending
 from strandline.core.transactions.messages import EndTxn
 from strandline.core.transactions.records import TransactionalId, TxnState
 

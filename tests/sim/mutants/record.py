@@ -1,7 +1,6 @@
-"""The gate's result after all mutants were examined: the verdicts, what became of the required ones, two documents.
+"""The gate's result after all mutants were examined: the verdicts, and what became of the required ones.
 
-Invariant: `docs/mutants.json` is the result of a run, and the table in `docs/RELIABILITY.md` is a function of that
-file.
+Invariant: `docs/mutants.json` is the result of a run; the block in `docs/RELIABILITY.md` is a function of that file.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ from mutants.mutant import Mutant
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 JSON = DOCS / "mutants.json"
-PAGE = DOCS / "RELIABILITY.md"
-BEGIN = "<!-- mutants: written by `make mutants` -->"
-END = "<!-- end of mutants -->"
 
 Row = Mapping[str, Any]
 
@@ -101,11 +97,10 @@ def _survivor(mutant: Mutant, found: Mapping[str, Examined]) -> str:
 
 
 def write(rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
-    """Write both documents. A mutant that is not among ``rows`` keeps its earlier result."""
+    """Write `docs/mutants.json`. A mutant that is not among ``rows`` keeps its earlier result."""
     kept = {row["number"]: row for row in _read()["mutants"]} | {row["number"]: {**row, "run": facts} for row in rows}
     record = {"mutants": [kept[mutant.number] for mutant in with_pairs() if mutant.number in kept]}
     JSON.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), section(record)), encoding="utf-8")
 
 
 def _read() -> dict[str, Any]:
@@ -113,57 +108,30 @@ def _read() -> dict[str, Any]:
     return found
 
 
-def replaced(page: str, text: str) -> str:
-    """The page with other text between the two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    assert mark, f"{PAGE.name} has no {BEGIN} and {END}"
-    return f"{before}{BEGIN}\n{text}{END}{after}"
-
-
-def section(record: Mapping[str, Any]) -> str:
-    """The table, with the sentences that are needed to read it."""
-    rows = record["mutants"]
-    required = {row["number"].rstrip("abc") for row in rows if row["required"]}
-    killed = required - {row["number"].rstrip("abc") for row in rows if row["required"] and not row["killed"]}
+def section() -> str:
+    """The block of the page: how many are killed in which layer, and what the required ones are."""
+    rows = _read()["mutants"]
     days = sorted({row["run"]["date"] for row in rows})
-    when = " to ".join(sorted({days[0], days[-1]}))
-    lines = [
-        f"Obtained {when}: {len(killed)} of {len(required)} required bugs are killed. "
-        "A cell says what was broken, and where in a scenario or after how many seeds or states; "
-        "`survives` says how many were tried within the bound of that run, which `mutants.json` names.",
-        "",
-        "| # | mutant | tests | scenarios | seeds | search | verdict |",
-        "|---|---|---|---|---|---|---|",
-        *(line(row) for row in rows),
-        "",
-    ]
-    return "\n".join(lines)
+    required = [row for row in rows if row["required"]]
+    others = [row for row in rows if not row["required"]]
+    masked = [f"{row['number']} ({row['masked_by']})" for row in others if row["masked_by"]]
+    bugs = {row["number"].rstrip("abc") for row in required}
+    alive = {row["number"].rstrip("abc") for row in required if not row["killed"]}
+    return "\n".join(
+        [
+            f"Obtained {days[0]} to {days[-1]}: {len(bugs - alive)} of {len(bugs)} required bugs are killed, and "
+            f"{sum(row['killed'] for row in others)} of the {len(others)} other mutants.",
+            f"Masked: {'; '.join(masked) or 'none'}.",
+            "",
+            "| layer | mutants tried | killed |",
+            "|---|---|---|",
+            *(_layer(layer, rows) for layer in ("tests", "scenarios", "seeds", "search")),
+            "",
+            "Required: " + "; ".join(f"{row['number']} {row['name']}" for row in required) + ".",
+        ]
+    )
 
 
-def line(row: Row) -> str:
-    """One mutant's line of the table."""
-    cells = {verdict["layer"]: _cell(verdict) for verdict in row["verdicts"]}
-    number = f"**{row['number']}**" if row["required"] else row["number"]
-    found = " | ".join(cells.get(layer, "–") for layer in ("tests", "scenarios", "seeds", "search"))
-    return f"| {number} | {row['name']} | {found} | {_verdict(row)} |"
-
-
-def _cell(verdict: Row) -> str:
-    unit = {"tests": "tests", "seeds": "seeds", "search": "states"}.get(verdict["layer"], "scenarios")
-    if not verdict["killed_by"]:
-        return f"survives {verdict['tried']:,} {unit}"
-    if verdict["layer"] == "tests":
-        return f"`{verdict['where'].partition('::')[2].partition('[')[0]}`"
-    if verdict["layer"] == "scenarios":
-        name, _, line = verdict["where"].partition(".scenario:")
-        return f"{verdict['killed_by']} in `{name}`, line {line}"
-    return f"{verdict['killed_by']} after {verdict['tried']:,} {unit}"
-
-
-def _verdict(row: Row) -> str:
-    if row["killed"]:
-        return "killed"
-    if row["masked_by"]:
-        return f"masked by {row['masked_by']}; see {row['pair']}"
-    return "**survives**"
+def _layer(layer: str, rows: Sequence[Row]) -> str:
+    found = [verdict for row in rows for verdict in row["verdicts"] if verdict["layer"] == layer]
+    return f"| {layer} | {len(found)} | {sum(bool(verdict['killed_by']) for verdict in found)} |"

@@ -1,0 +1,91 @@
+"""`make docs`: writes every block of a page that follows from the code or from committed measurements.
+
+A block is what a page has between `<!-- NAME: written by make docs -->` and `<!-- end of NAME -->`. The figures of runs
+that take minutes are in docs/benchmarks.json, mutants.json, campaigns.jsonl and measured.json, which those runs write.
+
+Invariant: a page changes between such marks only, and every mark names a block of `BLOCKS`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ledger
+import permission_page
+import report
+import sizing
+import speed_sentence
+from kept import kept
+from mutants import record
+
+from strandline.cli.settings_page import all_tables
+from strandline.metrics import page as metrics
+from strandline_analytics.tables.runtimes import pairs_table
+from strandline_kafka.brokers.line_forms import FORMS
+
+ROOT = Path(__file__).resolve().parents[2]
+_BLOCK = re.compile(r"(<!-- (?P<name>[^:\n]+): written by make docs -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL)
+
+
+def _benchmarks() -> Any:
+    return json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
+
+
+def _line_forms() -> str:
+    rows = [f"| {form.family} | {form.releases} | {form.becomes} |" for form in FORMS]
+    return "\n".join(["| family | releases | what comes of it |", "|---|---|---|", *rows])
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "bench": lambda: report.page(_benchmarks(), ("clients", "failover")),
+    "campaigns": ledger.table,
+    "line forms": _line_forms,
+    "metrics": metrics.tables,
+    "mutants": record.section,
+    "permissions": permission_page.table,
+    "runtimes": pairs_table,
+    "sizing": lambda: sizing.sizing_table(_benchmarks()),
+    "speed": lambda: speed_sentence.speed_sentence(_benchmarks()),
+}
+"""What makes the text of a block; a name that is not here is of the tables of settings or of docs/measured.json."""
+
+
+def text_of(name: str) -> str:
+    """The text of a block as it should be.
+
+    Raises:
+        KeyError: there is no block of that name.
+    """
+    if name.startswith("settings of "):
+        return all_tables()[name.removeprefix("settings of ")]
+    return BLOCKS[name]() if name in BLOCKS else kept(name)
+
+
+def pages() -> Iterator[Path]:
+    """Every page that may have blocks."""
+    yield ROOT / "README.md"
+    yield from sorted((ROOT / "docs").glob("*.md"))
+
+
+def written(page: str) -> str:
+    """The page with all of its blocks as they should be."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{text_of(found['name']).strip()}\n{found[3]}", page)
+
+
+def main() -> int:
+    """Write the pages; with `--check` write nothing, name those that would change, and return 1 if there are any."""
+    stale = [path for path in pages() if written(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")]
+    for path in stale:
+        print(path.relative_to(ROOT))
+        if "--check" not in sys.argv:
+            path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
