@@ -1,15 +1,7 @@
-"""What PySpark asks the JVM only once, or in one call for many.
+"""The one place that reaches behind PySpark's public API, into the JVM of a session that has one.
 
-For each call of a function PySpark asks the JVM what its name means, and the JVM looks for a class of that name in
-every jar of its class path, first by itself and then in each imported package. The statistics make some thousand
-columns, so that this took three seconds of a minute. The answer is the same every time.
-
-A column that is a name is the same wherever it is written, so it is made once. A list of columns crosses to the JVM
-with one call for each of its elements; here it takes two for up to ten. And what Python has released, the JVM releases
-many at a time.
-
-Invariant: a name means what the JVM said when it was first asked; kept are classes and plain columns, and no objects
-that belong to a query.
+Invariant: no other file of the analytics uses an attribute of PySpark or Py4J that begins with an underscore (a test
+looks), and with Spark Connect, where there is no JVM to reach, only `has_jvm` is called.
 """
 
 from __future__ import annotations
@@ -23,12 +15,6 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID, Py4JError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-
-# ---- jvm
-# The one place that reaches behind PySpark's public API, into the JVM of a session that has one.
-#
-# Invariant: no other file of the analytics uses an attribute of PySpark or Py4J that begins with an underscore (a test
-# looks), and with Spark Connect, where there is no JVM to reach, only `has_jvm` is called.
 
 F = TypeVar("F", bound=DataFrame)
 
@@ -103,6 +89,20 @@ def _execution(query: DataFrame) -> Any:
     origin: Any = query
     return origin._jdf.queryExecution()
 
+
+# ---- jvm_names
+# What PySpark asks the JVM only once, or in one call for many.
+#
+# For each call of a function PySpark asks the JVM what its name means, and the JVM looks for a class of that name in
+# every jar of its class path, first by itself and then in each imported package. The statistics make some thousand
+# columns, so that this took three seconds of a minute. The answer is the same every time.
+#
+# A column that is a name is the same wherever it is written, so it is made once. A list of columns crosses to the JVM
+# with one call for each of its elements; here it takes two for up to ten. And what Python has released, the JVM
+# releases many at a time.
+#
+# Invariant: a name means what the JVM said when it was first asked; kept are classes and plain columns, and no objects
+# that belong to a query.
 
 _FUNCTIONS = ("org.apache.spark.sql.functions", "functions")
 _LISTS = "PythonUtils"

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.analytics.random_history import SECOND, random_history
 
-from strandline.export.encoding import SCHEMA
+from strandline.export.arrow import SCHEMA
 from strandline.export.schema import COLUMNS, EVENT_TYPES, SAMPLES, spark_ddl
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.events import check_stories, distinct_events

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.analytics.random_history import SECOND, random_history, story_text
 
-from strandline.export.encoding import SCHEMA
+from strandline.export.arrow import SCHEMA
 from strandline.export.schema import COLUMNS, DATASETS, dataset_of
 from strandline_analytics.scope import Scope
 from strandline_analytics.stream.carry import Carry

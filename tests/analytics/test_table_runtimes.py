@@ -16,9 +16,9 @@ from strandline.cli.app import app
 from strandline_analytics.commands.answers import destination_of
 from strandline_analytics.commands.serve import server_destination
 from strandline_analytics.tables import runtimes
+from strandline_analytics.tables.destination import Destination
 from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.runtimes import RUNTIMES, NoRuntime, Runtime, runtime_for
-from strandline_analytics.tables.writing import Destination
 
 ROOT = Path(__file__).parents[2]
 TABLES = [ResultFormat.ICEBERG, ResultFormat.DELTA]

@@ -26,8 +26,8 @@ from kept import keep
 
 from strandline.cli.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Producer
+from strandline.export.arrow import read_parquet
 from strandline.export.destination import LocalDirectory
-from strandline.export.encoding import read_parquet
 from strandline.export.reading import clusters, find_files
 from strandline.export.sink import THREAD_NAME
 

@@ -17,7 +17,7 @@ import uvloop
 from closed_loop import measure
 
 from strandline.rpc.channels import message_limits
-from strandline.runtime.process import keep_large_buffers
+from strandline.runtime.malloc import keep_large_buffers
 
 METHOD = "/bench.Echo/Stream"
 

@@ -19,7 +19,7 @@ from closed_loop import measure
 
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import message_limits
-from strandline.runtime.process import keep_large_buffers
+from strandline.runtime.malloc import keep_large_buffers
 from strandline.v1 import (
     controller_service_pb2,
     controller_service_pb2_grpc,

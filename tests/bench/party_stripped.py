@@ -27,7 +27,7 @@ from closed_loop import measure
 from party_strandline import batch_of, stream_sender
 
 from strandline.rpc.channels import message_limits
-from strandline.runtime.process import keep_large_buffers
+from strandline.runtime.malloc import keep_large_buffers
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 from strandline.v1 import partition_pb2

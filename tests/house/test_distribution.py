@@ -36,7 +36,7 @@ def wheel(built: Path) -> zipfile.ZipFile:
 def test_the_wheel_has_everything_that_is_read_at_run_time(wheel: zipfile.ZipFile) -> None:
     """The wheel has all packages with their types, every file beside a module, and the scenarios in the README."""
     names = set(wheel.namelist())
-    packages = (ROOT / "services" / "strandline", *ROOT.glob("analytics/*"))
+    packages = [path for folder in ("services", "analytics") for path in (ROOT / folder).iterdir() if path.is_dir()]
     beside = {
         f"{package.name}/{path.relative_to(package)}"
         for package in packages
@@ -45,12 +45,10 @@ def test_the_wheel_has_everything_that_is_read_at_run_time(wheel: zipfile.ZipFil
     }
 
     assert beside - names == set()
-    assert {"strandline/py.typed", "strandline_analytics/py.typed", "pyspark_strandline/py.typed"} <= names
-    assert {f"strandline/sim/scenarios/{path.name}" for path in shipped()} <= names
+    assert {f"{package.name}/py.typed" for package in packages} <= names
+    assert {f"strandline_sim/scenarios/{path.name}" for path in shipped()} <= names
     assert {PurePosixPath(name).parts[0] for name in names} == {
-        "strandline",
-        "strandline_analytics",
-        "pyspark_strandline",
+        *(package.name for package in packages),
         next(name for name in names if name.endswith("METADATA")).partition("/")[0],
     }
 

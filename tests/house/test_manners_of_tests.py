@@ -44,7 +44,8 @@ def test_no_test_sleeps() -> None:
 
 def test_a_fixture_of_the_whole_session_fails_once(tmp_path: Path) -> None:
     """Tests that ask for it later are skipped with its reason, so one slow start is not three hundred failures."""
-    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    for name in ("conftest.py", "slow.txt", "skips.txt"):
+        (tmp_path / name).write_text((TESTS / name).read_text())
     (tmp_path / "test_three.py").write_text(
         "import pytest\n"
         "made = pytest.fixture(scope='session')\n"

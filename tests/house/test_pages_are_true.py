@@ -6,12 +6,12 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import grpc
 import pytest
 
+from strandline.cli.extras import ANALYTICS_IMAGE
 from strandline.cli.settings_advice import CONTROLLER, REPLICA
 from strandline.controller.settings import ControllerSettings
 from strandline.core.errors import ErrorCode
@@ -40,7 +40,7 @@ def _anchor(heading: str) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
 def test_a_file_that_a_page_names_exists(page: Path) -> None:
     """Every file that a page names exists."""
-    places = (ROOT, SOURCES, SOURCES.parent, page.parent)
+    places = (ROOT, SOURCES, SOURCES.parent, ROOT / "analytics", page.parent)
     # Beside a folder that was just named, or in the page's prose about one package: any file of that name will do.
     names = {path.name for path in [*SOURCES.rglob("*.py"), *(ROOT / "protos").rglob("*.py")]}
 
@@ -56,7 +56,7 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
 def test_the_tree_names_every_package() -> None:
     """The tree in ARCHITECTURE.md has each folder of `services/strandline`, and no other."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    tree = page.partition("\nservices/strandline/\n")[2].partition("\nanalytics/")[0]
+    tree = page.partition("\nservices/strandline/\n")[2].partition("\nservices/strandline_sim/")[0]
     named = set(re.findall(r"^  (\w+)/", tree, re.MULTILINE)) | set(re.findall(r", (\w+)/ ", tree))
 
     assert named == {path.parent.name for path in SOURCES.glob("*/__init__.py")}
@@ -116,15 +116,15 @@ def test_both_comparing_tables_say_the_same() -> None:
     assert [row for row in shared if row[2] != row[3]] == []
 
 
-def test_the_images_have_every_package_of_the_wheel() -> None:
-    """What `pip install` makes importable is importable in the container images, too."""
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
-        "packages"
-    ]
-    copied = re.search(r"^ && cp -a (strandline .*) /layer/lib/", (ROOT / "deploy/images/Dockerfile").read_text(), re.M)
+def test_each_image_has_its_packages() -> None:
+    """The data plane has `strandline` alone, analytics what reads exports as well; no image has the simulator."""
+    file = (ROOT / "deploy/images/Dockerfile").read_text()
+    lines = re.findall(r"^ && cp -a ([a-z_ ]+?) (?:strandline-\S+ )?/(layer[a-z-]*)/lib/", file, re.M)
+    copied = {layer: words.split() for words, layer in lines}
+    used = re.findall(r"^COPY --from=own (.*) /opt/strandline/?$", file, re.M)
 
-    assert copied is not None
-    assert {Path(package).name for package in packages} <= set(copied[1].split())
+    assert copied == {"layer": ["strandline"], "layer-analytics": [*ANALYTICS_IMAGE, "pyspark_strandline"]}
+    assert used == ["/layer", "/layer /layer-analytics"]
 
 
 @pytest.mark.parametrize(("kind", "advice"), [(ReplicaSettings, REPLICA), (ControllerSettings, CONTROLLER)])

@@ -35,7 +35,7 @@ from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import LIVENESS, READINESS
-from strandline.runtime.process import MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES
+from strandline.runtime.malloc import MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES
 from strandline.runtime.settings import ENV_PREFIX, ServiceSettings, load_settings
 
 pytestmark = needs_kubectl

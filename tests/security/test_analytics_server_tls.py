@@ -16,7 +16,7 @@ from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
 from strandline_analytics.service.process import AnalyticsServer
 from strandline_analytics.service.settings import AnalyticsSettings
-from strandline_analytics.tables.writing import Destination
+from strandline_analytics.tables.destination import Destination
 
 DEADLINE_S = 10
 

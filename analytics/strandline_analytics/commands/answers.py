@@ -14,8 +14,8 @@ import typer
 
 from strandline.cli.output import Column, Format, print_document, show
 from strandline_analytics.commands.options import Shown, time_text
+from strandline_analytics.tables.destination import NAMESPACE, Destination
 from strandline_analytics.tables.formats import ResultFormat
-from strandline_analytics.tables.writing import NAMESPACE, Destination
 
 if TYPE_CHECKING:
     from strandline_analytics.stats.definition import Statistic

@@ -1,6 +1,6 @@
-"""How a command gets its Spark: embedded, or the one that spark-submit prepared; and how it ends when there is none.
+"""How the stages of Spark are shown while they run: one bar on stderr, and nothing where that is no terminal.
 
-Invariant: what is missing (the input, the extra, Java) is named in one line before anything else is tried.
+Invariant: the thread that asks Spark ends with the block that started it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
     from strandline_analytics.session import Session
 
-
-# ---- analytics_progress
-# How the stages of Spark are shown while they run: one bar on stderr, and nothing where that is no terminal.
-#
-# Invariant: the thread that asks Spark ends with the block that started it.
 
 _ASK_EVERY_S = 0.2
 
@@ -82,6 +77,11 @@ def show_stages(tracker: Any, progress: Progress, task: TaskID) -> None:
         total=sum(info.numTasks for info in infos),
     )
 
+
+# ---- analytics_session
+# How a command gets its Spark: embedded, or the one that spark-submit prepared; and how it ends when there is none.
+#
+# Invariant: what is missing (the input, the extra, Java) is named in one line before anything else is tried.
 
 DEFAULT_MEMORY = "2g"
 NONE: Mapping[str, str] = MappingProxyType({})

@@ -17,8 +17,8 @@ from strandline.cli.over_tls import TlsCa, TlsCert, TlsKey
 from strandline_analytics.commands.answers import Catalog, FormatOption, Namespace, destination_of
 from strandline_analytics.commands.options import Inputs, Memory, existing
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, is_submitted, spark_session
+from strandline_analytics.tables.destination import Destination
 from strandline_analytics.tables.formats import ResultFormat
-from strandline_analytics.tables.writing import Destination
 
 if TYPE_CHECKING:
     from strandline_analytics.service.settings import AnalyticsSettings

@@ -1,7 +1,7 @@
-"""Why readers of committed records stood still in a partition at a moment: which transaction held its LSO back, since
-when, and what ended it; imports no Spark.
+"""One stall of the high watermark in words: the last move, the first record that waited, who held it up,
+what was decided meanwhile, and what ended it.
 
-Invariant: times are those of S26, and nothing computes them a second time; what is not known is named in ``missing``.
+Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR nobody is blamed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,6 @@ from strandline_analytics.explain.chain import Chain, Link, in_order, link_of
 from strandline_analytics.explain.cost import leader_looks, reported_above_hw
 from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.sentences import writer
-
-# ---- stall
-# One stall of the high watermark in words: the last move, the first record that waited, who held it up,
-# what was decided meanwhile, and what ended it.
-#
-# Invariant: episodes and blockers are those of S18, never found again; below the minimum ISR nobody is blamed.
 
 _DECIDED = {"ISR_CHANGE": "decision", "LEADER_CHANGE": "decision", "CONFIG_CHANGE": "decision"}
 _ENDS = {
@@ -104,6 +98,12 @@ def _offset(look: Event) -> str:
     durable = look.get("durable_leo") if look.get("durable_leo") is not None else look.get("leo")
     return f"{durable:,}"
 
+
+# ---- held_back
+# Why readers of committed records stood still in a partition at a moment: which transaction held its LSO back, since
+# when, and what ended it; imports no Spark.
+#
+# Invariant: times are those of S26, and nothing computes them a second time; what is not known is named in ``missing``.
 
 _CAUSES = {
     "committed": "its producer committed it",

@@ -39,7 +39,7 @@ from strandline_analytics.sources.kafka.availability import unavailable
 from strandline_analytics.sources.trouble import NothingThere, explained
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result, with_any_value
-from strandline_analytics.tables.writing import Destination
+from strandline_analytics.tables.destination import Destination
 from strandline_analytics.timeline.event import Selection, events_from
 from strandline_analytics.timeline.inferred import with_inferences
 from strandline_analytics.timeline.order import timeline

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strandline.core.messages import Endpoint
-from strandline_analytics.tables.writing import Destination
+from strandline_analytics.tables.destination import Destination
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 MOST_PAGE_ROWS = 10_000

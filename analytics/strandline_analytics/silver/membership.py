@@ -1,7 +1,9 @@
-"""What is known of each removal from an ISR: when, who, by whom, for what cause, and how far it had come.
+"""When a replica was out of the ISR: from the commit of its removal to the commit of its return.
 
-The controller's row says that it happened and when; the leader's echo of the same partition epoch alone knows how far
-the removed replica had come (`strandline.export.schema`). One row comes of both.
+Invariant: a stay outside survives changes of the leader, because the ISR alone defines it; it ends as ``rejoined``,
+as
+``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` where transitions were lost; what
+was lost behind a change that was read says nothing about that change.
 """
 
 from __future__ import annotations
@@ -75,14 +77,6 @@ def _holds(silver: Silver) -> DataFrame:
     return rows.join(F.broadcast(silver.keys), list(PARTITION_KEY))
 
 
-# ---- membership
-# When a replica was out of the ISR: from the commit of its removal to the commit of its return.
-#
-# Invariant: a stay outside survives changes of the leader, because the ISR alone defines it; it ends as ``rejoined``,
-# as
-# ``reassigned`` when the partition is no longer placed on the node, or as ``unknown`` where transitions were lost; what
-# was lost behind a change that was read says nothing about that change.
-
 _REPLICA = (*PARTITION_KEY, "replica_id")
 
 
@@ -127,6 +121,12 @@ def stays_outside(control: DataFrame) -> DataFrame:
         .drop("_stay")
     )
 
+
+# ---- removals
+# What is known of each removal from an ISR: when, who, by whom, for what cause, and how far it had come.
+#
+# The controller's row says that it happened and when; the leader's echo of the same partition epoch alone knows how far
+# the removed replica had come (`strandline.export.schema`). One row comes of both.
 
 _CHANGE = (*PARTITION_KEY, "partition_epoch")
 

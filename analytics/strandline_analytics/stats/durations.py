@@ -1,4 +1,6 @@
-"""What a time-weighted figure is: a mean, or the least v with sum of durations(value <= v) >= p * the whole.
+"""Percentiles: of durations by rank, of values by the time that they held.
+
+What a time-weighted figure is: a mean, or the least v with sum of durations(value <= v) >= p * the whole.
 
 Nearest rank on exact integers (STATISTICS.md#conventions), so that two engines agree to the last microsecond. Spark's
 ``percentile(col, p, frequency)`` interpolates and ``percentile_approx`` estimates: neither is this.

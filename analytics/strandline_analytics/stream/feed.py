@@ -1,9 +1,10 @@
-"""What the machine needs of an event, and that each event is used once.
+"""How exported files become the stream that the machine is fed with: which rows, keyed how, at which time.
 
-An event comes as a story: a JSON object with the columns of `FIELDS` that are not null, and ``digest``, which differs
-where any column differs.
+An event's time for the watermark is its own, but not later than a minute after its file was written: the watermark
+follows the newest time of all, so one node whose clock runs fast would close everybody's windows.
+Heartbeats and other rows without a partition move the watermark; they go on without a story, under a key without one.
 
-Invariant: one identity has one content; a second one is an error of the data, as in the batch.
+Invariant: schemas are given, never inferred; what is hidden or no data file is never read.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, EVENT_TYPES, s
 from strandline_analytics.scope import PARTITION_KEY
 from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.sources.places import literal, uri_of
+
+# ---- stories
+# What the machine needs of an event, and that each event is used once.
+#
+# An event comes as a story: a JSON object with the columns of `FIELDS` that are not null, and ``digest``, which differs
+# where any column differs.
+#
+# Invariant: one identity has one content; a second one is an error of the data, as in the batch.
 
 Story = Mapping[str, Any]
 Identity = tuple[int, int, int]
@@ -78,15 +87,6 @@ def distinct(texts: Iterable[str]) -> tuple[dict[Identity, Story], dict[Identity
             )
     return stories, kept, copies
 
-
-# ---- feed
-# How exported files become the stream that the machine is fed with: which rows, keyed how, at which time.
-#
-# An event's time for the watermark is its own, but not later than a minute after its file was written: the watermark
-# follows the newest time of all, so one node whose clock runs fast would close everybody's windows.
-# Heartbeats and other rows without a partition move the watermark; they go on without a story, under a key without one.
-#
-# Invariant: schemas are given, never inferred; what is hidden or no data file is never read.
 
 AHEAD_US = 60_000_000
 """How far an event's time may lie after the writing of its file before it is taken for a clock's mistake."""

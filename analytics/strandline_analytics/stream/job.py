@@ -1,6 +1,7 @@
-"""How the machine runs inside Structured Streaming: state per partition of the log, woken by event-time timers.
+"""How the live statistics are run: what is asked for, and the query that it becomes.
 
-Invariant: nothing is decided here; what the machine keeps goes into the state store, and what it says goes out.
+Invariant: everything that a restart needs is in the checkpoint; the same checkpoint goes with the same results
+folder.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.feed import feed
 from strandline_analytics.stream.figures import columns_of, completed, ddl
 from strandline_analytics.stream.machine import Timing, settle
+
+# ---- processor
+# How the machine runs inside Structured Streaming: state per partition of the log, woken by event-time timers.
+#
+# Invariant: nothing is decided here; what the machine keeps goes into the state store, and what it says goes out.
 
 
 class LivePartition(StatefulProcessor):
@@ -142,12 +148,6 @@ def live_rows(spark: SparkSession, out: str, statistic: Statistic) -> DataFrame:
     )
     return with_times(newest.select(*columns_of(statistic)))
 
-
-# ---- job
-# How the live statistics are run: what is asked for, and the query that it becomes.
-#
-# Invariant: everything that a restart needs is in the checkpoint; the same checkpoint goes with the same results
-# folder.
 
 __all__ = ["DELAY_S", "Query", "StreamJob", "start", "trouble_of"]
 

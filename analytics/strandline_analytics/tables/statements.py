@@ -1,6 +1,9 @@
-"""How tables are made fit for rows in a session, and how a session without a runtime is recognized.
+"""Which statements make a table fit for rows: the table itself, or the columns that it lacks. Pure: text in, text out.
 
-Invariant: what a session lacks ends in one line that names the pairs that work, not in an error of Spark.
+A table is made from the declared columns, with their units and meanings as comments. One that an earlier version of
+strandline made gets the columns that are new, which are null in its old rows; no column is ever dropped or changed.
+
+Invariant: a table that has the columns needs no statement, so a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -76,14 +79,6 @@ def quoted(name: str) -> str:
     """A part of a name in SQL."""
     return "`" + name.replace("`", "``") + "`"
 
-
-# ---- statements
-# Which statements make a table fit for rows: the table itself, or the columns that it lacks. Pure: text in, text out.
-#
-# A table is made from the declared columns, with their units and meanings as comments. One that an earlier version of
-# strandline made gets the columns that are new, which are null in its old rows; no column is ever dropped or changed.
-#
-# Invariant: a table that has the columns needs no statement, so a second run changes nothing.
 
 _PARTITIONS = {
     # What a run replaces is an hour of a cluster: only so Iceberg knows by names of partitions alone, also after files
@@ -185,6 +180,11 @@ def _column(column: Value) -> str:
 def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
+
+# ---- setting_up
+# How tables are made fit for rows in a session, and how a session without a runtime is recognized.
+#
+# Invariant: what a session lacks ends in one line that names the pairs that work, not in an error of Spark.
 
 _WITHOUT_RUNTIME = (
     "CATALOG_NOT_FOUND",

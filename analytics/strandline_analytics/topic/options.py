@@ -1,7 +1,9 @@
-"""Which options a user gave: names count in any case, and Kafka's name for an option of ours is as good as ours.
+"""Which options the source takes, and the default of each.
 
-Invariant: an option that is not known is refused, never ignored: a misspelt limit would be no limit. The few of Kafka's
-options that have nothing to set here are listed by name (`WITHOUT_EFFECT`), and so are those of the query itself.
+Those that Kafka's Spark source has as well are spelled as there, so that a job moves from it by its format and
+address.
+
+Invariant: an option that makes no sense for what is asked, a batch or a stream, is refused.
 """
 
 from __future__ import annotations
@@ -32,6 +34,13 @@ class TopicFailed(Exception):
         """What is wrong with a column of the rows to be written."""
         return cls(column, found, remedy, kind="column")
 
+
+# ---- given
+# Which options a user gave: names count in any case, and Kafka's name for an option of ours is as good as ours.
+#
+# Invariant: an option that is not known is refused, never ignored: a misspelt limit would be no limit. The few of
+# Kafka's options that have nothing to set here are listed by name (`WITHOUT_EFFECT`), and so are those of the query
+# itself.
 
 KAFKAS_NAMES = {"kafka.bootstrap.servers": "bootstrap", "kafkaConsumer.pollTimeoutMs": "fetchTimeoutMs"}
 """Names of Kafka's Spark source and sink, and the options of ours that they set."""
@@ -194,14 +203,6 @@ def unreachable(connection: Connection, error: Exception) -> TopicFailed:
         "give the address that `strandline up` prints, reachable from Spark's workers as well",
     )
 
-
-# ---- options
-# Which options the source takes, and the default of each.
-#
-# Those that Kafka's Spark source has as well are spelled as there, so that a job moves from it by its format and
-# address.
-#
-# Invariant: an option that makes no sense for what is asked, a batch or a stream, is refused.
 
 KNOWN = (
     *OPTIONS, *selection.OPTIONS, *ranges.STARTING, *ranges.ENDING, "maxOffsetsPerTrigger",

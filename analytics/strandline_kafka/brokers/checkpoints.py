@@ -1,12 +1,9 @@
-"""What brokers' checkpoint files prove although they carry no time: where epochs began, which records are lost (A22).
+"""The small files of a broker's data directory: where its epochs began, and which high watermark it remembered last.
 
-- An epoch's first offset belongs to the election that began it, whenever its leader took it up.
-- A replica that lacks an epoch had everything below its high watermark committed before that epoch. Where another log
-  begins the epoch below it, committed records are lost there.
+Read only. They carry no time: `leader-epoch-checkpoint` is written at each new epoch, `replication-offset-checkpoint`
+every few seconds. So nothing of them is an event or a sample; what they prove is in `checkpoint_checks`.
 
-What they do not prove is left unsaid: when anything was, and how far a log reached at a moment of the metadata log.
-
-Invariant: a start that two tables contradict is nobody's, unless it is of the leader's own table.
+Invariant: a table of epochs rises in both columns. A file that is not of that form is an `Unreadable` with its line.
 """
 
 from __future__ import annotations
@@ -22,14 +19,6 @@ from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline_kafka.metadata.log_files import FOLDER, properties_of
 from strandline_kafka.metadata.state import ClusterState
 from strandline_kafka.metadata.wire import Unreadable, uuid_text
-
-# ---- checkpoints
-# The small files of a broker's data directory: where its epochs began, and which high watermark it remembered last.
-#
-# Read only. They carry no time: `leader-epoch-checkpoint` is written at each new epoch, `replication-offset-checkpoint`
-# every few seconds. So nothing of them is an event or a sample; what they prove is in `checkpoint_checks`.
-#
-# Invariant: a table of epochs rises in both columns. A file that is not of that form is an `Unreadable` with its line.
 
 EPOCHS_FILE = "leader-epoch-checkpoint"
 HWS_FILE = "replication-offset-checkpoint"
@@ -169,6 +158,17 @@ def _topic_id(path: Path) -> str:
         raise Unreadable(f"{path} names no topic id, without which a deleted topic and its successor are one; copy it")
     return uuid_text(found[1])
 
+
+# ---- checkpoint_checks
+# What brokers' checkpoint files prove although they carry no time: where epochs began, which records are lost (A22).
+#
+# - An epoch's first offset belongs to the election that began it, whenever its leader took it up.
+# - A replica that lacks an epoch had everything below its high watermark committed before that epoch. Where another log
+#   begins the epoch below it, committed records are lost there.
+#
+# What they do not prove is left unsaid: when anything was, and how far a log reached at a moment of the metadata log.
+#
+# Invariant: a start that two tables contradict is nobody's, unless it is of the leader's own table.
 
 Tables = dict[int, ReplicaFiles]
 """Of one partition, by node."""

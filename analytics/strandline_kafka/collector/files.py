@@ -1,10 +1,6 @@
-"""Events of a collection as numbered rows: one sequence for each leader, and one for the cluster's state.
+"""Rows of a collection as files of an export: one for each emitter, dataset and hour of a batch, with its manifest.
 
-The emitter of a sample is the leader it is of, that of a state the controller; the incarnation of all of them is the
-moment at which the collection began, in milliseconds since 1970, because Kafka gives a client neither an incarnation
-of a broker nor a controller epoch.
-
-Invariant: the numbers of an emitter are dense, but for those of rows that are known to be missing, which a gap names.
+Invariant: a batch that is written again, because its destination failed in the middle, becomes the same files.
 """
 
 from __future__ import annotations
@@ -100,12 +96,6 @@ def copies_of(directories: Sequence[Path], cluster_id: str) -> list[Copy]:
     return copies
 
 
-# ---- files
-# Rows of a collection as files of an export: one for each emitter, dataset and hour of a batch, with its manifest.
-#
-# Invariant: a batch that is written again, because its destination failed in the middle, becomes the same files.
-
-
 class Files:
     """Writes batches; every call may wait for the destination."""
 
@@ -161,6 +151,15 @@ class Files:
         self._destination.put(f"{self._folder}/{layout.manifest_path(path)}", manifest.to_json().encode())
         self.files, self.rows = self.files + 1, self.rows + len(rows)
 
+
+# ---- rows
+# Events of a collection as numbered rows: one sequence for each leader, and one for the cluster's state.
+#
+# The emitter of a sample is the leader it is of, that of a state the controller; the incarnation of all of them is the
+# moment at which the collection began, in milliseconds since 1970, because Kafka gives a client neither an incarnation
+# of a broker nor a controller epoch.
+#
+# Invariant: the numbers of an emitter are dense, but for those of rows that are known to be missing, which a gap names.
 
 HEARTBEAT_US = 10_000_000
 """As often as our own emitters report that they are alive."""

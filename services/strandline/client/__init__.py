@@ -64,7 +64,7 @@ from strandline.records.codec import NewRecord, Record, encode_batch
 from strandline.records.compression import Compression
 from strandline.rpc.channels import ForkedAfterUse
 from strandline.rpc.tls import TlsWrong
-from strandline.runtime.process import keep_large_buffers
+from strandline.runtime.malloc import keep_large_buffers
 
 __all__ = [
     "Acks",

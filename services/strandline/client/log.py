@@ -1,6 +1,7 @@
-"""When something that is tried again is worth a line in the log: after a second, once, and when it is over.
+"""Where the client logs: the standard library's logger "strandline.client", silent until a program asks for it.
 
-Invariant: what works within a second is never logged, however often it happens.
+Invariant: no line has a key, a value or a header in it, and none is written per record. WARNING: something has been
+tried again for longer than a second. INFO: assignments, leaders that move, and the end of what was warned of.
 """
 
 from __future__ import annotations
@@ -8,12 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
-
-# ---- logger
-# Where the client logs: the standard library's logger "strandline.client", silent until a program asks for it.
-#
-# Invariant: no line has a key, a value or a header in it, and none is written per record. WARNING: something has been
-# tried again for longer than a second. INFO: assignments, leaders that move, and the end of what was warned of.
 
 log = logging.getLogger("strandline.client")
 log.addHandler(logging.NullHandler())
@@ -27,6 +22,11 @@ def some_of(partitions: Iterable[tuple[str, int] | str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (", ".join(names[:_NAMED]) or "nothing") + more
 
+
+# ---- retry_log
+# When something that is tried again is worth a line in the log: after a second, once, and when it is over.
+#
+# Invariant: what works within a second is never logged, however often it happens.
 
 WARN_AFTER_MS = 1_000
 

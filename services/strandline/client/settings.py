@@ -1,7 +1,6 @@
-"""Where a cluster is and how to speak to it, under a name: a TOML file in the user's configuration folder.
+"""Which settings a producer accepts, and what each is by default.
 
-Invariant: a profile is read whole or refused with a sentence that names the file, the field and the remedy; nothing
-here writes. The folder is `$XDG_CONFIG_HOME/strandline`, by default `~/.config/strandline`.
+Invariant: a setting that would break order or exactly-once producing is refused when the producer is made.
 """
 
 from __future__ import annotations
@@ -16,11 +15,6 @@ from typing import Any, Self
 from strandline.core.types import Acks
 from strandline.records.batch import MAX_BATCH_BYTES
 from strandline.records.compression import Compression
-
-# ---- producer_settings
-# Which settings a producer accepts, and what each is by default.
-#
-# Invariant: a setting that would break order or exactly-once producing is refused when the producer is made.
 
 MAX_IN_FLIGHT = 5
 """As many as leaders remember per producer and partition (M61)."""
@@ -124,6 +118,12 @@ def parse_client_id(client_id: str) -> str:
         raise ValueError(f"client_id {client_id!r} must be 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'")
     return client_id
 
+
+# ---- profile
+# Where a cluster is and how to speak to it, under a name: a TOML file in the user's configuration folder.
+#
+# Invariant: a profile is read whole or refused with a sentence that names the file, the field and the remedy; nothing
+# here writes. The folder is `$XDG_CONFIG_HOME/strandline`, by default `~/.config/strandline`.
 
 PROFILE_VARIABLE = "STRANDLINE_PROFILE"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")

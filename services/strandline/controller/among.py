@@ -1,4 +1,7 @@
-"""`strandline controller hand-over`: asks the controller that decides to leave that to another one (C22)."""
+"""What a controller says of all controllers of its cluster, and how it is asked to decide no more.
+
+Invariant: every controller answers who they are, a standby too; only the one that decides can hand over.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,6 @@ from strandline.runtime.exit_codes import ExitCode
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
-
-# ---- among
-# What a controller says of all controllers of its cluster, and how it is asked to decide no more.
-#
-# Invariant: every controller answers who they are, a standby too; only the one that decides can hand over.
 
 
 class Among(Protocol):
@@ -151,6 +149,9 @@ class ServedCopy:
             known.setdefault(one.controller_id, one)
         return tuple(KnownController(CONTROLLER_ID, client=one.client, internal=one.internal) for one in known.values())
 
+
+# ---- hand_over
+# `strandline controller hand-over`: asks the controller that decides to leave that to another one (C22).
 
 _DEADLINE_MS = 5_000
 

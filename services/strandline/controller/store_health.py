@@ -1,4 +1,4 @@
-"""Why a controller among several decides nothing at this moment, and which one does: a sentence with a hint."""
+"""How etcd's members are, and what is done when they have no space."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd import EtcdHealth, EtcdStore
 from strandline.metadata.etcd_layout import Presence
 from strandline.rpc.channels import target
+
+# ---- reign_refusal
+# Why a controller among several decides nothing at this moment, and which one does: a sentence with a hint.
 
 
 class Undecided(NamedTuple):
@@ -81,9 +84,6 @@ def remedy(members_leader_last: Sequence[Endpoint], revision: int) -> tuple[str,
         f"etcdctl --endpoints={everywhere} alarm disarm",
     )
 
-
-# ---- store_health
-# How etcd's members are, and what is done when they have no space.
 
 _LOOK_S = 30.0
 _LOOK_CLOSED_S = 1.0

@@ -1,6 +1,6 @@
-"""What changed in a range of keys, one revision at a time.
+"""The parts of a transaction, by what they mean.
 
-Invariant: a revision is passed on once, whole and in order, however etcd cuts it into messages (C3).
+Invariant: a key that must not have been replaced is compared by its create revision, never by being there (C7).
 """
 
 from __future__ import annotations
@@ -16,11 +16,6 @@ from strandline.etcd.client import READ_S, Etcd
 from strandline.etcd.errors import Compacted, EtcdError, Unanswered
 from strandline.etcd.v1 import etcd_pb2 as pb
 from strandline.rpc.channels import target
-
-# ---- operations
-# The parts of a transaction, by what they mean.
-#
-# Invariant: a key that must not have been replaced is compared by its create revision, never by being there (C7).
 
 _EQUAL = 0
 _CREATE = 1
@@ -70,6 +65,12 @@ def found(answer: pb.TxnResponse, index: int) -> pb.KeyValue | None:
 def behind(prefix: bytes) -> bytes:
     """The end of the range of every key that begins with ``prefix``, which does not end with the byte 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+# ---- watching
+# What changed in a range of keys, one revision at a time.
+#
+# Invariant: a revision is passed on once, whole and in order, however etcd cuts it into messages (C3).
 
 
 class Changes(NamedTuple):

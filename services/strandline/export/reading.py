@@ -111,7 +111,7 @@ def _fault(row: Row) -> str:
 def _parquet_rows(content: bytes) -> list[Row]:
     from pyarrow import ArrowException
 
-    from strandline.export.encoding import read_parquet
+    from strandline.export.arrow import read_parquet
 
     try:
         rows: list[Row] = read_parquet(content).to_pylist()

@@ -1,9 +1,6 @@
-"""What of a data node is counted as it happens, and where: around its performers, never inside its core.
+"""What a scrape of a data node reads from its core: gauges over every partition, at that moment.
 
-A node without a metrics port runs its own performers bare; with one it runs these around them. A produce then pays
-for two readings of a clock and four additions.
-
-Invariant: an effect is performed exactly as without counting; nothing here raises.
+Invariant: reads only. It is asked in the event loop, between two steps, and costs a few microseconds a partition.
 """
 
 from __future__ import annotations
@@ -36,6 +33,14 @@ from strandline.metrics.figures import Figure, Histogram, Tally
 from strandline.metrics.groups import GroupCounts
 from strandline.runtime.calls import Calls, Room, Sink
 from strandline.runtime.log_performers import Perform
+
+# ---- node_counts
+# What of a data node is counted as it happens, and where: around its performers, never inside its core.
+#
+# A node without a metrics port runs its own performers bare; with one it runs these around them. A produce then pays
+# for two readings of a clock and four additions.
+#
+# Invariant: an effect is performed exactly as without counting; nothing here raises.
 
 _CAUSES = ("lag", "node_fenced", "controlled_shutdown", "other")
 
@@ -247,12 +252,6 @@ class HeldBack:
     def _since(self, log: ReplicaLog) -> int | None:
         known = self._stands.get(log.tp)
         return known[1] if known is not None and known[0] == log.lso < log.hw else None
-
-
-# ---- node_figures
-# What a scrape of a data node reads from its core: gauges over every partition, at that moment.
-#
-# Invariant: reads only. It is asked in the event loop, between two steps, and costs a few microseconds a partition.
 
 
 def node_figures(core: NodeCore, standing: StandingRecords, held: HeldBack, now_ms: int) -> Iterator[Figure]:

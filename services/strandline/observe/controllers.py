@@ -1,4 +1,6 @@
-"""Which state events tell of the reigns of one controller among several, and of their store.
+"""What controllers report: samples of clocks, reigns, snapshots of each hour.
+
+Which state events tell of the reigns of one controller among several, and of their store.
 
 Invariant: nothing is reported of a process that never decided; a report carries the token of the reign that it is
 about, so that the words of a process that went on after it was replaced are known as such.

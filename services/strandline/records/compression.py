@@ -1,7 +1,6 @@
-"""How far a compressed body expands, read from it without expanding it.
+"""How the records of a batch are compressed, at which level, and how far they may expand.
 
-Invariant: what a body of its codec really expands to is never less than ``least`` nor more than ``most``. A frame that
-lies about its size is refused by every decoder, so a size that it declares may be believed.
+Invariant: expanding never allocates more than the limit it was given, whatever the bytes claim.
 """
 
 from __future__ import annotations
@@ -15,11 +14,6 @@ from typing import NamedTuple
 import cramjam
 
 from strandline.core.errors import ErrorCode, Refused
-
-# ---- compression
-# How the records of a batch are compressed, at which level, and how far they may expand.
-#
-# Invariant: expanding never allocates more than the limit it was given, whatever the bytes claim.
 
 MAX_EXPANDED_BYTES = 64 << 20
 """What one batch may expand to; 60 times the largest batch. A topic's ``max.decompressed.bytes`` can only be less."""
@@ -175,6 +169,12 @@ def _too_large(limit_bytes: int) -> Refused:
         f"records expand to more than {limit_bytes} bytes; send smaller batches",
     )
 
+
+# ---- expansion
+# How far a compressed body expands, read from it without expanding it.
+#
+# Invariant: what a body of its codec really expands to is never less than ``least`` nor more than ``most``. A frame
+# that lies about its size is refused by every decoder, so a size that it declares may be believed.
 
 GZIP_MOST_TIMES = 1_032
 """DEFLATE writes at most 258 bytes for every two bits that it reads."""

@@ -1,6 +1,7 @@
-"""Which topic id a name means on this node, and where a node is reached, from the newest metadata.
+"""What the two roles of one data node share: one driver, one directory of names, one set of logs.
 
-Invariant: a name maps to at most one id, the one of the newest image; ids are never reused (M63).
+Invariant: a promoted follower keeps its log and its core; role is state, not process
+(ARCHITECTURE.md#roles-and-processes).
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from strandline.core.types import NodeEpoch, NodeId, Offset, TopicPartition
 from strandline.runtime.driver import Driver
 from strandline.runtime.ports import Core
 from strandline.runtime.threads import Aside
+
+# ---- topics
+# Which topic id a name means on this node, and where a node is reached, from the newest metadata.
+#
+# Invariant: a name maps to at most one id, the one of the newest image; ids are never reused (M63).
 
 
 class TopicDirectory:
@@ -104,13 +110,6 @@ class TopicDirectory:
 
 def _refusal(code: ErrorCode, message: str) -> Refusal:
     return Refusal(code, message, Outcome.NOT_APPENDED)
-
-
-# ---- host
-# What the two roles of one data node share: one driver, one directory of names, one set of logs.
-#
-# Invariant: a promoted follower keeps its log and its core; role is state, not process
-# (ARCHITECTURE.md#roles-and-processes).
 
 
 class LogSizes(Protocol):

@@ -1,58 +1,22 @@
-"""Decides when state that stays is taken out of the sight of the collector of garbage.
+"""What every service process of ours does around its work: loop, malloc, log lines, signals.
 
-A full collection visits every object that it knows, and one begins whenever the number of objects has grown by a
-quarter: on a node of ten thousand partitions it holds the event loop for 200 ms and more, just when a node's death has
-made it lead thousands of them. What is frozen is visited never again, and reference counts free it as before.
-
-Invariant: the size has grown by a tenth between two freezes, so a cycle that was garbage when one came, and is kept
-for that, is one of few: a process that serves ten thousand partitions has frozen at most sixty times.
+Invariant: one event loop per process; SIGTERM and SIGINT ask for a clean stop once, and a second one of them
+ends the process at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import resource
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.log_form import LogFormat, LogLevel, configure_log_lines
-
-# ---- malloc
-# Settings of glibc's malloc for large buffers: kept, not mapped and unmapped for every message.
-#
-# Invariant: both thresholds are set or neither. Setting one ends glibc's own adaptation of both, so the other one would
-# stay at its 128 KiB, which is slower than setting none.
-
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
-MMAP_THRESHOLD_BYTES = 32 << 20
-TRIM_THRESHOLD_BYTES = 512 << 20
-
-
-def keep_large_buffers() -> bool:
-    """Set both thresholds; returns whether this libc took them."""
-    if sys.platform != "linux":
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)) and bool(
-        mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
-    )
-
-
-# ---- process
-# What every service process of ours does around its work: loop, malloc, log lines, signals.
-#
-# Invariant: one event loop per process; SIGTERM and SIGINT ask for a clean stop once, and a second one of them
-# ends the process at once.
+from strandline.runtime.malloc import keep_large_buffers
 
 
 def run_service(
@@ -90,6 +54,16 @@ async def _with_signals(main: Callable[[asyncio.Event], Coroutine[Any, Any, Exit
         loop.add_signal_handler(number, on_signal, number.name)
     return await main(stop_asked)
 
+
+# ---- long_lived
+# Decides when state that stays is taken out of the sight of the collector of garbage.
+#
+# A full collection visits every object that it knows, and one begins whenever the number of objects has grown by a
+# quarter: on a node of ten thousand partitions it holds the event loop for 200 ms and more, just when a node's death
+# has made it lead thousands of them. What is frozen is visited never again, and reference counts free it as before.
+#
+# Invariant: the size has grown by a tenth between two freezes, so a cycle that was garbage when one came, and is kept
+# for that, is one of few: a process that serves ten thousand partitions has frozen at most sixty times.
 
 LOOK_EVERY_S = 1.0
 

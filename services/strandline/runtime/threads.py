@@ -1,4 +1,6 @@
-"""How offsets are found by time: one partition after another, records read beside the event loop.
+"""Work beside the event loop: threads for records, lookups in files, and computations of coordinators.
+
+How offsets are found by time: one partition after another, records read beside the event loop.
 
 Invariant: a call holds one batch at a time and ends after ``MOST_MS``, however many partitions it names; a call whose
 caller went away is not worked on any more.

@@ -1,7 +1,7 @@
-"""The changes of the small files as a frame of the journal holds them.
+"""The small text files beside the logs: epochs, offsets, and whose log a directory is.
 
-Invariant: what is decoded is exactly what was encoded, or `SavesDamaged`; a declared count is compared with the bytes
-that are left before anything is made of it.
+Invariant: each file is replaced as a whole and names its own length, so a damaged one is seen as damaged
+(`CheckpointDamaged`) and never read as a shorter truth. The forms are Kafka's (M36, M63).
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from typing import NamedTuple
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
 from strandline.storage.disk import replace_file
+
+# ---- saves
+# The changes of the small files as a frame of the journal holds them.
+#
+# Invariant: what is decoded is exactly what was encoded, or `SavesDamaged`; a declared count is compared with the bytes
+# that are left before anything is made of it.
 
 LogName = tuple[str, int]
 """Topic name and partition: how one log is named in the files of a data directory."""
@@ -220,12 +226,6 @@ _DECODERS: tuple[Callable[[_Reader], Save], ...] = (
     lambda reader: MetadataSaved(reader.take(reader.count(1))),
 )
 
-
-# ---- checkpoint
-# The small text files beside the logs: epochs, offsets, and whose log a directory is.
-#
-# Invariant: each file is replaced as a whole and names its own length, so a damaged one is seen as damaged
-# (`CheckpointDamaged`) and never read as a shorter truth. The forms are Kafka's (M36, M63).
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 METADATA_NAME = "partition.metadata"

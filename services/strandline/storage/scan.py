@@ -1,7 +1,7 @@
-"""How the first record at or after a time is found: in files opened apart, so that any thread may look.
+"""Decides whether bytes in a file are a sound batch in its place, and where the sound ones end.
 
-Invariant: a search reads what the files held when it was made, whatever becomes of the log meanwhile: a segment that is
-deleted stays readable for it, and one that was cut ends it with `StorageDamaged`.
+Invariant: what a scan yields is a prefix of what was written: it stops for good at the first batch that is
+torn, damaged, out of place, or older in epoch than the one before it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ from strandline.core.types import BatchHeader, LeaderEpoch, Offset
 from strandline.records.batch import HEADER_BYTES, MAGIC, UNPACKED_RECORDS, crc_matches, is_dense, parse_header
 from strandline.storage.disk import StorageDamaged
 from strandline.storage.open_files import OpenFile
-
-# ---- scan
-# Decides whether bytes in a file are a sound batch in its place, and where the sound ones end.
-#
-# Invariant: what a scan yields is a prefix of what was written: it stops for good at the first batch that is
-# torn, damaged, out of place, or older in epoch than the one before it.
 
 _CRC_CHUNK_BYTES = 1 << 20
 _HEADER_CHUNK_BYTES = 1 << 12
@@ -144,6 +138,12 @@ def header_fault(header: BatchHeader, left: int) -> str | None:
         return f"{header.record_count} records and last offset delta {header.last_offset_delta} disagree"
     return None
 
+
+# ---- time_search
+# How the first record at or after a time is found: in files opened apart, so that any thread may look.
+#
+# Invariant: a search reads what the files held when it was made, whatever becomes of the log meanwhile: a segment that
+# is deleted stays readable for it, and one that was cut ends it with `StorageDamaged`.
 
 _Item = TypeVar("_Item")
 

@@ -1,7 +1,8 @@
-"""The metadata as bytes, encoded once for all subscribers.
+"""The metadata of one process as its subscribers follow it: images in, changes out, at most one in a window.
 
-Invariant: a topic is encoded once for each state of it, and what changed of a topic once for each change, whatever the
-number of streams; the bytes decode to what `rpc.convert.subscription` reads.
+Invariant: what is served moves forward only, and in windows: images that arrive within ``merge_ms`` of the last
+change are one change, so that a burst costs each subscriber one message (C67). The first one after a pause is served
+at once. Subscribers are served a few at a time, in turn, so that a thousand of them hold up nothing else.
 """
 
 from __future__ import annotations
@@ -77,6 +78,12 @@ def sentence(controllers: tuple[KnownController, ...]) -> str:
     listed = ", ".join(target(endpoint) for endpoint in found if endpoint is not None)
     return f"this is a data node, and a controller is asked for; controllers are at {listed}"
 
+
+# ---- encoded
+# The metadata as bytes, encoded once for all subscribers.
+#
+# Invariant: a topic is encoded once for each state of it, and what changed of a topic once for each change, whatever
+# the number of streams; the bytes decode to what `rpc.convert.subscription` reads.
 
 _TOPICS = tag(pb.SubscribeResponse, "topics")
 _CHANGED_TOPICS = tag(pb.SubscribeResponse, "changed_topics")
@@ -213,13 +220,6 @@ class EncodedMetadata:
             nodes = self._nodes[change.number] = message.SerializeToString()
         return nodes
 
-
-# ---- feed
-# The metadata of one process as its subscribers follow it: images in, changes out, at most one in a window.
-#
-# Invariant: what is served moves forward only, and in windows: images that arrive within ``merge_ms`` of the last
-# change are one change, so that a burst costs each subscriber one message (C67). The first one after a pause is served
-# at once. Subscribers are served a few at a time, in turn, so that a thousand of them hold up nothing else.
 
 MERGE_MS = 20
 """The usual window."""

@@ -1,8 +1,4 @@
-"""What consumers read, from whom and from where, and what they remember of it.
-
-Invariant: a consumer goes on behind the last record it was given, by any replica, unless it seeks; a record counts as
-read when its answer arrived, not when it was sent.
-"""
+"""Consumers of committed records: they read to the last stable offset, and drop what was aborted as production does."""
 
 from __future__ import annotations
 
@@ -22,6 +18,12 @@ if TYPE_CHECKING:
     from strandline.core.messages import ServedPartition
     from strandline_sim.world.world import World
 
+
+# ---- consumers
+# What consumers read, from whom and from where, and what they remember of it.
+#
+# Invariant: a consumer goes on behind the last record it was given, by any replica, unless it seeks; a record counts as
+# read when its answer arrived, not when it was sent.
 
 WAIT_MS = 120
 DEADLINE_US = 500_000
@@ -127,9 +129,6 @@ def end_answer(tp: TopicPartition, offset: int, invoked_s: float, completed_s: f
     """One answer to "where does this partition end?" as a line of the history."""
     return EndAnswer(partition=tp.partition, offset=offset, invoked_s=invoked_s, completed_s=completed_s)
 
-
-# ---- committed_readers
-# Consumers of committed records: they read to the last stable offset, and drop what was aborted as production does.
 
 _NO_BYTES = memoryview(b"")
 

@@ -1,4 +1,6 @@
-"""The coordinator of transactional ids in a scenario: the production machine, asked by processes and by leaders.
+"""Coordinators of groups and of transactions as verbs of a scenario drive them.
+
+The coordinator of transactional ids in a scenario: the production machine, asked by processes and by leaders.
 
 Invariant: it decides nothing that no command or tick asked for, and its markers wait until a command lets them arrive.
 A producer that never asked it for an identity is none of its own.

@@ -1,6 +1,6 @@
-"""A machine of coordinators without a shard: what it decides is committed at once.
+"""What a data node of a scenario is: a name, a disk, and, while its process lives, a production core.
 
-Invariant: a coordinator that starts again knows what was decided, and nothing else.
+Invariant: what a process knew dies with it; the next one begins with what the disk holds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,6 @@ from strandline.runtime.clock import Clock
 from strandline.runtime.log_performers import LogPerformers
 from strandline_sim.world.disk import Disk, LogFile
 from strandline_sim.world.memory_logs import Commit, Looks, MemoryLogs
-
-# ---- nodes
-# What a data node of a scenario is: a name, a disk, and, while its process lives, a production core.
-#
-# Invariant: what a process knew dies with it; the next one begins with what the disk holds.
 
 TP = TopicPartition("00000000-0000-4000-8000-000000000001", 0)
 """The one partition that a scenario is about."""
@@ -111,6 +106,11 @@ class Names:
         """Several names: ``A,B``, or ``none``."""
         return ",".join(self.name(node_id) for node_id in node_ids) or "none"
 
+
+# ---- machine_at_once
+# A machine of coordinators without a shard: what it decides is committed at once.
+#
+# Invariant: a coordinator that starts again knows what was decided, and nothing else.
 
 GROUPS_TP = TopicPartition("00000000-0000-4000-8000-000000000002", 0)
 """Where the offsets of all groups are."""

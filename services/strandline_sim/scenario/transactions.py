@@ -1,6 +1,7 @@
-"""What a scenario's records are made of, and how logs are written down.
+"""Which transactions the producers of a scenario have begun: epochs, sequences, and what is consented to.
 
-A record is one word. ``m1@0`` is the record m1 written in leader epoch 0. A batch is a tuple of such words.
+A producer that asked the scenario's coordinator for its identity is that one's, which decides about its transactions.
+To any other producer consent is given while it has begun one, and not else.
 """
 
 from __future__ import annotations
@@ -21,12 +22,6 @@ from strandline.core.types import (
     ProducerStamp,
 )
 from strandline_sim.world.disk import LogFile
-
-# ---- transactions
-# Which transactions the producers of a scenario have begun: epochs, sequences, and what is consented to.
-#
-# A producer that asked the scenario's coordinator for its identity is that one's, which decides about its transactions.
-# To any other producer consent is given while it has begun one, and not else.
 
 NOT_BEGUN = Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction was not begun", Outcome.NOT_APPENDED)
 _NO_COORDINATOR = "scenario"
@@ -95,6 +90,11 @@ class Producers:
         """What is said of a partition that a producer without a coordinator writes to first."""
         return None if producer_id in self.begun else NOT_BEGUN
 
+
+# ---- records
+# What a scenario's records are made of, and how logs are written down.
+#
+# A record is one word. ``m1@0`` is the record m1 written in leader epoch 0. A batch is a tuple of such words.
 
 _RANGE = re.compile(r"^([a-zA-Z_-]*)(\d{1,12})\.\.([a-zA-Z_-]*)(\d{1,12})$")
 EMPTY = "empty"

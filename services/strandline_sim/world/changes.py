@@ -1,4 +1,6 @@
-"""How a follower is struck in the moment in which its leader proposes it for the ISR.
+"""Changes of a cluster while it runs: nodes that join, records and topics that are deleted.
+
+How a follower is struck in the moment in which its leader proposes it for the ISR.
 
 By chance alone that hardly ever happens: a follower has to fall out of an ISR while it lives, to return, and to be
 fenced, ordered to stop or restarted between the proposal and its arrival. Here it is cut off from its leader for

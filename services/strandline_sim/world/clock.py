@@ -1,6 +1,6 @@
-"""What happens next: the earliest of what was planned, and of equal times what was planned first.
+"""What time a process believes it is: its own monotonic clock, at a rate that is not the world's (A2).
 
-Invariant: time never goes back, and nothing happens that was not planned; so a run is a function of what plans it.
+Invariant: a clock never runs backwards; a change of rate takes effect from that moment on.
 """
 
 from __future__ import annotations
@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
+
+# ---- timeline
+# What happens next: the earliest of what was planned, and of equal times what was planned first.
+#
+# Invariant: time never goes back, and nothing happens that was not planned; so a run is a function of what plans it.
 
 
 class Timeline:
@@ -40,11 +45,6 @@ class Timeline:
             action(*given)
         self.now_us = max(self.now_us, end_us)
 
-
-# ---- clock
-# What time a process believes it is: its own monotonic clock, at a rate that is not the world's (A2).
-#
-# Invariant: a clock never runs backwards; a change of rate takes effect from that moment on.
 
 RATE_TRUE = 1_000
 

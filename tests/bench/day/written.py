@@ -23,7 +23,7 @@ from day.numbered import ahead, lose, number
 from day.shape import CONTROLLER, Shape
 
 from strandline.export import layout
-from strandline.export.encoding import SCHEMA, parquet_bytes
+from strandline.export.arrow import SCHEMA, parquet_bytes
 from strandline.export.layout import Manifest, SeqRange
 from strandline.export.schema import ENVELOPE, EVENT_TYPES, SCHEMA_VERSION, SORT_ORDER, dataset_of
 

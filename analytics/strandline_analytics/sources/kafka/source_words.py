@@ -1,8 +1,6 @@
-"""Which sources of a Kafka cluster an export was made of: its metadata log, its brokers' logs, a Prometheus, a
-collector.
+"""What an export of Kafka's history says of where it came from, as a sentence for the pages that are made of it.
 
-A cluster may be in several exports that are read together; then it has the sources of all of them, but the brokers'
-logs only if no metadata log was imported without them: a figure must not be made of half of the time.
+Invariant: every figure is one of the export's own `_source/kafka.json`; what cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -14,6 +12,13 @@ from typing import Any
 
 from strandline.export.layout import KAFKA_SOURCE
 from strandline_analytics.sources.catalog import ExportedFile
+
+# ---- levels
+# Which sources of a Kafka cluster an export was made of: its metadata log, its brokers' logs, a Prometheus, a
+# collector.
+#
+# A cluster may be in several exports that are read together; then it has the sources of all of them, but the brokers'
+# logs only if no metadata log was imported without them: a figure must not be made of half of the time.
 
 
 class Level(StrEnum):
@@ -87,12 +92,6 @@ def _read(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return source if isinstance(source, dict) else {}
-
-
-# ---- source_words
-# What an export of Kafka's history says of where it came from, as a sentence for the pages that are made of it.
-#
-# Invariant: every figure is one of the export's own `_source/kafka.json`; what cannot be read is left out.
 
 
 def source_words(files: Sequence[ExportedFile]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
-"""Which positions rest on records that were given before their partition was lost (G20, X18).
+"""One commit of a group at a time: what comes while one is under way goes with the next (G31).
 
-They are not this consumer's to commit, even when the partition has come back: another member may have worked on the
-same records, and beyond. The member's epoch does not show it, for a newer one covers the partition from when it came
-back (KIP-1251). A position is this consumer's again once the record below it has been given again.
+Invariants: at most one commit of a consumer is under way, so a repeated one never overtakes a later one; everybody
+who asked for a commit hears of the outcome of a request that had their positions, or later ones, in it. A commit
+names the epoch that its member had when it was asked for: a member that lost a partition meanwhile and has it again
+must not commit what it had read before, over what another committed in between.
 """
 
 from __future__ import annotations
@@ -20,14 +21,6 @@ from strandline.client.groups.committed_offsets import AsMember, OffsetAndMetada
 from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.types import Offset
-
-# ---- committing
-# One commit of a group at a time: what comes while one is under way goes with the next (G31).
-#
-# Invariants: at most one commit of a consumer is under way, so a repeated one never overtakes a later one; everybody
-# who asked for a commit hears of the outcome of a request that had their positions, or later ones, in it. A commit
-# names the epoch that its member had when it was asked for: a member that lost a partition meanwhile and has it again
-# must not commit what it had read before, over what another committed in between.
 
 Positions = dict[TopicPartition, OffsetAndMetadata]
 Send = Callable[[Positions, AsMember | None], Awaitable[dict[TopicPartition, Refusal]]]
@@ -100,6 +93,13 @@ class Commits:
         refused = {tp: failed[tp] for tp in offsets if tp in failed}
         return CommitFailed(self._group_id, refused) if refused else None
 
+
+# ---- older_assignments
+# Which positions rest on records that were given before their partition was lost (G20, X18).
+#
+# They are not this consumer's to commit, even when the partition has come back: another member may have worked on the
+# same records, and beyond. The member's epoch does not show it, for a newer one covers the partition from when it came
+# back (KIP-1251). A position is this consumer's again once the record below it has been given again.
 
 Superseded = tuple[tuple[TopicPartition, range], ...]
 """Positions (offsets to read next) right behind records that were given before their partition was lost, not since."""

@@ -1,7 +1,7 @@
-"""Everything the controller's core may ask for, with the ordering contract.
+"""Everything that can happen to the controller, in past tense. Each carries ``now_ms``, a monotonic clock.
 
-Effects are performed in list order, and the lists of later steps after those of earlier ones. A `Commit` is
-durable before anything behind it is answered or published; one that fails ends the process.
+Invariant: whatever is random (topic ids, the id of a new cluster) comes in with an event, so a recorded list of
+events replays to the same state.
 """
 
 from __future__ import annotations
@@ -15,12 +15,6 @@ from strandline.core.log.effects import Emit
 from strandline.core.messages import MetadataImage, PositionProof
 from strandline.core.positions import prove
 from strandline.core.types import NodeEpoch, NodeId
-
-# ---- controller_events
-# Everything that can happen to the controller, in past tense. Each carries ``now_ms``, a monotonic clock.
-#
-# Invariant: whatever is random (topic ids, the id of a new cluster) comes in with an event, so a recorded list of
-# events replays to the same state.
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +93,13 @@ ControllerEvent = (
     | DoorsOpened
     | StepContinued
 )
+
+
+# ---- controller_effects
+# Everything the controller's core may ask for, with the ordering contract.
+#
+# Effects are performed in list order, and the lists of later steps after those of earlier ones. A `Commit` is
+# durable before anything behind it is answered or published; one that fails ends the process.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Decides what changed between two states of the metadata, and how many changes are kept for subscribers.
+"""Decides what one subscriber to the metadata is sent: which topics it wants, and what of a change concerns them.
 
-Invariant: the state after a change is the state before it with exactly what the change holds; a subscriber that has a
-position within the kept changes, and is sent every later one, has the state (C61).
+Invariant: a subscriber is sent a topic whole before it is sent changes of it, and every change of the topics that it
+wants behind that; nothing of any other topic (C61). A topic that is wanted by its name is the one of that name at
+each position.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from dataclasses import dataclass, field
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
 from strandline.core.types import NodeId, Rules
+
+# ---- metadata_history
+# Decides what changed between two states of the metadata, and how many changes are kept for subscribers.
+#
+# Invariant: the state after a change is the state before it with exactly what the change holds; a subscriber that has a
+# position within the kept changes, and is sent every later one, has the state (C61).
 
 CHANGES_KEPT = 1_024
 PARTITIONS_KEPT = 50_000
@@ -209,13 +216,6 @@ def _ids_by_name(topics: Iterable[ChangedTopic]) -> dict[str, tuple[str, ...]]:
         found[topic.name] = (*found.get(topic.name, ()), topic.topic_id)
     return found
 
-
-# ---- subscription
-# Decides what one subscriber to the metadata is sent: which topics it wants, and what of a change concerns them.
-#
-# Invariant: a subscriber is sent a topic whole before it is sent changes of it, and every change of the topics that it
-# wants behind that; nothing of any other topic (C61). A topic that is wanted by its name is the one of that name at
-# each position.
 
 MOST_TOPICS = 10_000
 """Names and ids in one subscription; a client that wants more asks for all topics."""

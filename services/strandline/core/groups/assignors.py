@@ -1,4 +1,6 @@
-"""The assignor ``uniform``: balance before stickiness before racks (G24).
+"""Which member of a group gets which partitions: the interface of an assignor, the uniform one and the range one.
+
+The assignor ``uniform``: balance before stickiness before racks (G24).
 
 With equal subscriptions sizes differ by at most one, then as few partitions move as that allows, and one that moves
 goes to a member in a rack of one of its replicas if such a member has room. With unequal subscriptions partitions

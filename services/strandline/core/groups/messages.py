@@ -1,6 +1,7 @@
-"""What members and people request of a group's coordinator, beside offsets, and the answers: frozen values (G11).
+"""What clients request of the coordinator of one group, and its answers: frozen values, free of any wire.
 
-Names are Kafka's, absence is ``None``; an optional field that is absent leaves what the member said before.
+A machine of groups is given these requests and answers with these answers, or with a `Refusal` for the request as a
+whole. Names are Kafka's; topics are their ids, which the service looked up; absence is ``None``.
 """
 
 from __future__ import annotations
@@ -11,12 +12,6 @@ from typing import NamedTuple
 from strandline.core.errors import Refusal
 from strandline.core.groups.records import MemberValue
 from strandline.core.types import LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition, value
-
-# ---- group_messages
-# What clients request of the coordinator of one group, and its answers: frozen values, free of any wire.
-#
-# A machine of groups is given these requests and answers with these answers, or with a `Refusal` for the request as a
-# whole. Names are Kafka's; topics are their ids, which the service looked up; absence is ``None``.
 
 
 class OffsetToCommit(NamedTuple):
@@ -110,6 +105,11 @@ class OffsetsFetched:
 
     partitions: tuple[FetchedOffset, ...]
 
+
+# ---- membership_messages
+# What members and people request of a group's coordinator, beside offsets, and the answers: frozen values (G11).
+#
+# Names are Kafka's, absence is ``None``; an optional field that is absent leaves what the member said before.
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

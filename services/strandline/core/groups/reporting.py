@@ -1,10 +1,7 @@
-"""When a coordinator reports what is committed: keys with commits once an interval, every key once a minute (G33).
+"""Which state events a coordinator of groups reports: each change of a group and of a member, what they are once an
+hour, and commits in samples.
 
-Every key comes once a minute, so that a group that commits no more is still known to a later reader. A tick reports few
-keys: a hundred thousand at once would hold the event loop.
-
-Invariant: memory is bounded by `MOST_OPEN_KEYS`. Commits of further keys are not counted, and what is committed for
-them is still reported once a minute.
+Source of what a row carries: design rule G33.
 """
 
 from __future__ import annotations
@@ -86,6 +83,15 @@ def _row(groups: Mapping[str, Group], group_id: str, member_id: str | None) -> G
 def _parts(row: GroupChange | MemberChange) -> int:
     return 1 + (len(row.assigned) + len(row.revoking) if isinstance(row, MemberChange) else 0)
 
+
+# ---- commit_samples
+# When a coordinator reports what is committed: keys with commits once an interval, every key once a minute (G33).
+#
+# Every key comes once a minute, so that a group that commits no more is still known to a later reader. A tick reports
+# few keys: a hundred thousand at once would hold the event loop.
+#
+# Invariant: memory is bounded by `MOST_OPEN_KEYS`. Commits of further keys are not counted, and what is committed for
+# them is still reported once a minute.
 
 OPEN_EVERY_MS = 1_000
 """How often a key with commits is reported at most."""
@@ -177,13 +183,6 @@ class CommitSamples:
 
 def _value(group: Group | None, tp: TopicPartition) -> OffsetValue | None:
     return group.offsets.get(tp.topic_id, {}).get(tp.partition) if group is not None else None
-
-
-# ---- reporting
-# Which state events a coordinator of groups reports: each change of a group and of a member, what they are once an
-# hour, and commits in samples.
-#
-# Source of what a row carries: design rule G33.
 
 
 class GroupReporting:

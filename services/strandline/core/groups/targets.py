@@ -1,7 +1,4 @@
-"""Which topics a member's subscription means now: by name, and by RE2 patterns over all names (G23).
-
-A pattern is matched once for each version of the topics. Internal topics are never matched by a pattern.
-"""
+"""When a group gets a new target, and the rows that it is (G4, G16)."""
 
 from __future__ import annotations
 
@@ -80,6 +77,11 @@ def _towards(
     previous = current.previous_epoch if current.member_epoch == target_epoch else current.member_epoch
     return CurrentValue(target_epoch, previous, state, tuple(sorted(kept + given)))
 
+
+# ---- subscriptions
+# Which topics a member's subscription means now: by name, and by RE2 patterns over all names (G23).
+#
+# A pattern is matched once for each version of the topics. Internal topics are never matched by a pattern.
 
 _MOST_COMPILED = 1_000
 
@@ -175,10 +177,6 @@ class Subscriptions:
 def entries_of(topic_ids: Iterable[str], topics: TopicDirectory) -> Mapping[str, TopicEntry]:
     """Topic id to what is known of the topic, for those that exist."""
     return {topic_id: entry for topic_id in topic_ids if (entry := topics.by_id(topic_id)) is not None}
-
-
-# ---- targets
-# When a group gets a new target, and the rows that it is (G4, G16).
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
-"""Decides what the transactional batches and markers of a log come to: open, ended, aborted, fenced (X11 to X13).
+"""Decides whether an idempotent batch is next in its producer's sequence, a duplicate, or out of order (M61).
 
-Invariant: the ledger is a function of the log alone, folded by leaders, followers and recovery alike. Whether an end
-is final is not: a marker counts once it is below the high watermark, which `settled` is given.
+Invariant: the ledger is a function of the log alone: it is folded from the batches below the LEO, by
+leaders, followers and recovery alike, so a new leader refuses and recognises what the old one would have.
+The batches of a producer and its transactions are folded together, because a marker restarts its sequences (X11).
+Sources: KIP-98; at most five batches are remembered per producer id, as many as may be in flight.
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ from strandline.core.types import (
     ProducerStamp,
     TransactionState,
 )
+
+# ---- transactions
+# Decides what the transactional batches and markers of a log come to: open, ended, aborted, fenced (X11 to X13).
+#
+# Invariant: the ledger is a function of the log alone, folded by leaders, followers and recovery alike. Whether an end
+# is final is not: a marker counts once it is below the high watermark, which `settled` is given.
 
 
 class MarkerVerdict(Enum):
@@ -220,14 +228,6 @@ class TransactionLedger:
             markers=tuple(marker for marker in self._markers.values() if marker.offset < offset),
         )
 
-
-# ---- producers
-# Decides whether an idempotent batch is next in its producer's sequence, a duplicate, or out of order (M61).
-#
-# Invariant: the ledger is a function of the log alone: it is folded from the batches below the LEO, by
-# leaders, followers and recovery alike, so a new leader refuses and recognises what the old one would have.
-# The batches of a producer and its transactions are folded together, because a marker restarts its sequences (X11).
-# Sources: KIP-98; at most five batches are remembered per producer id, as many as may be in flight.
 
 REMEMBERED_BATCHES = 5
 SEQUENCE_MODULUS = 1 << 31

@@ -1,9 +1,10 @@
-"""Decides where an epoch ends, and from there where a returning follower cuts its log.
+"""How a log is reconciled with its leader's: the first move, the question, the cut, the fence.
 
-Invariant: entries increase strictly in epoch and in start offset (I0); a leader's cache holds its own
-epoch from the moment it leads, written to or not (M35), so "which epoch wrote offset o" has one answer.
+Invariant: only `leader-epoch` and `fetch` are safe, and only they are here. The historic rules are injected by the
+simulator (`sim.historic_rules`), so that no server can run under them.
 
-Variant V2 of TR14, as Kafka: a fetch carries the *cache's* latest epoch, phantom entries included.
+The five values are the table of PROTOCOL.md#leader-epochs-and-truncation; what the historic ones violate, and by
+which shortest traces, is in RELIABILITY.md#exhaustive-search.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from strandline.core.types import EpochEnd, EpochEntry, LeaderEpoch, Offset, Rules, Truncation
+
+# ---- epochs
+# Decides where an epoch ends, and from there where a returning follower cuts its log.
+#
+# Invariant: entries increase strictly in epoch and in start offset (I0); a leader's cache holds its own
+# epoch from the moment it leads, written to or not (M35), so "which epoch wrote offset o" has one answer.
+#
+# Variant V2 of TR14, as Kafka: a fetch carries the *cache's* latest epoch, phantom entries included.
 
 
 class EpochCache:
@@ -131,16 +140,6 @@ def cut_for(cache: EpochCache, leo: Offset, answer: EpochEnd) -> Cut:
         # Known here, or older than the first entry: then `own` is (asked, start of the first entry).
         return Cut(min(answer.end_offset, own.end_offset, leo), True)
     return Cut(min(own.end_offset, leo), False)
-
-
-# ---- truncation
-# How a log is reconciled with its leader's: the first move, the question, the cut, the fence.
-#
-# Invariant: only `leader-epoch` and `fetch` are safe, and only they are here. The historic rules are injected by the
-# simulator (`sim.historic_rules`), so that no server can run under them.
-#
-# The five values are the table of PROTOCOL.md#leader-epochs-and-truncation; what the historic ones violate, and by
-# which shortest traces, is in RELIABILITY.md#exhaustive-search.
 
 
 class FirstMove(StrEnum):

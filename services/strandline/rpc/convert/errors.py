@@ -1,7 +1,7 @@
-"""Which log a request means: topics by name, by id, or by both; and whose cluster it is for.
+"""Refusals on the wire: Kafka's number, one sentence, and for produce its outcome.
 
-Invariant: past this file a topic is its id (M63); a topic that cannot be resolved is answered under the very
-name and id it was asked by, and never reaches the core.
+Invariant: number 0 and only it means that there is no refusal; an unknown number of a newer peer is read as
+UNKNOWN_SERVER_ERROR, never as success.
 """
 
 from __future__ import annotations
@@ -13,12 +13,6 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.messages import Endpoint, LeaderHint, ReplicaState
 from strandline.core.types import NodeEpoch, NodeId, TopicPartition
 from strandline.v1 import error_pb2, leader_service_pb2, partition_pb2
-
-# ---- convert_errors
-# Refusals on the wire: Kafka's number, one sentence, and for produce its outcome.
-#
-# Invariant: number 0 and only it means that there is no refusal; an unknown number of a newer peer is read as
-# UNKNOWN_SERVER_ERROR, never as success.
 
 _OUTCOME_TO_WIRE = {
     None: leader_service_pb2.PRODUCE_OUTCOME_UNSPECIFIED,
@@ -85,6 +79,13 @@ def write_leader(target: partition_pb2.CurrentLeader, hint: LeaderHint, addresse
     endpoint = addresses.endpoint_of(hint.leader) if addresses else None
     if endpoint is not None:
         target.endpoint.host, target.endpoint.port = endpoint
+
+
+# ---- addressing
+# Which log a request means: topics by name, by id, or by both; and whose cluster it is for.
+#
+# Invariant: past this file a topic is its id (M63); a topic that cannot be resolved is answered under the very
+# name and id it was asked by, and never reaches the core.
 
 
 class Topics(Addresses, Protocol):

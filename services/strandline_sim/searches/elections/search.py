@@ -1,8 +1,4 @@
-"""Every step that the searched world can take next, with its name.
-
-Invariant: that something happens is a free choice here; what follows from it is the controller's (`control`) or one
-replica's (`world`).
-"""
+"""The search of elections after losses: states are one up to the numbers of their replicas."""
 
 from __future__ import annotations
 
@@ -34,6 +30,12 @@ from strandline_sim.searches.elections.world import (
     with_counted,
     with_replica,
 )
+
+# ---- steps
+# Every step that the searched world can take next, with its name.
+#
+# Invariant: that something happens is a free choice here; what follows from it is the controller's (`control`) or one
+# replica's (`world`).
 
 Step = tuple[str, State]
 
@@ -178,10 +180,6 @@ def _decided(state: State, after: Partition) -> State:
 
 def _statuses(state: State) -> tuple[Status, ...]:
     return tuple(replica.status for replica in state.replicas)
-
-
-# ---- search
-# The search of elections after losses: states are one up to the numbers of their replicas.
 
 
 @dataclass(frozen=True, slots=True)

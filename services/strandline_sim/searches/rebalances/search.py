@@ -1,4 +1,7 @@
-"""What can happen next in a world of rebalances, and what must hold in it."""
+"""The search of rebalances: a world is one small integer made of the numbers of its rows and of its clients.
+
+Worlds that differ only in which partition is which are one (`symmetry`).
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,9 @@ from strandline_sim.searches.rebalances.world import (
     start,
     with_batch,
 )
+
+# ---- steps
+# What can happen next in a world of rebalances, and what must hold in it.
 
 Step = tuple[str, World]
 _NONE: frozenset[object] = frozenset()
@@ -173,11 +179,6 @@ def _removed(world: World, index: int, bounds: Bounds) -> Iterator[Step]:
     after = _with(world, index, ended)._replace(rows=with_batch(world.rows, changes.batch()))
     yield f"the lease of {member} ends", after
 
-
-# ---- search
-# The search of rebalances: a world is one small integer made of the numbers of its rows and of its clients.
-#
-# Worlds that differ only in which partition is which are one (`symmetry`).
 
 Result = breadth_first.Result[Bounds, str]
 """What a search found; a step is its name."""

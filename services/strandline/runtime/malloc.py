@@ -1,0 +1,28 @@
+"""Settings of glibc's malloc for large buffers: kept, not mapped and unmapped for every message.
+
+Invariant: both thresholds are set or neither. Setting one ends glibc's own adaptation of both, so the other one would
+stay at its 128 KiB, which is slower than setting none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+MMAP_THRESHOLD_BYTES = 32 << 20
+TRIM_THRESHOLD_BYTES = 512 << 20
+
+
+def keep_large_buffers() -> bool:
+    """Set both thresholds; returns whether this libc took them."""
+    if sys.platform != "linux":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)) and bool(
+        mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
+    )
