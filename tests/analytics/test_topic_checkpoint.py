@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.options import TopicFailed
+from strandline_analytics.topic.checkpoint import read, written
+from strandline_analytics.topic.cluster import Found
+from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.ranges import Extent
-from strandline_analytics.topic.selection import Found
-from strandline_analytics.topic.stream_source import read, written
 
 FOUND = Found(
     {"a": "id-a", "b": "id-b"},

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
-from strandline_analytics.topic.options import TopicFailed, read_options
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.options import TopicFailed, read_options
-from strandline_analytics.topic.ranges import EARLIEST, LATEST, Times
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.selection import chosen
+from strandline_analytics.topic.where import EARLIEST, LATEST, Times
 
 NEEDED = {"bootstrap": "127.0.0.1:1", "topic": "t"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strandline_analytics.topic.options import read_options
-from strandline_analytics.topic.reading import Pacing
+from strandline_analytics.topic.pacing import Pacing
 
 
 def pacing(**options: str) -> Pacing:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.options import TopicFailed
-from strandline_analytics.topic.ranges import Extent, OffsetRange, Offsets, batch_ranges, next_end, split, stream_ranges
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.ranges import Extent, OffsetRange, batch_ranges, next_end, split, stream_ranges
+from strandline_analytics.topic.where import Offsets
 
 
 def logs_of(*extents: Extent) -> dict[TopicPartition, Extent]:

@@ -11,10 +11,12 @@ from tests.client.test_reading_committed import A, B, end, fill, send, write
 
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.v1 import partition_pb2
-from strandline_analytics.topic.options import TopicFailed, read_options
+from strandline_analytics.topic.cluster import ask
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
-from strandline_analytics.topic.reading import close_idle, read_range
-from strandline_analytics.topic.selection import ask
+from strandline_analytics.topic.reading import read_range
 
 
 async def _read(bootstrap: str, start: int, stop: int, **options: Any) -> list[tuple[int, bytes]]:

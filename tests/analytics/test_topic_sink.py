@@ -17,8 +17,8 @@ from tests.cluster.running_cluster import Probe, plan, started, stopped
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Consumer, Producer
 from strandline.client.produce.routes import partition_for_key
-from strandline_analytics.topic.options import TopicFailed
-from strandline_analytics.topic.reading import close_idle
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.sink import sink_of
 
 pytestmark = [pytest.mark.timeout(300)]

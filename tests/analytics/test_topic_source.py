@@ -14,9 +14,11 @@ from tests.cluster.running_cluster import Probe, plan, started, stopped
 from strandline.cli.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer
 from strandline_analytics.topic import register
-from strandline_analytics.topic.options import TopicFailed, read_options
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
-from strandline_analytics.topic.reading import close_idle, read_range
+from strandline_analytics.topic.reading import read_range
 
 # What PySpark 4.1 lacks is imported by the tests that need it, so that the others run with it (`make test-with
 # WHAT=matrix`).

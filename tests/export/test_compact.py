@@ -11,7 +11,8 @@ from strandline.export.compact import Unsound, compact
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.layout import manifest_path
-from strandline.export.reading import find_files, read_rows, verify
+from strandline.export.reading import find_files, read_rows
+from strandline.export.verify import verify
 
 NEXT_HOUR = START_US // HOUR_US + 1
 

@@ -19,8 +19,8 @@ from strandline.export.compact import compact
 from strandline.export.destination import LocalDirectory, open_destination
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
-from strandline.export.reading import Completeness, verify
 from strandline.export.sink import EventSink
+from strandline.export.verify import Completeness, verify
 
 TP = TopicPartition("t", 0)
 LONG_AFTER_US = 10**12

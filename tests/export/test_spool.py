@@ -16,9 +16,9 @@ from strandline.export import spool as spool_module
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
-from strandline.export.reading import verify
 from strandline.export.schema import EVENT_TYPES
 from strandline.export.spool import FOLDER, Left, Spool
+from strandline.export.verify import verify
 
 FORMATS = list(ExportFormat)
 ROWS = every_type(3 * len(EVENT_TYPES))

@@ -38,7 +38,7 @@ def _product_files() -> Iterator[Path]:
     """Files of servers, processes and clients; the simulator's own codes prove nothing."""
     for folder in (SERVICES, ROOT / "analytics" / "strandline_analytics"):
         for path in folder.rglob("*.py"):
-            if not {"v1", "sim"} & set(path.relative_to(folder).parts) and path != SERVICES / "core" / "errors.py":
+            if not {"v1"} & set(path.relative_to(folder).parts) and path != SERVICES / "core" / "errors.py":
                 yield path
 
 

@@ -11,10 +11,12 @@ from secured_cluster import secured_cluster
 
 from strandline.client import Producer, TopicPartition
 from strandline.rpc.channels import target
-from strandline_analytics.topic.options import TopicFailed, read_options
+from strandline_analytics.topic.cluster import ask
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
-from strandline_analytics.topic.reading import close_idle, read_range
-from strandline_analytics.topic.selection import ask
+from strandline_analytics.topic.reading import read_range
 
 
 async def test_a_topic_is_read_as_a_client(tmp_path: Path) -> None:

@@ -20,29 +20,21 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "services" / "strandline"
+SOURCES = ROOT / "services"
 COPY = ROOT / ".venv" / "compiled"
 
-CORE = (
-    "epochs", "fetch_serving", "fetcher", "follower", "high_watermark",
-    "isr", "isr_channel", "leader", "metadata_follower", "node", "node_state", "offset_serving", "parked_fetches",
-    "produce_serving", "producers", "progress", "replica_log", "sizes",
-    "truncation",
-)  # fmt: skip
-SIM = (
-    "checks", "clients", "clock", "committed", "committed_readers", "committers", "consumers", "copiers", "coverage",
-    "disk", "draws", "group_history",
-    "group_members", "historic_rules", "history",
-    "machine",
-    "memory_logs", "metadata_checks", "names", "network", "timeline", "transactors", "virtual_loop", "world",
-)  # fmt: skip
-OBSERVE = ("fetch_counts", "hw_advances", "reporting", "samples")
-RUNTIME = ("calls",)
-MODULES = tuple(
-    f"strandline/{package}/{name}.py"
-    for package, names in (("core", CORE), ("observe", OBSERVE), ("sim", SIM), ("runtime", RUNTIME))
-    for name in names
-)
+SOURCES_OF = {
+    "strandline/core": "log/fetcher log/follower log/high_watermark log/isr log/leader log/metadata log/node "
+    "log/proposals log/producers log/replica_log log/state log/truncation serving/fetch serving/offsets "
+    "serving/parked_fetches serving/produce",
+    "strandline/observe": "reporting samples",
+    "strandline/runtime": "calls",
+    "strandline_sim": "checks/checks checks/committed checks/group_history checks/history checks/metadata_checks "
+    "clients/clients clients/committers clients/copiers clients/group_members clients/readers clients/transactors "
+    "runs/historic_rules world/clock world/coverage world/disk world/draws world/machine world/memory_logs "
+    "world/network world/virtual_loop world/world",
+}
+MODULES = tuple(f"{package}/{name}.py" for package, names in SOURCES_OF.items() for name in names.split())
 
 PROVEN_ON = (("swarm", 3), ("swarm", 17), ("page-cache", 1), ("rollback", 2), ("high-watermark", 0), ("kip-101", 2))
 
@@ -90,7 +82,7 @@ def make(copy: Path = COPY) -> Path:
     if mark.exists() and mark.read_text() == wanted:
         return copy
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(SOURCES, copy / "strandline", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
     _translate(copy)
     _prove(copy)
     mark.write_text(wanted)
@@ -106,7 +98,7 @@ def _translate(copy: Path) -> None:
 
 
 def _prove(copy: Path) -> None:
-    ours, theirs = _digests(SOURCES.parent), _digests(copy)
+    ours, theirs = _digests(SOURCES), _digests(copy)
     if ours != theirs:
         raise SystemExit(f"the translated simulator does other things than its sources:\n{ours}\n{theirs}")
 
@@ -128,7 +120,7 @@ def fastest() -> Path:
     compiler = sysconfig.get_config_var("CC") or "cc"
     if shutil.which(compiler.split()[0]) is None:
         print(f"no C compiler ({compiler}): the simulator runs as it is, at two thirds of the speed", file=sys.stderr)
-        return SOURCES.parent
+        return SOURCES
     return make()
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
-from strandline_sim.searches.transactions import Bounds, Result, coordinator, partition, search
+from strandline_sim.searches.transactions import Bounds, Result, coordinator, partition, rules, search
 from strandline_sim.searches.transactions.rules import check, check_end, check_step
 from strandline_sim.searches.transactions.steps import successors
 from strandline_sim.searches.transactions.world import (
@@ -29,7 +29,7 @@ RUN = CliRunner()
 
 
 def _forget() -> None:
-    for clear in (*coordinator.CACHED, *partition.CACHED, *search.CACHED):
+    for clear in (*coordinator.CACHED, *partition.CACHED, *rules.CACHED):
         clear()
 
 

@@ -6,126 +6,18 @@ cannot be read to its end is an error and never a shorter answer.
 
 from __future__ import annotations
 
-import os
-import threading
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import Literal
 
 import pyarrow as pa
 
-from strandline.client import (
-    ClusterUnreachable,
-    Consumer,
-    FetchedRecords,
-    LogTruncated,
-    OffsetOutOfRange,
-    TlsWrong,
-    TopicDeleted,
-)
+from strandline.client import Consumer, FetchedRecords, LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline.client.blocking import loop_thread
-from strandline_analytics.topic.options import Connection, TopicFailed, TopicOptions, unreachable
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import TopicOptions
+from strandline_analytics.topic.pool import borrowed
 from strandline_analytics.topic.ranges import OffsetRange
-
-# ---- pool
-# Which clients a Spark process keeps from one task to the next, so that a micro-batch opens no connection.
-#
-# Spark runs many tasks one after another in one Python worker, and the reader of a stream is one process for as long as
-# its query runs. All clients of a process run in the thread that the client library has for that (`loop_thread`), so
-# they follow leaders and answer pings between tasks as well.
-#
-# Invariant: a client is used by one task at a time; one whose task failed or was given up is closed and never used
-# again.
-
-_KEPT_OF_A_KIND = 2
-"""A worker runs one task at a time; a process in which several threads read keeps no more than these."""
-
-
-class Client(Protocol):
-    """What all clients of the library have."""
-
-    async def start(self) -> None:
-        """Connect."""
-        ...
-
-    async def close(self) -> None:
-        """End every connection."""
-        ...
-
-
-C = TypeVar("C", bound=Client)
-
-_lock = threading.Lock()
-_idle: dict[Hashable, list[Client]] = {}
-
-
-@contextmanager
-def borrowed(connection: Connection, kind: Hashable, make: Callable[[], C]) -> Iterator[C]:
-    """A client that is connected: one that an earlier task has given back, or a new one.
-
-    Args:
-        connection: of the client.
-        kind: equal for clients that are made with equal settings.
-        make: makes a client that has not started.
-
-    Raises:
-        TopicFailed: no node answers, or an option of the connection is wrong.
-    """
-    key = (connection, kind)
-    with _lock:
-        found = _idle.get(key)
-        kept = found.pop() if found else None
-    # Of one kind all were made by the same function.
-    client: C = _started(connection, make) if kept is None else kept  # type: ignore[assignment]
-    try:
-        yield client
-    except BaseException:
-        _close(client)
-        raise
-    with _lock:
-        others = _idle.setdefault(key, [])
-        is_kept = len(others) < _KEPT_OF_A_KIND
-        if is_kept:
-            others.append(client)
-    if not is_kept:
-        _close(client)
-
-
-def close_idle() -> None:
-    """Close every client that is kept, for a process that outlives the clusters that it read from."""
-    with _lock:
-        left = [client for clients in _idle.values() for client in clients]
-        _idle.clear()
-    for client in left:
-        _close(client)
-
-
-def _started(connection: Connection, make: Callable[[], C]) -> C:
-    async def start() -> C:
-        # Made there as well: a client belongs to the loop in which it is made.
-        client = make()
-        await client.start()
-        return client
-
-    try:
-        return loop_thread().run(start)
-    except ClusterUnreachable as error:
-        raise unreachable(connection, error) from error
-    except TlsWrong as error:
-        raise TopicFailed("tlsCert", str(error), "give tlsCert, tlsKey and tlsCa of a client") from error
-    except ValueError as error:
-        raise TopicFailed("bootstrap", str(error), "give host:port of a process of the cluster") from error
-
-
-def _close(client: Client) -> None:
-    # What it failed of was reported by the call that found it, and a process that ends has no loop any more.
-    with suppress(RuntimeError):
-        loop_thread().run(client.close)
-
-
-os.register_at_fork(after_in_child=_idle.clear)
-
 
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _CREATE_TIME = 0
@@ -227,29 +119,3 @@ def _batch(fetched: FetchedRecords, *, headers: bool) -> pa.RecordBatch:
 def _time_us(timestamp_ms: int | None) -> int | None:
     """A record's time as Spark takes it; None without one, and for one beyond the year 9999, which has no date."""
     return None if timestamp_ms is None or timestamp_ms > _LAST_DATE_MS else timestamp_ms * 1_000
-
-
-# ---- pacing
-# Whether a micro-batch waits for more records: until there are enough, or the longest delay is over.
-#
-# As Kafka's source does with ``minOffsetsPerTrigger`` and ``maxTriggerDelay``; the first micro-batch of a query waits
-# for nothing.
-#
-# Invariant: records wait at most for the delay; a run that reads what is there now (availableNow) never waits.
-
-
-class Pacing:
-    """Of one query: when its last micro-batch began, by the caller's clock."""
-
-    def __init__(self, options: TopicOptions) -> None:
-        self._least = options.min_offsets_per_trigger
-        self._delay_ms = options.max_trigger_delay_ms
-        self._last_ms: float | None = None
-
-    def waits(self, n_records: int, now_ms: float) -> bool:
-        """Whether so many records wait on; otherwise a micro-batch begins now."""
-        is_little = self._least is not None and n_records < self._least
-        if is_little and self._last_ms is not None and now_ms - self._last_ms < self._delay_ms:
-            return True
-        self._last_ms = now_ms
-        return False

@@ -8,21 +8,15 @@ Invariant: what is named and does not exist is an error; what a pattern matches 
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import re2
 
-from strandline.client import EARLIEST, LATEST, Admin, ErrorCode, FoundOffset, Refused, TopicPartition
-from strandline.client.blocking import loop_thread
-from strandline_analytics.topic import ranges
-from strandline_analytics.topic.options import Connection, Given, TopicFailed
-from strandline_analytics.topic.ranges import Extent, Offsets, Settled, Times, Where, check_partitions
-from strandline_analytics.topic.reading import borrowed
+from strandline.client import TopicPartition
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.given import Given
 
 OPTIONS = ("subscribe", "subscribePattern", "assign", "topic")
 """``topic`` is ``subscribe`` for one topic."""
@@ -124,100 +118,3 @@ def _compiled(pattern: str) -> re2.Pattern:
         reason = error.args[0] if error.args else "malformed"
         words = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise TopicFailed("subscribePattern", f"{pattern!r}: {words}", "patterns have RE2's syntax") from None
-
-
-# ---- cluster
-# What is asked of the cluster before anything is read: which topics there are, and the extent of each partition.
-#
-# Invariant: an extent ends at the last stable offset that the partition's leader reports to clients, so nothing is
-# planned that is not committed, or that an open transaction may take back.
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The selected partitions as they are now."""
-
-    topic_ids: Mapping[str, str]
-    """By name."""
-    partitions: Mapping[TopicPartition, Extent]
-
-
-def ask(connection: Connection, selection: Selection) -> Found:
-    """What there is to be read now.
-
-    Raises:
-        TopicFailed: no node answers, or what is named does not exist.
-        Refused: a partition has no leader for as long as the client waits.
-    """
-    with _admin(connection) as admin:
-        return loop_thread().run(_ask, admin, selection)
-
-
-def settle(connection: Connection, where_: Where, found: Found) -> Settled:
-    """The same place without times, which leaders are asked for.
-
-    Raises:
-        TopicFailed: times are not given for exactly the partitions, or nothing is as late.
-        Refused: a partition has no leader for as long as the client waits.
-    """
-    if not isinstance(where_, Times):
-        return where_
-    if isinstance(where_.at_ms, int):
-        at_ms: Mapping[TopicPartition, int] = dict.fromkeys(found.partitions, where_.at_ms)
-    else:
-        check_partitions(where_.option, where_.at_ms, found.partitions)
-        at_ms = where_.at_ms
-    with _admin(connection) as admin:
-        return loop_thread().run(_at, admin, where_, at_ms, found)
-
-
-def _admin(connection: Connection) -> AbstractContextManager[Admin]:
-    return borrowed(connection, "admin", lambda: Admin(connection.bootstrap, **connection.tls))
-
-
-async def _ask(admin: Admin, selection: Selection) -> Found:
-    topics = {topic.name: topic for topic in (await admin.metadata()).topics}
-    wanted = chosen(selection, {name: len(topic.partitions) for name, topic in topics.items()})
-    # Ends first: what is written meanwhile belongs to the next read, and a start never lies behind its end.
-    ends = await _list(admin, dict.fromkeys(wanted, LATEST))
-    starts = await _list(admin, dict.fromkeys(wanted, EARLIEST))
-    extents = {tp: Extent(starts[tp].offset or 0, ends[tp].offset or 0) for tp in wanted}
-    return Found({tp.topic: topics[tp.topic].topic_id for tp in wanted}, extents)
-
-
-async def _at(admin: Admin, times: Times, at_ms: Mapping[TopicPartition, int], found: Found) -> Offsets:
-    answers = await _list(admin, at_ms)
-    offsets = {}
-    for tp, answer in answers.items():
-        if answer.offset is None and not times.or_latest:
-            raise TopicFailed(
-                times.option,
-                f"partition {tp.topic}-{tp.partition} has no record at or after {at_ms[tp]} ms",
-                "give an earlier time, or set startingOffsetsByTimestampStrategy to latest",
-            )
-        # Records that came after the extent was asked for belong to the next read.
-        offsets[tp] = ranges.LATEST if answer.offset is None else min(answer.offset, found.partitions[tp].end)
-    return offsets
-
-
-async def _list(admin: Admin, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
-    """One question for the partitions of a topic that are asked for one time."""
-    alike: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for tp, time in times.items():
-        alike[tp.topic, time].append(tp.partition)
-    answers = await asyncio.gather(*(_list_one(admin, *of, partitions) for of, partitions in alike.items()))
-    return {tp: offset for answer in answers for tp, offset in answer}
-
-
-async def _list_one(
-    admin: Admin, topic: str, time: int, partitions: Iterable[int]
-) -> Iterable[tuple[TopicPartition, FoundOffset]]:
-    try:
-        answer = await admin.list_offsets(topic, partitions, timestamp_ms=time, isolation="read_committed")
-    except Refused as refused:
-        if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        raise TopicFailed(
-            "subscribe", f"topic {topic!r} was deleted meanwhile: {refused}", "start the query again"
-        ) from refused
-    return [(TopicPartition(topic, partition), offset) for partition, offset in answer.items()]

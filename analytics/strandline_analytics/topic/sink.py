@@ -19,8 +19,10 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from strandline.client import ErrorCode, Producer, RecordMetadata, Refused, SendFailed
 from strandline.client.blocking import loop_thread
-from strandline_analytics.topic.options import OPTIONS, Connection, TopicFailed, read_connection, read_given
-from strandline_analytics.topic.reading import borrowed
+from strandline_analytics.topic.connection import OPTIONS, Connection, read_connection
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.given import read_given
+from strandline_analytics.topic.pool import borrowed
 
 KNOWN = (
     *OPTIONS, "topic", "includeHeaders", "kafka.acks", "kafka.compression.type", "kafka.linger.ms", "kafka.batch.size",

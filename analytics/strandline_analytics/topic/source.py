@@ -21,10 +21,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from strandline_analytics.pyspark_range import check_streams
-from strandline_analytics.topic.options import KNOWN, TopicOptions, read_given, read_options, with_headers
+from strandline_analytics.topic.cluster import ask, settle
+from strandline_analytics.topic.given import read_given
+from strandline_analytics.topic.options import KNOWN, TopicOptions, read_options, with_headers
 from strandline_analytics.topic.ranges import OffsetRange, batch_ranges, split
 from strandline_analytics.topic.reading import columns, read_range
-from strandline_analytics.topic.selection import ask, settle
 from strandline_analytics.topic.sink import TopicStreamWriter, TopicWriter, sink_of
 
 

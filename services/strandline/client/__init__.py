@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.client.administer.admin import Admin
+from strandline.client.admin import Admin
 from strandline.client.administer.admin_answers import CreatedTopic, Election, ListedNode
 from strandline.client.administer.described import (
     ConfigSource,

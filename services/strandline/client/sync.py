@@ -18,8 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self
 
-from strandline.client import consumer, producer
-from strandline.client.administer import admin
+from strandline.client import admin, consumer, producer
 from strandline.client.administer.admin_answers import CreatedTopic, Election, ListedNode
 from strandline.client.administer.described import (
     DescribedCluster,

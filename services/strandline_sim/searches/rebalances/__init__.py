@@ -4,6 +4,7 @@ The production core decides each heartbeat; heartbeats and answers are lost, rep
 and are removed after their rebalance time-out.
 """
 
-from strandline_sim.searches.rebalances.search import Bounds, Result, search
+from strandline_sim.searches.rebalances.search import Result, search
+from strandline_sim.searches.rebalances.steps import Bounds
 
 __all__ = ["Bounds", "Result", "search"]

@@ -1,0 +1,173 @@
+"""Every step that the searched world can take next, with its name.
+
+Invariant: that something happens is a free choice here; what follows from it is the controller's (`control`) or one
+replica's (`world`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+from strandline_sim.searches.elections import control
+from strandline_sim.searches.elections.world import (
+    NO_REPORTS,
+    NOBODY,
+    REPLICAS,
+    Partition,
+    Replica,
+    Report,
+    State,
+    Status,
+    appended,
+    copies,
+    fetched,
+    raised,
+    took_office,
+    with_counted,
+    with_replica,
+)
+
+Step = tuple[str, State]
+
+
+def successors(state: State, records: int) -> Iterator[Step]:
+    """What can follow; ``records`` appends are made in all."""
+    for name, after in _leading(state, records):
+        for each in copies(state, after):
+            yield name, each
+    for node in REPLICAS:
+        match state.replicas[node].status:
+            case Status.ACTIVE:
+                yield f"node {node} dies", _left(state, node, Status.DEAD)
+                yield from _suspecting(state, node)
+                yield from _reporting(state, node)
+            case Status.DEAD | Status.GONE:
+                yield from _returning(state, node)
+    yield from _ending(state)
+    if state.reports != NO_REPORTS:
+        yield "the controller restarts", state._replace(reports=NO_REPORTS)
+
+
+def _leading(state: State, records: int) -> Iterator[Step]:
+    partition, reign = state.partition, state.reign
+    leader = partition.leader
+    if leader == NOBODY or state.replicas[leader].status is not Status.ACTIVE:
+        return
+    if reign is None:
+        yield f"node {leader} takes office", took_office(state)
+        return
+    if state.appends < records:
+        yield f"node {leader} appends", appended(state)
+    for node in REPLICAS:
+        if node != leader and state.replicas[node].status is Status.ACTIVE:
+            for after in fetched(state, node):
+                yield f"node {node} fetches", after
+    leo = len(state.replicas[leader].log)
+    counted = [n for n in REPLICAS if n != leader and control.is_counted(reign, n, leo)]
+    known = {leader, *counted, *(n for n in partition.isr if n not in partition.unproven)}
+    for members in _proposals(partition, counted):
+        decided = control.altered(partition, _statuses(state), members, frozenset(known & set(members)))
+        if decided is not None and decided != partition:
+            yield f"node {leader} proposes ISR {list(members)}", raised(state._replace(partition=decided))
+
+
+def _proposals(partition: Partition, counted: list[int]) -> Iterator[tuple[int, ...]]:
+    """As it is, which proves who was counted; without one member; with one more."""
+    isr = partition.isr
+    yield isr
+    for node in isr:
+        if node != partition.leader:
+            yield tuple(n for n in isr if n != node)
+    for node in counted:
+        if node not in isr:
+            yield (*isr, node)
+
+
+def _suspecting(state: State, node: int) -> Iterator[Step]:
+    for after in control.suspected(state.partition, _statuses(state), state.reports, node):
+        if after != state.partition:
+            yield f"the session of node {node} ends, and begins again", _decided(state, after)
+
+
+def _ending(state: State) -> Iterator[Step]:
+    """Sessions of dead nodes end, in any company."""
+    dead = [n for n in REPLICAS if state.replicas[n].status is Status.DEAD]
+    for count in range(1, len(dead) + 1):
+        for due in combinations(dead, count):
+            outcomes, ending = control.ended(state.partition, _statuses(state), state.reports, due)
+            ended = state
+            for node in ending:
+                ended = _left(ended, node, Status.GONE)
+            if ending:
+                yield from _each(f"the sessions of {sorted(ending)} end", ended, outcomes)
+
+
+def _reporting(state: State, node: int) -> Iterator[Step]:
+    replica = state.replicas[node]
+    report = Report(replica.log, replica.reconciled)
+    if state.partition.leader == NOBODY and state.reports[node] != report:
+        outcomes = control.reported(state.partition, _statuses(state), state.reports, node, report)
+        reports = (*state.reports[:node], report, *state.reports[node + 1 :])
+        yield from _each(f"node {node} reports its log", state._replace(reports=reports), outcomes)
+
+
+def _returning(state: State, node: int) -> Iterator[Step]:
+    """A node starts again: with what it had, or once in a history with less, which it notices or not."""
+    replica = state.replicas[node]
+    yield from _returned(state, node, replica, "")
+    if state.has_lost:
+        return
+    losing = state._replace(has_lost=True, backup=None)
+    for end in range(len(replica.log)):
+        shorter = replica._replace(log=replica.log[:end])
+        yield from _returned(losing, node, shorter, f", without what it had from offset {end} on")
+    # Who knows that it lost something is a member of nothing: what is left of its log no longer matters.
+    yield from _returned(losing, node, replica._replace(log=()), ", and knows that it lost records", unclean=True)
+    if state.backup is not None and state.backup.node == node:
+        _, log, reconciled, is_current = state.backup
+        earlier = replica._replace(log=log, reconciled=reconciled)
+        yield from _returned(losing, node, earlier, ", with an earlier state of its directory", is_known=is_current)
+
+
+def _returned(
+    state: State, node: int, replica: Replica, how: str, *, is_known: bool = True, unclean: bool = False
+) -> Iterator[Step]:
+    outcomes = control.returned(
+        state.partition, _statuses(state), state.reports, node, is_known=is_known, unclean=unclean
+    )
+    back = with_replica(state, node, replica._replace(status=Status.ACTIVE))
+    if back.reign is not None:
+        counted = back.reign.counted[node]._replace(by_present_process=False)
+        back = back._replace(reign=with_counted(back.reign, node, counted))
+    report = back.reports[node]
+    if report is not None:
+        back = back._replace(
+            reports=(*back.reports[:node], report._replace(is_current=False), *back.reports[node + 1 :])
+        )
+    if back.backup is not None and back.backup.node == node:
+        back = back._replace(backup=back.backup._replace(is_current=False))
+    for name, after in _each(f"node {node} returns{how}", back, outcomes):
+        for each in copies(state, after, of_an_earlier_process=node):
+            yield name, each
+
+
+def _left(state: State, node: int, status: Status) -> State:
+    reign = None if node == state.partition.leader else state.reign
+    return with_replica(state, node, state.replicas[node]._replace(status=status))._replace(reign=reign)
+
+
+def _each(name: str, state: State, outcomes: Iterable[Partition]) -> Iterator[Step]:
+    for after in outcomes:
+        yield name, _decided(state, after)
+
+
+def _decided(state: State, after: Partition) -> State:
+    """The controller's decision reaches everybody; a new leader epoch ends a reign and all reports."""
+    if after.leader_epoch != state.partition.leader_epoch:
+        state = state._replace(reign=None, reports=NO_REPORTS)
+    return raised(state._replace(partition=after))
+
+
+def _statuses(state: State) -> tuple[Status, ...]:
+    return tuple(replica.status for replica in state.replicas)

@@ -1,0 +1,166 @@
+"""What can happen next in a world of rebalances, and what must hold in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from strandline.core.coordinator.machine import Record
+from strandline.core.errors import Refusal
+from strandline.core.groups.heartbeats import fence, release
+from strandline.core.groups.messages import HeartbeatAnswered
+from strandline.core.groups.records import (
+    GroupKey,
+    GroupValue,
+    MemberState,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+)
+from strandline_sim.searches.rebalances.world import (
+    GROUP,
+    MEMBERS,
+    PARTITIONS,
+    Client,
+    Sent,
+    World,
+    changes_of,
+    decided,
+    group_of,
+    with_batch,
+)
+
+Step = tuple[str, World]
+_NONE: frozenset[object] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How far a search goes."""
+
+    epochs: int = 3
+    """The highest group epoch."""
+    restarts: int = 1
+    """How often a member starts again."""
+    partitions: int = 3
+    """How many of the partitions targets move; the others stay with the first member."""
+
+
+class Broken(AssertionError):
+    """A world in which two members work on one partition."""
+
+
+def check(world: World) -> None:
+    """I28 at the coordinator, and I32: no partition at two clients."""
+    group_of(world.rows)
+    first, second = ((client.reads | client.revoking) for client in world.clients)
+    if both := first & second:
+        raise Broken(f"I32: both members hold {sorted(both)}")
+
+
+def successors(world: World, bounds: Bounds) -> Iterator[Step]:
+    """Every step that can follow, with the world after it."""
+    yield from _targets(world, bounds)
+    for index, member in enumerate(MEMBERS):
+        client = world.clients[index]
+        if client.out is None:
+            for sent in _heartbeats(client):
+                yield f"{member} sends {_named(sent)}", _with(world, index, client._replace(out=sent))
+        else:
+            yield from _delivered(world, index, client)
+            given_up = client._replace(out=None, is_taken=False, late=None if client.is_taken else client.out)
+            yield f"{member} gives up waiting", _with(world, index, given_up)
+        if client.late is not None:
+            rows, _ = decided(world.rows, member, client.late)
+            after = _with(world, index, client._replace(late=None))._replace(rows=rows)
+            yield f"a late copy of {_named(client.late)} of {member} arrives", after
+        if client.revoking:
+            yield f"{member} is done with what it gives up", _with(world, index, client._replace(revoking=frozenset()))
+        if world.restarts < bounds.restarts and client.epoch:
+            again = Client(0, frozenset(), late=client.late)
+            yield f"{member} starts again", _with(world, index, again)._replace(restarts=world.restarts + 1)
+        yield from _removed(world, index, bounds)
+
+
+def _heartbeats(client: Client) -> Iterator[Sent]:
+    if client.epoch == 0:
+        yield Sent(0, frozenset())
+        return
+    yield Sent(client.epoch, client.reads | client.revoking)
+    yield Sent(client.epoch, None)
+
+
+def _named(sent: Sent) -> str:
+    owned = "nothing reported" if sent.owned is None else f"owned {sorted(tp.partition for tp in sent.owned)}"
+    return f"a heartbeat in epoch {sent.epoch}, {owned}"
+
+
+def _with(world: World, index: int, client: Client) -> World:
+    clients = (client, world.clients[1]) if index == 0 else (world.clients[0], client)
+    return world._replace(clients=clients)
+
+
+def _delivered(world: World, index: int, client: Client) -> Iterator[Step]:
+    """The heartbeat arrives, and its answer does or is lost. A second copy is answered that it is late."""
+    assert client.out is not None
+    member, named = MEMBERS[index], _named(client.out)
+    if client.is_taken:
+        yield f"a copy of {named} of {member} is late", _with(world, index, client._replace(out=None, is_taken=False))
+        return
+    rows, answer = decided(world.rows, member, client.out)
+    after = world._replace(rows=rows)
+    # Whatever was sent before is late from here on.
+    lost = client._replace(is_taken=True, late=None)
+    yield f"{named} of {member} arrives, its answer is lost", _with(after, index, lost)
+    answered = _answered(client._replace(out=None, late=None), answer)
+    yield f"{named} of {member} is answered", _with(after, index, answered)
+
+
+def _answered(client: Client, answer: HeartbeatAnswered | Refusal) -> Client:
+    """What a client makes of an answer: it stops reading at once what is not assigned to it (G21)."""
+    if isinstance(answer, Refusal):
+        return client._replace(epoch=0, reads=frozenset(), revoking=frozenset())
+    if answer.assignment is None:
+        return client._replace(epoch=answer.member_epoch)
+    reads = frozenset(answer.assignment)
+    gone = (client.reads | client.revoking) - reads
+    return client._replace(epoch=answer.member_epoch, reads=reads, revoking=gone)
+
+
+def _targets(world: World, bounds: Bounds) -> Iterator[Step]:
+    """A new target: any division of the partitions, in the next epoch or in the one that a removal has begun."""
+    group = group_of(world.rows)
+    epoch = group.epoch if group.epoch > group.target_epoch else group.epoch + 1
+    if epoch > bounds.epochs or not group.members:
+        return
+    moved, fixed = PARTITIONS[: bounds.partitions], PARTITIONS[bounds.partitions :]
+    members = sorted(group.members)
+    for owners in product(members, repeat=len(moved)):
+        rows = []
+        for member in members:
+            mine = tuple(tp for tp, owner in zip(moved, owners, strict=True) if owner == member)
+            mine += fixed if member == members[0] else ()
+            rows.append(Record(TargetKey(GROUP, member), TargetValue(epoch, tuple(sorted(mine)))))
+        last = Record(TargetEpochKey(GROUP), TargetEpochValue(epoch, "uniform", 0))
+        batch = (*rows, Record(GroupKey(GROUP), GroupValue(epoch)), last)
+        yield f"target {epoch}: {' '.join(owners)}", world._replace(rows=with_batch(world.rows, batch))
+
+
+def _removed(world: World, index: int, bounds: Bounds) -> Iterator[Step]:
+    """The rebalance time-out of a member ends; and later its lease, and with that its hold on its partitions (G21)."""
+    member, group = MEMBERS[index], group_of(world.rows)
+    row = group.current.get(member)
+    if row is None or not (row.state is MemberState.UNREVOKED or group.is_fenced(member)):
+        return
+    changes = changes_of(world.rows)
+    if row.state is MemberState.UNREVOKED:
+        if group.epoch < bounds.epochs:
+            fence(changes, member)
+            yield f"{member} does not give up in time", world._replace(rows=with_batch(world.rows, changes.batch()))
+        return
+    release(changes, member)
+    ended = world.clients[index]._replace(epoch=0, reads=frozenset(), revoking=frozenset())
+    after = _with(world, index, ended)._replace(rows=with_batch(world.rows, changes.batch()))
+    yield f"the lease of {member} ends", after
