@@ -42,7 +42,7 @@ def test_a_file_that_a_page_names_exists(page: Path) -> None:
     """Every file that a page names exists."""
     places = (ROOT, SOURCES, SOURCES.parent, ROOT / "analytics", page.parent)
     # Beside a folder that was just named, or in the page's prose about one package: any file of that name will do.
-    names = {path.name for path in [*SOURCES.rglob("*.py"), *(ROOT / "protos").rglob("*.py")]}
+    names = {path.name for folder in ("services", "analytics", "protos") for path in (ROOT / folder).rglob("*.py")}
 
     missing = [
         name
