@@ -6,7 +6,7 @@ BIN := .venv/bin
 # compile 300 modules first.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-deep check packages chaos docs test-with mutants protos protos-released campaigns bench images report-picture kafka-report-picture runbooks client-sync requirements clean
+.PHONY: help demo test test-all test-deep test-with check packages chaos docs generated bench images requirements clean
 
 help: ## list the verbs, and how long each takes on two cores
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -45,7 +45,17 @@ packages: ## Debian's packages that tests need: installed for root, otherwise na
 	fi; \
 	[ -z "$$missing" ] || echo "not installed, so the tests that need it are skipped:$$missing; on Debian: apt-get install$$missing"
 
-test-deep: .venv/.fuzz ## fuzz each target, 2,001 seeds, exhaustive search, mutants: hours [TIME=300 seconds for each target]
+# The simulator with its hot modules compiled to C, where a C compiler is; made again when a source has changed.
+FAST = PYTHONPATH=$$($(BIN)/python tests/sim/compiled.py)
+
+# What `make test-deep WHAT=...` runs: rules broken on purpose, lines broken by chance, every profile of the simulator.
+DEEP_mutants = PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
+DEEP_drawn = PYTHONPATH=tests/sim $(BIN)/python -m mutants.drawn judge $(ONLY)
+DEEP_campaigns = $(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tests/sim/seeds_onward.py --seeds $(SEEDS) \
+  $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS)),tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES)))
+
+test-deep: .venv/.fuzz ## fuzz [TIME=300 seconds each], 2,001 seeds, every search, mutants: hours; or WHAT=mutants [ONLY="R11 18"], drawn, campaigns [MINUTES=30, or SEEDS=20000 PROFILE=swarm JOBS=2]
+ifeq ($(WHAT),)
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
 	  $(BIN)/python tests/fuzz/guided.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
@@ -55,8 +65,11 @@ test-deep: .venv/.fuzz ## fuzz each target, 2,001 seeds, exhaustive search, muta
 	@$(BIN)/strandline sim reigns --takings 1 --late 1 --states 150000
 	@echo "==> rebalances"; $(BIN)/strandline sim rebalances --epochs 2 --restarts 1
 	@echo "==> transactions"; $(BIN)/strandline sim transactions --transactions 2 --mishaps 1
-	@$(MAKE) mutants
-	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.drawn judge
+	@$(DEEP_mutants)
+	@$(DEEP_drawn)
+else
+	@$(or $(DEEP_$(WHAT)),$(error WHAT is nothing, mutants, drawn or campaigns))
+endif
 
 check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, contract: a minute
 	@echo "==> ruff check";        $(BIN)/ruff check --quiet
@@ -64,25 +77,15 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	@echo "==> mypy --strict";     $(BIN)/mypy --no-error-summary
 	@echo "==> import rules";      $(BIN)/lint-imports --no-logo > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 	@echo "==> buf lint, format";  $(BIN)/buf lint protos && $(BIN)/buf format --diff --exit-code protos
-	@# The contract of the last release; written by make protos-released after a release, and by nothing else.
+	@# The contract of the last release; written by make generated RELEASED=1 after a release, and by nothing else.
 	@echo "==> buf breaking";      $(BIN)/buf breaking protos --against protos/released/v1.binpb
 	@echo "==> generated code";    rm -rf .venv/generated && $(BIN)/python protos/generate.py .venv/generated \
 	  && for package in v1 etcd/v1; do \
 	    diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/$$package services/strandline/$$package || exit 1; done \
-	  || { echo "run: make protos"; exit 1; }
+	  || { echo "run: make generated"; exit 1; }
 
 chaos: .venv/.installed packages ## faults against real processes, as root: minutes each; lists them without a number [SCENARIO="17 18" FORM=--short]
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)
-
-mutants: .venv/.installed ## break the protocol on purpose: is every bug caught? writes docs/mutants.json: an hour [ONLY="R11 18"]
-	@PYTHONPATH=tests/sim $(BIN)/python -m mutants.gate $(ONLY)
-
-protos: .venv/.installed .venv/.protoc ## format the contract and generate services/strandline/v1 and etcd/v1 from it: seconds
-	@$(BIN)/buf format --write protos
-	@$(BIN)/python protos/generate.py
-
-protos-released: .venv/.installed ## after a release: keep its contract, which later ones must not break
-	@$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb
 
 WITH_kafka := -m pytest -s tests/kafka/live/node_faults.py tests/kafka/live/moved_job.py
 WITH_formats := -m pytest -s -p no:randomly tests/analytics/formats/table_pairs.py
@@ -116,27 +119,24 @@ BENCHES := $(patsubst BENCH_%,%,$(filter BENCH_%,$(.VARIABLES)))
 bench: .venv/.bench ## measure beside NATS and Kafka, or one thing alone: 1 minute to hours [WHAT=smoke FLAGS="--only failover"]
 	@PYTHONPATH=tests/bench:tests/kafka $(BIN)/python $(or $(BENCH_$(WHAT)),$(error WHAT is nothing, or one of: $(sort $(BENCHES)))) $(FLAGS)
 
-# The simulator with its hot modules compiled to C, where a C compiler is; made again when a source has changed.
-FAST = PYTHONPATH=$$($(BIN)/python tests/sim/compiled.py)
-
-campaigns: .venv/.installed ## simulate every profile; writes docs/campaigns.jsonl [MINUTES=30], or until the ledger holds [SEEDS=20000 PROFILE=swarm JOBS=2]
-	@$(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tests/sim/seeds_onward.py --seeds $(SEEDS) \
-	  $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS)),tests/sim/campaigns.py $(if $(MINUTES),--minutes $(MINUTES)))
-
 images: .venv/.installed ## build the container images, as deploy/README.md says: minutes [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)
 
-report-picture: .venv/.installed ## play the demo and photograph its report for README.md; minutes, needs Chromium and Java [DEMO=directory of an earlier one]
-	@$(BIN)/python tests/analytics/report/report_picture.py $(if $(DEMO),--demo $(DEMO))
-
-kafka-report-picture: .venv/.installed ## import the real Kafka run of the tests and photograph its report for docs/KAFKA.md; needs Chromium and Java
-	@PYTHONPATH=tests/analytics/report $(BIN)/python tests/kafka/report_of_run_a.py
-
-client-sync: .venv/.installed ## write client/sync.py from the asynchronous clients
-	@$(BIN)/python tests/client/sync_source.py
-
-docs: .venv/.installed ## write the blocks of pages that follow from the code and from committed measurements
+docs: .venv/.installed ## write the parts of pages that follow from code and measurements: seconds [PICTURES=1: reports, with Chromium; URL=https://... where runbooks are read]
+	@$(if $(PICTURES),$(BIN)/python tests/analytics/report/report_picture.py $(if $(DEMO),--demo $(DEMO)))
+	@$(if $(PICTURES),PYTHONPATH=tests/analytics/report $(BIN)/python tests/kafka/report_of_run_a.py)
+	@$(if $(URL),echo "$(URL)" > deploy/monitoring/runbooks.url)
+	@url=$$(cat deploy/monitoring/runbooks.url); for file in alerts alerts_test; do \
+	  sed "s|runbook_url: .*#|runbook_url: $$url#|" deploy/monitoring/$$file.yaml > .venv/$$file.yaml \
+	  && { cmp -s .venv/$$file.yaml deploy/monitoring/$$file.yaml || cp .venv/$$file.yaml deploy/monitoring/$$file.yaml; } || exit 1; \
+	done
 	@PYTHONPATH=tests/bench:tests/sim:tests/security $(BIN)/python tests/pages/docs.py
+
+generated: .venv/.installed .venv/.protoc ## format the contract and generate v1, etcd/v1 and client/sync.py: seconds [RELEASED=1 after a release keeps its contract]
+	@$(BIN)/buf format --write protos
+	@$(BIN)/python protos/generate.py
+	@$(BIN)/python tests/client/sync_source.py
+	@$(if $(RELEASED),$(BIN)/buf build protos --exclude-source-info --output protos/released/v1.binpb)
 
 requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml: a minute
 	@$(BIN)/python -m pip install --quiet uv
@@ -150,13 +150,6 @@ requirements: .venv/.installed ## compile requirements/*.txt from pyproject.toml
 	  $(BIN)/uv pip compile pyproject.toml --extra server --extra export --extra console $${set#$${set%% *}} --quiet \
 	    --constraint requirements/dev.txt --python-platform linux --python-version 3.11 --no-emit-index-url --no-emit-find-links \
 	    --no-annotate --custom-compile-command "make requirements" --output-file requirements/$${set%% *}.txt || exit 1; \
-	done
-
-runbooks: ## write where docs/ALERTS.md can be read into the alert rules [URL=https://...]
-	@$(if $(URL),echo "$(URL)" > deploy/monitoring/runbooks.url)
-	@url=$$(cat deploy/monitoring/runbooks.url); for file in alerts alerts_test; do \
-	  sed "s|runbook_url: .*#|runbook_url: $$url#|" deploy/monitoring/$$file.yaml > .venv/$$file.yaml \
-	  && mv .venv/$$file.yaml deploy/monitoring/$$file.yaml || exit 1; \
 	done
 
 clean: ## remove what the tools left, the environment included; data directories stay: seconds

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from strandline_analytics.commands.answers import show_answers
 from strandline_analytics.commands.options import Shown
-
 from strandline_analytics.stats import ALL
 
 _CLUSTER = "5e8a0f52-0000-4000-8000-000000000000"

@@ -1,4 +1,4 @@
-"""Writes `strandline.client.sync` from the asynchronous clients, so that both have the same names: `make client-sync`.
+"""Writes `strandline.client.sync` from the asynchronous clients, so that both have the same names: `make generated`.
 
 A method that waits is passed to the thread of the process; one that does not wait is called there. Signatures and
 docstrings are taken over as they are written in the source.
@@ -29,7 +29,7 @@ DUNDERS = {
 
 HEAD = '''"""The clients for programs without an event loop: the same names, and every call waits.
 
-Written from the asynchronous clients by `make client-sync`; edit those.
+Written from the asynchronous clients by `make generated`; edit those.
 
 All clients of a process share one thread with an event loop, which the first call starts. Functions that are given to
 a client (``on_done``, ``on_delivery``, ``on_stats``, serializers and a producer's interceptors) are called in that

@@ -48,7 +48,7 @@ async def in_thread(program: Callable[[], T]) -> T:
 
 
 def test_the_module_is_as_written() -> None:
-    """`strandline.client.sync` is what `make client-sync` writes from the asynchronous clients."""
+    """`strandline.client.sync` is what `make generated` writes from the asynchronous clients."""
     assert sync_source.TARGET.read_text() == sync_source.written()
 
 

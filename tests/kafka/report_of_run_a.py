@@ -1,6 +1,6 @@
 """Makes `docs/img/kafka-report.png`: from the files of a real Kafka run to its report, as docs/KAFKA.md says.
 
-Run by `make kafka-report-picture`; prints how long import and report took, each from a cold start.
+Run by `make docs PICTURES=1`; prints how long import and report took, each from a cold start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a campaign of every profile, prints the results, and writes them into the ledger.
 
-Run by `make campaigns`. A campaign that found something, or that did not show what its profile promises, is shown as
-such, and the exit code is 1. `--minutes` bounds the whole run: the swarm gets
+Run by `make test-deep WHAT=campaigns`. A campaign that found something, or that did not show what its profile
+promises, is shown as such, and the exit code is 1. `--minutes` bounds the whole run: the swarm gets
 half of it, and the historic profiles, which must be caught, get a few seeds.
 """
 

@@ -1,7 +1,7 @@
 """Runs the seeds of a profile that the ledger does not hold yet, until it holds as many clean ones as requested.
 
-Run by `make campaigns SEEDS=20000`. It yields to everything else on the machine, and writes a row of the ledger every
-250 seeds.
+Run by `make test-deep WHAT=campaigns SEEDS=20000`. It yields to everything else on the machine, and writes a row of the
+ledger every 250 seeds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tests are tested: each required bug of the protocol, swapped into the cores, is caught by its cheapest layer.
 
-`make mutants` runs all three layers on all mutants; its last result is in `docs/mutants.json`.
+`make test-deep WHAT=mutants` runs all three layers on all mutants; its last result is in `docs/mutants.json`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
-    # The mutants are a package of their own in this folder, `mutants`, as for `make mutants`.
+    # The mutants are a package of their own in this folder, `mutants`, as for `make test-deep WHAT=mutants`.
     sys.path.append(_HERE)
 
 from mutants import record, scenario_layer  # noqa: E402

@@ -1,6 +1,6 @@
 """The clients for programs without an event loop: the same names, and every call waits.
 
-Written from the asynchronous clients by `make client-sync`; edit those.
+Written from the asynchronous clients by `make generated`; edit those.
 
 All clients of a process share one thread with an event loop, which the first call starts. Functions that are given to
 a client (``on_done``, ``on_delivery``, ``on_stats``, serializers and a producer's interceptors) are called in that

@@ -1,6 +1,6 @@
 """Makes `docs/img/report.png`: the report of a demo in a real browser, Debian's Chromium, headless.
 
-Run by `make report-picture`. Without a directory it plays the demo, for minutes; `--demo DIR` takes one that was
+Run by `make docs PICTURES=1`. Without a directory it plays the demo, for minutes; `--demo DIR` takes one that was
 played before, whose report is made again by this version.
 """
 

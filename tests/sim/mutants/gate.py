@@ -1,4 +1,4 @@
-"""`make mutants`: every mutant against all three layers; a table on the screen, and in docs/.
+"""`make test-deep WHAT=mutants`: every mutant against all three layers; a table on the screen, and in docs/.
 
 Exit code 1 if a required bug survives, if another one survives without a killed pair that explains it, or if a mutant's
 rule was never called. Bounded for each mutant and layer, and it stops by itself.
@@ -30,7 +30,7 @@ machine a second of processor time takes many, but a mutant may also have made a
 def arguments() -> argparse.Namespace:
     """Bounds, and which mutants."""
     usual = Bounds()
-    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="make test-deep WHAT=mutants", description=__doc__)
     parser.add_argument("only", nargs="*", help="numbers such as R11 or 18; all of them if none is given")
     parser.add_argument("--seeds", type=int, default=usual.seeds, help="at most so many seeds each")
     parser.add_argument(
