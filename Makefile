@@ -83,6 +83,7 @@ check: .venv/.installed .venv/.protoc ## format, lint, types, import rules, cont
 	  && for package in v1 etcd/v1; do \
 	    diff -r -x __init__.py -x __pycache__ .venv/generated/strandline/$$package services/strandline/$$package || exit 1; done \
 	  || { echo "run: make generated"; exit 1; }
+	@echo "==> shape of the tree"; $(BIN)/python tests/house/figures.py
 
 chaos: .venv/.installed packages ## faults against real processes, as root: minutes each; lists them without a number [SCENARIO="17 18" FORM=--short]
 	@$(BIN)/python tests/chaos/chaos.py $(SCENARIO) $(FORM)

@@ -92,6 +92,7 @@ class _ByFile(LoadScopeScheduling):
         return folder if folder in TOGETHER else path
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Files stay whole, because their fixtures are started once."""
     return _ByFile(config, log)

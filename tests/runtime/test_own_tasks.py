@@ -25,7 +25,7 @@ async def test_closing_waits_until_every_task_has_ended() -> None:
     await asyncio.sleep(0)
     await tasks.close()
 
-    assert ended == ["a", "b"]
+    assert sorted(ended) == ["a", "b"]
     assert failures == []
 
 

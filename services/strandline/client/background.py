@@ -15,16 +15,12 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 
 from strandline.client.errors import WrongLoop
 from strandline.client.log import log
-
-if TYPE_CHECKING:
-    from strandline.client.producer import Producer
-
 
 Work = Callable[[], Coroutine[object, object, None]]
 
@@ -210,12 +206,23 @@ def countdown(deadline_ms: int) -> Callable[[], int]:
 #
 # Invariant: a record that `send` took is never given up without a word: a line of the log and a `ResourceWarning`.
 
-STARTED: weakref.WeakSet[Producer[Any, Any]] = weakref.WeakSet()
+
+class Unclosed(Protocol):
+    """A producer, as far as its end is concerned."""
+
+    def _give_up(self) -> int:
+        """Forget what it holds; returns how many records that were, 0 for one that was closed."""
+
+    async def flush(self, timeout_ms: int) -> Any:
+        """Send what it holds."""
+
+
+STARTED: weakref.WeakSet[Unclosed] = weakref.WeakSet()
 # Those of a parent are the parent's to send.
 os.register_at_fork(after_in_child=STARTED.clear)
 
 
-def report(producer: Producer[Any, Any]) -> None:
+def report(producer: Unclosed) -> None:
     """It is over: say how many records it still held, if it was not closed."""
     count = producer._give_up()
     if count:
