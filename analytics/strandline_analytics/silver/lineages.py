@@ -1,7 +1,7 @@
 """Which leader epochs of a partition hold the same records below which offset.
 
 An epoch that starts below a HW that was seen before it, as an unclean election leaves it, begins a new line: what stood
-at and above its start is gone, and what stands there later are other records.
+at and above its start is gone, and what is there later are other records.
 
 Invariant: of two epochs in different lines nothing is shared at or above the lowest start of a line between them.
 """

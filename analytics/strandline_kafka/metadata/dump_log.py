@@ -27,7 +27,7 @@ from strandline_kafka.metadata.records import MetadataRecord, check_moment, is_k
 from strandline_kafka.metadata.wire import Message, Unreadable, layout_of, uuid_text
 
 # ---- dump_records
-# What stands in one line of `kafka-dump-log --cluster-metadata-decoder` behind a record's offset and sizes.
+# What is in one line of `kafka-dump-log --cluster-metadata-decoder` behind a record's offset and sizes.
 #
 # Invariant: what is read is what the record's bytes would have become.
 
@@ -88,7 +88,7 @@ _CONTENTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Content]], ...
     (re.compile(r"controlType: \w+\((?P<number>-?\d{1,5})\)"), _nameless),
     (re.compile(r"payload: Error at (?:offset )?\d+, skipping\.(?P<why>.*)"), _failed),
 )
-"""What stands behind the offset and the sizes of a record, by the releases: `LeaderChange: {}` since 4.1,
+"""What follows the offset and the sizes of a record, by the releases: `LeaderChange: {}` since 4.1,
 `SnapshotHeader {}` always, `controlType:` for the kinds that a release does not print."""
 
 

@@ -77,7 +77,7 @@ class Doubt:
             self._is_doubted = False
 
     def end(self) -> None:
-        """A whole session has passed: whoever lives could have spoken."""
+        """A whole session has passed: every live node could have spoken."""
         self._is_doubted = False
 
     def refusal(self, request: ControllerRequest) -> Refusal | None:

@@ -45,7 +45,7 @@ class Sessions:
         self._first = _Session(0)
 
     def begin(self, now_ms: int) -> None:
-        """A reign begins, and with it a session that no heartbeat keeps: whoever lives speaks before it is over."""
+        """A reign begins, and with it a session that no heartbeat keeps: every live node speaks before it is over."""
         self._first = _Session(now_ms + self._timeout_ms)
 
     def first_is_over(self, now_ms: int) -> bool:
