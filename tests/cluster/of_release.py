@@ -1,4 +1,4 @@
-"""Runs a role as a release with other feature levels: `LOWEST HIGHEST controller|replica FLAGS`."""
+"""Runs a role as a release with other feature levels: `LOWEST HIGHEST controller|node FLAGS`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ async def test_a_clean_restart_of_everything(probe: Probe, topic: str) -> None:
         await load.finish()
     await assert_settled(probe, topic)
 
-    assert [(end.code, end.forced) for end in ends] == [(0, False)] * 4
+    assert [(end.code, end.forced) for end in ends] == [(0, False)] * (1 + len(probe.local.nodes))
 
 
 @pytest.mark.timeout(180)

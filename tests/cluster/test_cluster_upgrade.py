@@ -27,7 +27,7 @@ def release(probe: Probe, lowest: int, highest: int) -> None:
     """From now on processes start as a release with these levels."""
     words = (_SCRIPT, str(lowest), str(highest))
     probe.local.plan = dataclasses.replace(
-        probe.local.plan, controller_module=(*words, "controller"), replica_module=(*words, "replica")
+        probe.local.plan, controller_module=(*words, "controller"), replica_module=(*words, "node")
     )
 
 

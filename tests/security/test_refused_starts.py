@@ -33,9 +33,9 @@ def _start(module: str, settings: dict[str, str]) -> subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("module", "case"),
     [
-        ("replica", "absent key"),
-        ("replica", "foreign authority"),
-        ("replica", "not valid yet"),
+        ("node", "absent key"),
+        ("node", "foreign authority"),
+        ("node", "not valid yet"),
         ("controller", "key of another"),
         ("controller", "expired"),
     ],
@@ -45,7 +45,7 @@ def test_a_process_with_wrong_files_says_so_and_ends(tmp_path: Path, module: str
     make, _ = WRONG[case]
     settings = settings_of(make(Certificates.at(tmp_path))) | {"data_dir": str(tmp_path / "data")}
 
-    ended = _start(module, settings | (_REPLICA if module == "replica" else {}))
+    ended = _start(module, settings | (_REPLICA if module == "node" else {}))
 
     assert ended.returncode == 2, ended.stderr
     lines = ended.stderr.splitlines()
@@ -169,7 +169,7 @@ def test_wrong_files_leave_a_data_directory_alone(tmp_path: Path) -> None:
     make, _ = WRONG["expired"]
     settings = settings_of(make(Certificates.at(tmp_path))) | _REPLICA | {"data_dir": str(tmp_path / "data")}
 
-    ended = _start("replica", settings)
+    ended = _start("node", settings)
 
     assert ended.returncode == 2
     assert not (tmp_path / "data").exists()
