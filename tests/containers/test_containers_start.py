@@ -77,7 +77,7 @@ def test_processes_are_not_root_and_write_nothing_but_their_volume(cluster: Cont
 
 async def test_a_container_that_is_stopped_early_ends_at_once(image: str) -> None:
     """SIGTERM ends a command that has not installed its handler yet, also as the first process of its container."""
-    container = DockerContainer(image, command=["sim", "run", "--seeds", "0..100000"], read_only=True)
+    container = DockerContainer(image, command=["topic", "list", "-b", "127.0.0.1:1"], read_only=True)
     try:
         await asyncio.to_thread(container.start)
         inside = container.get_wrapped_container()

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 EXTRA_OF = {
     "up": "server",
@@ -77,17 +79,18 @@ def _loaded(entry: EntryPoint) -> typer.Typer:
         return commands
 
     # Entry points belong to the distribution; an image has some of its packages.
-    absent = typer.Typer(add_help_option=False)
-
-    @absent.callback(
-        invoke_without_command=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-    )
-    def say_so() -> None:
-        words = entry.name.replace(".", " ")
-        where = "the image strandline-analytics has it" if package in ANALYTICS_IMAGE else "no image has it"
-        typer.echo(
-            f"strandline: `strandline {words}` needs the package {package}, which is not here; {where}", err=True
-        )
-        raise typer.Exit(1)
-
+    words = entry.name.replace(".", " ")
+    where = "the image strandline-analytics has it" if package in ANALYTICS_IMAGE else "no image has it"
+    said = f"`strandline {words}` needs the package {package}, which is not here; {where}"
+    absent = typer.Typer(cls=_Absent, help=said)
+    absent.callback()(lambda: None)
     return absent
+
+
+class _Absent(TyperGroup):
+    """The commands of a package that is not here: whatever follows, the answer is one line, and exit code 1."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Print the line; never returns."""
+        typer.echo(f"strandline: {self.help}", err=True)
+        raise typer.Exit(1)
