@@ -13,6 +13,7 @@ import pytest
 import typer.main
 from base_install import installed_with
 
+from strandline.cli import extras
 from strandline.cli.app import app
 from strandline.cli.extras import EXTRA_OF
 
@@ -97,3 +98,21 @@ def test_the_base_install_is_small() -> None:
 
     assert kept & {"structlog", "prometheus-client", "msgspec", "uvloop", "pyarrow", "grpcio-reflection"} == set()
     assert len(kept) <= 24, sorted(kept)
+
+
+@pytest.mark.parametrize("words", [["sim"], ["sim", "run", "--seeds", "0..2"], ["sim", "--help"]])
+def test_a_command_of_a_package_that_is_not_here_says_where_it_is(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever follows its name, the answer is one line that names the package, and exit code 1."""
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    app = typer.Typer()
+    for name, command in extras.installed_elsewhere():
+        app.add_typer(command, name=name)
+    ran = CliRunner().invoke(app, words)
+
+    assert ran.exit_code == 1
+    assert (
+        ran.stderr
+        == "strandline: `strandline sim` needs the package strandline_sim, which is not here; no image has it\n"
+    )
