@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from base_install import installed_with
+from typer.testing import CliRunner
 
 from strandline.cli import extras
 from strandline.cli.app import app
