@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from certificates import Certificates
 
-from strandline.cli.authority import new_authority
+from strandline.cli.local.authority import new_authority
 from strandline.rpc.permissions import CallerRole, NoIdentity, parse_identity
 from strandline.rpc.tls import Tls, TlsFiles, TlsWrong, open_tls, read_material
 

@@ -51,8 +51,7 @@ def main() -> None:
             sys.exit(128 + signal.SIGTERM)
         raise
     except ImportError as error:
-        from strandline.cli.extras import missing_extra
-        from strandline.cli.failures import EXIT_REFUSED
+        from strandline.cli.failures import EXIT_REFUSED, missing_extra
 
         line = missing_extra(error, next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
         if line is None:

@@ -25,7 +25,7 @@ from harness.run import Run
 from harness.scenario import IPTABLES, NAMESPACES, Form, Scenario
 from running_cluster import until
 
-from strandline.cli.processes import ServiceDied
+from strandline.cli.local.processes import ServiceDied
 from strandline.controller.seen_position import FILE_NAME
 from strandline.runtime.exit_codes import ExitCode
 

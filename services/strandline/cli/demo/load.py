@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.cli.demo.reports import AckReport, ReadReport
+from strandline.cli.demo.ledgers import AckReport, ReadReport
 from strandline.cli.failures import CommandFailed
-from strandline.cli.processes import last_line
+from strandline.cli.local.processes import last_line
 
 if TYPE_CHECKING:
     from strandline.cli.demo.corpus import Corpus
