@@ -14,7 +14,7 @@ from strandline.cli.app import app
 from strandline.cli.ask.group import member_rows, offset_rows, state_row, states_of
 from strandline.cli.ask.group_reset import SeenGroup, see
 from strandline.client import Admin, DescribedGroup, DescribedMember, TopicPartition
-from strandline.client.consume.lag import records_behind
+from strandline.client.consume.positions import records_behind
 from strandline.records.codec import NewRecord, encode_batch
 
 MEMBER = DescribedMember(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
 from strandline.client.administer.described_groups import group_of
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.consume.lag import records_behind
+from strandline.client.consume.positions import records_behind
 from strandline.client.errors import ClusterUnreachable
 from strandline.console.overview import PartitionRow
 from strandline.console.picture import GroupLook, HeldGroup, Picture

@@ -300,7 +300,7 @@ class SeenGroup:
 
     def lag(self, named: Named) -> int | None:
         """Records that are left between the committed offset and the end; None without either."""
-        from strandline.client.consume.lag import records_behind
+        from strandline.client.consume.positions import records_behind
 
         return records_behind(self.committed.get(named), self.ends.get(named), self.starts.get(named))
 

@@ -20,7 +20,7 @@ from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, perform
 from strandline.units import bytes_text, duration_text
 
 if TYPE_CHECKING:
-    from strandline.cli.demo.corpus import Corpus
+    from strandline.cli.demo.load import Corpus
     from strandline.cli.demo.screen import Screen
     from strandline.cli.demo.story import Story
     from strandline.cli.demo.verify import Check, Verdict
@@ -109,7 +109,7 @@ def _fresh(directory: Path | None) -> Path:
 
 
 def _input(file: Path | None, where: Path, partitions: int) -> Corpus:
-    from strandline.cli.demo.corpus import open_corpus, write_standard_library
+    from strandline.cli.demo.load import open_corpus, write_standard_library
 
     if file is not None:
         return open_corpus(file, partitions)

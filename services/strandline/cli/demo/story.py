@@ -19,7 +19,7 @@ from strandline.units import duration_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from strandline.cli.demo.corpus import Corpus
+    from strandline.cli.demo.load import Corpus
     from strandline.cli.demo.screen import Scene, Screen
     from strandline.cli.local.local_cluster import LocalCluster
     from strandline.cli.local.log_equality import Copy

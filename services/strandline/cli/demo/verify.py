@@ -24,8 +24,8 @@ from strandline.cli.local.log import verify_files
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
-    from strandline.cli.demo.corpus import Corpus
     from strandline.cli.demo.ledgers import AckReport, ReadReport
+    from strandline.cli.demo.load import Corpus
     from strandline.cli.demo.screen import Scene, Screen
     from strandline.cli.demo.story import Story
     from strandline.cli.local.log_equality import Equality

@@ -90,8 +90,8 @@ def recover(
 ) -> None:
     """Export what a killed process had not: the events in the spool of its data directory."""
     from strandline.export.encoding import ExportFormat
-    from strandline.export.recover import StillRuns
-    from strandline.export.recover import recover as recovered
+    from strandline.export.files import StillRuns
+    from strandline.export.files import recover as recovered
 
     if kind not in [*ExportFormat]:
         raise typer.BadParameter(f"--format: {kind!r} is none of: {', '.join(ExportFormat)}")
