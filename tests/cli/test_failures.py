@@ -65,7 +65,7 @@ def test_a_signal_ends_a_command_in_good_order(command: str, number: signal.Sign
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN) if ignored else None,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
     )
     with running:
         assert running.stdout is not None
@@ -75,3 +75,21 @@ def test_a_signal_ends_a_command_in_good_order(command: str, number: signal.Sign
         said = running.stderr.read()
 
     assert (running.returncode, said) == (code, "tidied up\n")
+
+
+@pytest.mark.parametrize(("number", "ignored", "code"), [("SIGINT", False, 130), ("SIGTERM", True, 143)])
+def test_a_signal_ends_a_command_that_is_not_ready(number: str, ignored: bool, code: int) -> None:
+    """While Typer still puts the commands together, a signal ends the program without a traceback."""
+    program = f"""
+import signal
+from strandline.cli import __main__, app
+app.app = lambda **_: signal.raise_signal(signal.{number})
+__main__.main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )
+
+    assert (ended.returncode, ended.stderr) == (code, b"")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,9 @@ def test_a_signal_ends_a_member_in_good_order(cluster: LocalCluster, number: sig
     strandline("topic", "create", group, "-p", "1", *at)
     strandline("produce", group, *at, stdin="a\nb\n")
     command = [sys.executable, "-m", "strandline.cli", "consume", group, "-g", group, "--from-beginning", *at]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consume:
+    # What starts the tests may ignore Ctrl-C, as a shell does for a job in the background.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed) as consume:
         assert consume.stdout is not None
         printed = [consume.stdout.readline() for _ in range(2)]
         consume.send_signal(number)

@@ -8,11 +8,15 @@ from typing import Any, Self
 import pytest
 
 from strandline.controller.tools.migrate import migrate
-from strandline.metadata.store import Mark, Marked, StoreDamaged
+from strandline.metadata.store import Mark, Marked, StoreDamaged, StoreMarked
 
 
-def _state(*topics: str, reigns: tuple[str, ...] = ("r", "s")) -> Any:
-    return SimpleNamespace(topics=dict.fromkeys(topics, "topic"), reigns=dict.fromkeys(reigns, "reign"))
+def _state(*topics: str, reigns: tuple[str, ...] = ("r", "s"), cluster: str = "c", offset: int = 9) -> Any:
+    return SimpleNamespace(
+        topics=dict.fromkeys(topics, "topic"),
+        reigns=dict.fromkeys(reigns, "reign"),
+        header=SimpleNamespace(cluster_id=cluster, metadata_offset=offset),
+    )
 
 
 class Kept:
@@ -63,3 +67,28 @@ async def test_the_source_is_left_for_the_target_that_has_everything() -> None:
     assert source.mark is not None and (source.mark.marked, source.mark.elsewhere) == (Marked.MOVED, "there")
     assert target.mark is None
     assert target.state == source.state
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "found"),
+    [("there", _state("a", cluster="d")), ("there", _state("a", offset=8)), ("there", None), ("past", _state("a"))],
+    ids=["of another cluster", "older than the source", "empty", "moved to another place"],
+)
+async def test_a_source_that_moved_is_done_only_where_the_target_has_it_all(elsewhere: str, found: Any) -> None:
+    """A migration that is repeated stops at a source that is marked as moved, unless this target has all of it."""
+    source, target = Kept("here", _state("a")), Kept("there", found)
+    source.mark = Mark(Marked.MOVED, "m", elsewhere)
+    with pytest.raises(StoreMarked):
+        await migrate(source, target)
+
+    assert target.state is found
+
+
+async def test_a_migration_that_is_repeated_at_its_end_changes_nothing() -> None:
+    """The target has served since, and is ahead of the source."""
+    ahead = _state("a", "b", offset=10)
+    source, target = Kept("here", _state("a")), Kept("there", ahead)
+    source.mark = Mark(Marked.MOVED, "m", "there")
+    await migrate(source, target)
+
+    assert target.state is ahead

@@ -9,7 +9,16 @@ import pytest
 from strandline.core.control.subscriptions import MOST_TOPICS, MetadataHistory, StateChange, Subscription
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
-from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Role, Rules, TopicPartition
+from strandline.core.types import (
+    Durability,
+    LeaderEpoch,
+    NodeEpoch,
+    NodeId,
+    PartitionEpoch,
+    Role,
+    Rules,
+    TopicPartition,
+)
 
 
 def partition(topic: str, index: int, *, epoch: int = 1, leader: int | None = 1) -> PartitionImage:
@@ -106,6 +115,15 @@ def test_the_same_state_again_is_no_change() -> None:
     made = history(image(1, topic("a")), image(1, topic("a")))
 
     assert made.next_number == 0
+
+
+def test_other_rules_alone_are_a_change() -> None:
+    """A cluster-wide rule that changed is sent to every subscriber though no topic and no node did."""
+    rules = Rules(durability=Durability.PAGE_CACHE)
+    made = history(image(1, topic("a")), image(2, topic("a"), rules=rules))
+
+    assert last(made).rules == rules
+    assert not last(made).topics
 
 
 def test_an_older_image_is_not_taken() -> None:

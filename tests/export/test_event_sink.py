@@ -288,3 +288,16 @@ def test_a_transition_and_a_crowd_do_not_wait_for_the_next_round(
 
     assert outlet.heard.wait(10)
     sink.close()
+
+
+def test_a_sink_begins_once(tmp_path: Path) -> None:
+    """A registration that is repeated changes no emitter, and starts no second writer."""
+    sink = EventSink(tmp_path, {"node_id": 7}, begun=False, wall_ms=lambda: 42)
+    sink.take(TP, made("ISR_CHANGE", new_isr=[1]))
+    sink.begin("c", 5)
+    sink.begin("c", 6)
+    sink.take(TP, made("ISR_CHANGE", new_isr=[2]))
+    sink.close()
+    lines = [line for line in _lines(tmp_path / "events.jsonl") if line["event_type"] == "ISR_CHANGE"]
+
+    assert [(line["incarnation"], line["seq"]) for line in lines] == [(5, 1), (5, 2)]

@@ -118,3 +118,26 @@ async def test_a_hint_of_an_earlier_reign_is_not_followed() -> None:
 async def test_a_refusal_of_the_controller_itself_turns_nowhere() -> None:
     """What the deciding controller refuses, another one could not grant."""
     assert await _asked_after(Refusal(ErrorCode.STALE_BROKER_EPOCH, "older")) == [A]
+
+
+@pytest.mark.parametrize(("code", "refused"), [(36, None), (17, ErrorCode.INVALID_TOPIC_EXCEPTION), (0, None)])
+async def test_an_internal_topic_that_another_made_is_made(code: int, refused: ErrorCode | None) -> None:
+    """Two coordinators that create the internal topic at once both have it; any other refusal is passed on."""
+
+    class Decides(ControllerServiceServicer):
+        async def CreateTopics(  # noqa: N802 - gRPC calls a handler by the name of its RPC
+            self, request: Any, context: Any
+        ) -> Any:
+            return pb.CreateTopicsResponse(topics=[pb.CreatedTopic(name="t", error_code=cast(Any, code))])
+
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    add_ControllerServiceServicer_to_server(cast(Any, Decides()), server)
+    link = ControllerLink([Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))])
+    await server.start()
+    try:
+        answer = await link.create_internal_topic("t")
+    finally:
+        await link.close()
+        await server.stop(None)
+
+    assert (answer and answer.code) == refused

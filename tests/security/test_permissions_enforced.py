@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import Endpoint
+from strandline.rpc import authorization
 from strandline.rpc.channels import open_channel
 from strandline.rpc.server import ServerSettings, bind, build_server
 from strandline.rpc.status import refusal_of
@@ -213,3 +215,16 @@ async def test_without_tls_nobody_is_asked(made: Certificates) -> None:
         await anybody.Fetch(as_replica, timeout=DEADLINE_S)
 
     assert len(handlers.reached) == 1
+
+
+def test_the_callers_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller beyond them is looked up again with each call, and its answer is the same."""
+    monkeypatch.setattr(authorization, "_GRANTS_KEPT", 2)
+    check = authorization.PermissionInterceptor("c1")
+    grants = [
+        check._grant("/strandline.v1.LeaderService/Fetch", SimpleNamespace(auth_context=lambda uri=uri: uri))  # type: ignore[arg-type]
+        for uri in ({authorization._URIS: (f"strandline://c1/replica/{n}".encode(),)} for n in (1, 2, 3, 3))
+    ]
+
+    assert len(check._granted) == 2
+    assert [caller.name for caller, _ in grants] == ["1", "2", "3", "3"]

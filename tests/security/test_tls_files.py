@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from certificates import Certificates
@@ -182,3 +184,18 @@ def test_a_certificate_must_be_the_processs_own(tmp_path: Path) -> None:
             tls.must_be(CallerRole.REPLICA, **wrong)
     with pytest.raises(TlsWrong, match="needs one for"):
         tls.must_be(CallerRole.CONTROLLER)
+
+
+@pytest.mark.parametrize(("since_s", "generation"), [(9.9, 1), (10.0, 2)])
+def test_the_files_are_looked_at_at_most_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since_s: float, generation: int
+) -> None:
+    """Each connection asks for the generation; the disk is read at most once in ``look_every_s``."""
+    made = Certificates.at(tmp_path)
+    now_s = time.monotonic()
+    monkeypatch.setattr("strandline.rpc.tls.time", SimpleNamespace(monotonic=lambda: now_s))
+    tls = made.tls("replica/1", look_every_s=10.0)
+    made.files("replica/1")
+    now_s += since_s
+
+    assert tls.generation == generation

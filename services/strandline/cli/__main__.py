@@ -50,6 +50,9 @@ def main() -> None:
         if is_terminated:
             sys.exit(128 + signal.SIGTERM)
         raise
+    except KeyboardInterrupt:
+        # Typer still puts its commands together; once one runs, it ends in its own way.
+        sys.exit(128 + (signal.SIGTERM if is_terminated else signal.SIGINT))
     except ImportError as error:
         from strandline.cli.failures import EXIT_REFUSED, missing_extra
 
