@@ -96,14 +96,10 @@ class Node:
             calls=Calls(),
             reporter=unused,
             clock=lambda: 0,
-            alter_partition=unused.any,
-            report_logs=unused.any,
-            refresh=unused.any,
+            session=unused,
             believe=unused.any,
-            ignore=unused.any,
             look_up=unused.any,
-            read_log=unused.any,
-            compute=unused.any,
+            coordinating=unused,
         )
         self.driver.attach(performers.table, self.logs.sync_saves)
         self._offset = 0

@@ -50,14 +50,10 @@ def _performers(calls: Calls, logs: FakeLogs | None = None) -> Performers:
         calls=calls,
         reporter=unused,
         clock=lambda: 1_000,
-        report_logs=lambda _: None,
-        alter_partition=lambda _: None,
-        refresh=lambda: None,
+        session=unused,
         believe=lambda _: None,
-        ignore=lambda _: None,
         look_up=lambda _: None,
-        read_log=lambda _: None,
-        compute=lambda _: None,
+        coordinating=unused,
     )
 
 

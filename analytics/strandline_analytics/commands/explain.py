@@ -52,30 +52,35 @@ _STALLS = [
 ]
 
 
+Epoch = Annotated[
+    int | None, typer.Option("--partition-epoch", "-e", min=0, help="Of the decision; else --from and --to.")
+]
+AboutStall = Annotated[
+    bool, typer.Option("--stall", help="Explain why the high watermark stalled, instead of a decision.")
+]
+Lso = Annotated[
+    bool,
+    typer.Option("--lso", help="Explain why readers of committed records stood still in the partition, see --at."),
+]
+Group = Annotated[
+    str, typer.Option("--group", metavar="GROUP", help="Explain why this consumer group stood still, see --at.")
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help=f"What happened then to the partition, or to --group or --lso: {FORMS}."),
+]
+
+
 def explain(
     topic: Annotated[str, typer.Option("--topic", "-t", help="The topic's name.")] = "",
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition.")] = None,
     inputs: MaybeInputs = None,
     service: Service = "",
-    epoch: Annotated[
-        int | None, typer.Option("--partition-epoch", "-e", min=0, help="Of the decision; else --from and --to.")
-    ] = None,
-    stall: Annotated[
-        bool, typer.Option("--stall", help="Explain why the high watermark stalled, instead of a decision.")
-    ] = False,
-    lso: Annotated[
-        bool,
-        typer.Option("--lso", help="Explain why readers of committed records stood still in the partition, see --at."),
-    ] = False,
-    group: Annotated[
-        str, typer.Option("--group", metavar="GROUP", help="Explain why this consumer group stood still, see --at.")
-    ] = "",
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="TIME", help=f"What happened then to the partition, or to --group or --lso: {FORMS}."
-        ),
-    ] = None,
+    epoch: Epoch = None,
+    stall: AboutStall = False,
+    lso: Lso = False,
+    group: Group = "",
+    at: At = None,
     start: From = None,
     end: To = None,
     cluster: Cluster = None,

@@ -6,6 +6,7 @@ Invariant: the only line on stdout is the address, once calls are answered; a st
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,10 @@ from strandline_analytics.tables.destination import Destination
 from strandline_analytics.tables.formats import ResultFormat
 
 if TYPE_CHECKING:
+    from strandline.core.messages import Endpoint
+    from strandline.runtime.exit_codes import ExitCode
     from strandline_analytics.service.settings import AnalyticsSettings
+    from strandline_analytics.session import Session
 
 RESULTS = "strandline-results"
 
@@ -110,37 +114,19 @@ def serve(
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """Serve statistics of exports by gRPC until interrupted; grpcurl needs no proto files."""
-    from strandline.rpc.channels import parse_endpoint, target
-    from strandline.rpc.tls import TlsWrong, open_tls
-    from strandline.runtime.exit_codes import ExitCode, stop_process
     from strandline.runtime.log_form import LogFormat, LogLevel
     from strandline.runtime.process import run_service
-    from strandline.runtime.settings import is_loopback
 
-    try:
-        endpoint = parse_endpoint(bind)
-    except ValueError as error:
-        raise typer.BadParameter(f"--bind: {error}") from None
     try:
         lines = LogFormat(log_format), LogLevel(log_level)
     except ValueError as error:
         raise typer.BadParameter(f"--log-format or --log-level: {error}") from None
-    if not tls_cert and not insecure and not is_loopback(endpoint.host):
-        raise typer.BadParameter(
-            f"--bind {bind} is not loopback and TLS is off; give --tls-cert, --tls-key and --tls-ca, or --insecure"
-        )
     if metrics_tls and not tls_cert:
         raise typer.BadParameter("--metrics-tls needs --tls-cert, --tls-key and --tls-ca")
-    try:
-        open_tls(tls_cert, tls_key, tls_ca)
-    except TlsWrong as error:
-        # Reported before Spark starts, which takes a while.
-        raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
+    endpoint = _endpoint_of(bind, tls_cert, tls_key, tls_ca, insecure=insecure)
     existing(inputs)
     destination = server_destination(kind, results, catalog, namespace)
     with spark_session(memory, progress=False, settings=destination.settings) as spark:
-        from strandline.rpc.server import PortTaken
-        from strandline_analytics.service import process
         from strandline_analytics.service.settings import AnalyticsSettings
 
         settings: AnalyticsSettings = AnalyticsSettings(
@@ -161,17 +147,44 @@ def serve(
             poll_s=poll.s,
         )
 
-        async def main(stop_asked: asyncio.Event) -> ExitCode:
-            try:
-                await process.serve(
-                    settings, spark, stop_asked, started=lambda bound: typer.echo(f"serving on {target(bound)}")
-                )
-            except PortTaken as error:
-                stop_process(ExitCode.PORT_TAKEN, str(error))
-            return ExitCode.CLEAN
-
-        code = run_service(main, log_format=lines[0], log_level=lines[1])
+        code = run_service(partial(_serve, settings, spark), log_format=lines[0], log_level=lines[1])
     raise typer.Exit(int(code))
+
+
+def _endpoint_of(bind: str, tls_cert: str, tls_key: str, tls_ca: str, *, insecure: bool) -> Endpoint:
+    """Where to serve; whatever is wrong with it or with TLS is reported before Spark starts, which takes a while."""
+    from strandline.rpc.channels import parse_endpoint
+    from strandline.rpc.tls import TlsWrong, open_tls
+    from strandline.runtime.settings import is_loopback
+
+    try:
+        endpoint = parse_endpoint(bind)
+    except ValueError as error:
+        raise typer.BadParameter(f"--bind: {error}") from None
+    if not tls_cert and not insecure and not is_loopback(endpoint.host):
+        raise typer.BadParameter(
+            f"--bind {bind} is not loopback and TLS is off; give --tls-cert, --tls-key and --tls-ca, or --insecure"
+        )
+    try:
+        open_tls(tls_cert, tls_key, tls_ca)
+    except TlsWrong as error:
+        raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
+    return endpoint
+
+
+async def _serve(settings: AnalyticsSettings, spark: Session, stop_asked: asyncio.Event) -> ExitCode:
+    from strandline.rpc.channels import target
+    from strandline.rpc.server import PortTaken
+    from strandline.runtime.exit_codes import ExitCode, stop_process
+    from strandline_analytics.service import process
+
+    try:
+        await process.serve(
+            settings, spark, stop_asked, started=lambda bound: typer.echo(f"serving on {target(bound)}")
+        )
+    except PortTaken as error:
+        stop_process(ExitCode.PORT_TAKEN, str(error))
+    return ExitCode.CLEAN
 
 
 def server_destination(

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 _FILTERED = "s10"
 """The statistic that the filters of `kafka-topics` are about."""
+_STATES = ("s10.under_replicated_us>0", "s10.at_min_us>0", "s10.under_min_us>0", "s10.leaderless_us>0")
+"""What `--under-replicated-partitions`, `--at-min-isr-partitions`, `--under-min-isr-partitions` and
+`--unavailable-partitions` filter by."""
 _THOSE = "Only those, by s10."
 
 Names = Annotated[
@@ -51,6 +54,12 @@ Where = Annotated[
 FailOn = Annotated[
     list[str] | None,
     typer.Option("--fail-on", metavar="CONDITION", help="Exit with 3 if the condition holds for a row that is shown."),
+]
+
+
+RequireAvailable = Annotated[
+    bool,
+    typer.Option("--require-available", help="Exit with 4 if an export of Kafka's history lacks a figure asked for."),
 ]
 
 
@@ -72,25 +81,18 @@ def stats(
     where: Where = None,
     fail_on: FailOn = None,
     require_coverage: RequireCoverage = None,
-    require_available: Annotated[
-        bool,
-        typer.Option(
-            "--require-available", help="Exit with 4 if an export of Kafka's history lacks a figure asked for."
-        ),
-    ] = False,
+    require_available: RequireAvailable = False,
     output: ShownAs = Shown.TABLE,
     memory: Memory = DEFAULT_MEMORY,
 ) -> None:
     """List the statistics, or compute some of them and show their rows."""
     if not service:
         check_installed()
-    states = {
-        "s10.under_replicated_us>0": under_replicated,
-        "s10.at_min_us>0": at_min,
-        "s10.under_min_us>0": under_min,
-        "s10.leaderless_us>0": unavailable,
-    }
-    filters = [condition for condition, wanted in states.items() if wanted]
+    filters = [
+        condition
+        for condition, given in zip(_STATES, (under_replicated, at_min, under_min, unavailable), strict=True)
+        if given
+    ]
     wanted = [*(names or []), *([_FILTERED] if filters else [])]
     if not wanted:
         from strandline_analytics.stats import ALL
@@ -125,8 +127,12 @@ def stats(
         for one, rows in computed
     ]
     show_answers(answers, output, absent)
-    shown = [row for _, rows in answers for row in rows]
-    breached = [f"{limit.text}: {who(row)}" for limit in limits for row in shown if _holds(limit, row)]
+    _check_limits(limits, [row for _, rows in answers for row in rows])
+
+
+def _check_limits(limits: Sequence[Threshold], rows: Sequence[dict[str, Any]]) -> None:
+    """Raises typer.Exit if a row breaches one of them."""
+    breached = [f"{limit.text}: {who(row)}" for limit in limits for row in rows if _holds(limit, row)]
     for line in breached:
         typer.echo(f"strandline: threshold breached, {line}", err=True)
     if breached:

@@ -22,7 +22,7 @@ from strandline.export.schema import EVENT_TYPES, TRANSITIONS
 from strandline_analytics.report.material import Declared, Material, Result, incidents_of
 from strandline_analytics.report.scenes import scenes
 from strandline_analytics.scope import Grouping, Scope
-from strandline_analytics.side_by_side import side_by_side
+from strandline_analytics.session import side_by_side
 from strandline_analytics.silver.clocks import clock_offsets, clocks, in_controller_time
 from strandline_analytics.silver.kept import is_kept_as_rows, kept
 from strandline_analytics.silver.tables import Silver

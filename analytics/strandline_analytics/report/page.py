@@ -14,15 +14,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline.units import duration_text
-from strandline_analytics.report.facts import Fact, linked
 from strandline_analytics.report.failovers import failovers, loss_parts, losses
 from strandline_analytics.report.groups import group_lines
 from strandline_analytics.report.incident import Incident
 from strandline_analytics.report.material import Material, incidents_of, sees_changes
-from strandline_analytics.report.shown_incident import shown_incident
+from strandline_analytics.report.shown_incident import Fact, linked, shown_incident
 from strandline_analytics.report.tables import Content, moment_text, share_text, stat_tables
-from strandline_analytics.report.verdict import unknown_losses, verdict
-from strandline_analytics.report.worst import worst
+from strandline_analytics.report.verdict import unknown_losses, verdict, worst
 
 
 def render(material: Material) -> str:

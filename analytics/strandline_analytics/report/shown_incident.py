@@ -7,20 +7,89 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strandline.units import duration_text
 from strandline_analytics.report.drawing import NARROW, WIDE, clock_text, draw_lanes
-from strandline_analytics.report.facts import Fact, linked
 from strandline_analytics.report.failovers import failovers_of
 from strandline_analytics.report.incident import Incident
 from strandline_analytics.report.material import Material
 from strandline_analytics.report.pictures import picture
 from strandline_analytics.report.scenes import MOST_INCIDENTS, scenes
-from strandline_analytics.report.steps import steps
 from strandline_analytics.report.tables import moment_text
+from strandline_analytics.timeline.causes import INFERRED_STEPS, LOSSY, meaning
 from strandline_analytics.timeline.event import Event
+from strandline_analytics.timeline.inferred import in_short
 from strandline_analytics.timeline.sentences import nodes_text
+
+# ---- facts
+# What a page shows as a name and a figure.
+#
+# Invariant: a figure leads to its definition only where that stands on the page.
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A name and a figure, with what it consists of; ``anchor`` leads to how the figure was computed."""
+
+    name: str
+    shown: str
+    anchor: str = ""
+    note: str = ""
+
+
+def linked(facts: Sequence[Fact], material: Material) -> list[Fact]:
+    """The facts, without links to statistics that were not asked for."""
+    there = {"incidents"} | {f"def-{name}" for name in material.results}
+    there |= {f"def-{name}-{column.name}" for name, found in material.results.items() for column in found.declared}
+    return [fact if fact.anchor in there else replace(fact, anchor="") for fact in facts]
+
+
+# ---- steps
+# What to do about an incident: one step for each of its causes, recorded or inferred.
+#
+# Invariant: what was inferred is called so, and never hides what was recorded.
+
+DOCS = "docs/OPERATIONS.md"
+"""Where next steps are written: of the project, and not of the page, which refers to it by this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do about one cause of an incident, and where that is written."""
+
+    cause: str
+    said: str
+    todo: str
+    link: str
+    heading: str
+
+
+def steps(incident: Incident) -> list[Step]:
+    """The next steps: of causes that may lose records, of what was inferred, of the other causes."""
+    lossy = [cause for cause in incident.why if cause in LOSSY]
+    return [
+        *map(_recorded, lossy),
+        *_inferred(incident),
+        *(_recorded(cause) for cause in incident.why if cause not in LOSSY),
+    ]
+
+
+def _recorded(cause: str) -> Step:
+    reported = meaning(cause)
+    return Step(cause.replace("_", " "), reported.said, reported.todo, f"{DOCS}#{reported.anchor}", reported.heading)
+
+
+def _inferred(incident: Incident) -> list[Step]:
+    # The heading is that of the cause of the removals, which the inferred one explains.
+    lag = meaning("lag")
+    link, heading = f"{DOCS}#{lag.anchor}", lag.heading
+    return [
+        Step(in_short([one]), one.says, INFERRED_STEPS.get(one.rule, lag.todo), link, heading)
+        for one in incident.inferred
+    ]
+
 
 _MOST_NAMES = 12
 

@@ -21,8 +21,7 @@ from pyspark.sql import functions as F
 from strandline.export import layout
 from strandline.export.schema import COLUMNS, CONTROLLER_NODE_ID, DATASETS, OBSERVER, SAMPLES, TRANSITIONS, spark_ddl
 from strandline.export.schema import Column as ColumnOfSchema
-from strandline_analytics.session import carried_out_in, session_for
-from strandline_analytics.side_by_side import side_by_side
+from strandline_analytics.session import carried_out_in, session_for, side_by_side
 from strandline_analytics.silver.events import FilesWith, check_copies, check_stories, distinct_events, once_each
 from strandline_analytics.silver.kept import kept, tables_are_rows
 from strandline_analytics.silver.reigns import Ahead, clocks_ahead, in_one_time

@@ -16,7 +16,7 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 
 from strandline_analytics.scope import Scope
-from strandline_analytics.side_by_side import ascribe_together
+from strandline_analytics.session import ascribe_together
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.stats.definition import Statistic, result
 

@@ -35,58 +35,69 @@ def _only_a_group() -> None:
     """Make an export by looking at another system that runs."""
 
 
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", metavar="HOST:PORT", help="Brokers' listeners for clients, with commas between."),
+]
+Out = Annotated[
+    str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
+]
+Period = Annotated[
+    Duration | None,
+    duration_option(
+        "--period",
+        help="From one look to the next. Default: 500ms, and with more than 1,000 partitions longer in proportion.",
+        least="50ms",
+        most="1m",
+    ),
+]
+Length = Annotated[
+    Duration | None, duration_option("--for", help="End after so long; without it, when interrupted.", least="1ms")
+]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topics", metavar="NAMES", help="Only these, with commas between; repeatable.")
+]
+MetadataLog = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--metadata-log",
+        metavar="DIR",
+        help="On a controller: its log.dir. What was decided meanwhile comes into the export, exactly. Repeatable.",
+    ),
+]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option("--assume", metavar="KEY=VALUE", help=f"Where the brokers do not show it: {_MIN_ISR}."),
+]
+TlsCa = Annotated[
+    Path | None, typer.Option("--tls-ca", metavar="FILE", help="Speak TLS, and trust this authority (PEM).")
+]
+TlsCert = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Present this certificate (PEM).")]
+Sasl = Annotated[
+    str | None,
+    typer.Option("--sasl", metavar="MECHANISM", help="Log in by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
+]
+PasswordFile = Annotated[
+    Path | None, typer.Option("--password-file", metavar="FILE", help="With --sasl: a file of the password.")
+]
+
+
 @app.command()
 def kafka(
-    bootstrap: Annotated[
-        str,
-        typer.Option("--bootstrap", metavar="HOST:PORT", help="Brokers' listeners for clients, with commas between."),
-    ],
-    out: Annotated[
-        str, typer.Option("--out", metavar="DIR|URI", help="Where to write the export; nothing may be there yet.")
-    ],
-    period: Annotated[
-        Duration | None,
-        duration_option(
-            "--period",
-            help="From one look to the next. Default: 500ms, and with more than 1,000 partitions longer in proportion.",
-            least="50ms",
-            most="1m",
-        ),
-    ] = None,
-    length: Annotated[
-        Duration | None, duration_option("--for", help="End after so long; without it, when interrupted.", least="1ms")
-    ] = None,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topics", metavar="NAMES", help="Only these, with commas between; repeatable.")
-    ] = None,
-    metadata_log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--metadata-log",
-            metavar="DIR",
-            help="On a controller: its log.dir. What was decided meanwhile comes into the export, exactly. Repeatable.",
-        ),
-    ] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option("--assume", metavar="KEY=VALUE", help=f"Where the brokers do not show it: {_MIN_ISR}."),
-    ] = None,
+    bootstrap: Bootstrap,
+    out: Out,
+    period: Period = None,
+    length: Length = None,
+    topics: Topics = None,
+    metadata_log: MetadataLog = None,
+    assume: Assume = None,
     tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, and trust the system's authorities.")] = False,
-    tls_ca: Annotated[
-        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Speak TLS, and trust this authority (PEM).")
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Present this certificate (PEM).")
-    ] = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None,
-    sasl: Annotated[
-        str | None,
-        typer.Option("--sasl", metavar="MECHANISM", help="Log in by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."),
-    ] = None,
+    sasl: Sasl = None,
     user: Annotated[str | None, typer.Option("--user", help="With --sasl: who.")] = None,
-    password_file: Annotated[
-        Path | None, typer.Option("--password-file", metavar="FILE", help="With --sasl: a file of the password.")
-    ] = None,
+    password_file: PasswordFile = None,
 ) -> None:
     """Look at an Apache Kafka cluster (3.3 or later) again and again: where each replica's log ends, and the HW.
 

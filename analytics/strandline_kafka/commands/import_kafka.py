@@ -41,107 +41,123 @@ def _only_a_group() -> None:
     """Make an export of what another system left behind."""
 
 
+MetadataLog = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--metadata-log",
+        metavar="DIR",
+        help="A log.dir of a KRaft controller, or its folder __cluster_metadata-0; repeat it for each node.",
+    ),
+]
+DumpLog = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--dump-log",
+        metavar="FILE",
+        help="What kafka-dump-log --cluster-metadata-decoder printed of one node's log and snapshots, in order, "
+        "one file or several in a text; it proves nothing to be committed, see --trust-tail.",
+    ),
+]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        metavar="DIR|URI",
+        help="Where to write the export; nothing may be there yet, but with --append.",
+    ),
+]
+ClusterId = Annotated[
+    str | None, typer.Option("--cluster-id", help="Where no meta.properties beside a log names the cluster.")
+]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="KEY=VALUE",
+        help=f"What the log does not contain: {_MIN_ISR} of the brokers' files, {_LAG_TIME}. Repeatable.",
+    ),
+]
+Logs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logs",
+        metavar="n1=DIR",
+        help="The folder of node 1's server.log, state-change.log and controller.log, rotated and packed ones too, "
+        "or what its container wrote, a file or a folder; repeat it for each node.",
+    ),
+]
+LogPattern = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-pattern",
+        metavar="PATTERN",
+        help=f"The log4j pattern of these logs, or json for an object a line; repeat it for each layout that they "
+        f"have.  [default: {_KAFKA_PATTERN}]",
+    ),
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partitions",
+        metavar="n1=DIR",
+        help="A log.dir of node 1 with its checkpoint files and the folders of its partitions, of which only the "
+        "small files are read; repeat it for each node.",
+    ),
+]
+Prometheus = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prometheus",
+        metavar="FILE|URL",
+        help="Where the logs ended by a Prometheus that scraped the brokers: its address, which is asked for the "
+        "time of the metadata log, a saved answer of /api/v1/query, or the text of promtool tsdb dump-openmetrics. "
+        "Repeatable.",
+    ),
+]
+PrometheusMapping = Annotated[
+    Path | None,
+    typer.Option(
+        "--prometheus-mapping",
+        metavar="FILE",
+        help="How your exporter names the metric and its labels, and which broker each target is (TOML).",
+    ),
+]
+Start = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
+]
+Append = Annotated[
+    bool,
+    typer.Option(
+        "--append",
+        help="Go on with the export of an earlier import of this cluster, where that ended; not with --logs.",
+    ),
+]
+TrustTail = Annotated[
+    bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
+]
+Inspect = Annotated[
+    bool, typer.Option("--inspect", help="Only say what the logs hold and how far it is proved; write nothing.")
+]
+
+
 @app.command()
 def kafka(
-    metadata_log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--metadata-log",
-            metavar="DIR",
-            help="A log.dir of a KRaft controller, or its folder __cluster_metadata-0; repeat it for each node.",
-        ),
-    ] = None,
-    dump_log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--dump-log",
-            metavar="FILE",
-            help="What kafka-dump-log --cluster-metadata-decoder printed of one node's log and snapshots, in order, "
-            "one file or several in a text; it proves nothing to be committed, see --trust-tail.",
-        ),
-    ] = None,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            metavar="DIR|URI",
-            help="Where to write the export; nothing may be there yet, but with --append.",
-        ),
-    ] = "",
-    cluster_id: Annotated[
-        str | None, typer.Option("--cluster-id", help="Where no meta.properties beside a log names the cluster.")
-    ] = None,
-    assume: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--assume",
-            metavar="KEY=VALUE",
-            help=f"What the log does not contain: {_MIN_ISR} of the brokers' files, {_LAG_TIME}. Repeatable.",
-        ),
-    ] = None,
-    logs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--logs",
-            metavar="n1=DIR",
-            help="The folder of node 1's server.log, state-change.log and controller.log, rotated and packed ones too, "
-            "or what its container wrote, a file or a folder; repeat it for each node.",
-        ),
-    ] = None,
-    log_pattern: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log-pattern",
-            metavar="PATTERN",
-            help=f"The log4j pattern of these logs, or json for an object a line; repeat it for each layout that they "
-            f"have.  [default: {_KAFKA_PATTERN}]",
-        ),
-    ] = None,
-    partitions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--partitions",
-            metavar="n1=DIR",
-            help="A log.dir of node 1 with its checkpoint files and the folders of its partitions, of which only the "
-            "small files are read; repeat it for each node.",
-        ),
-    ] = None,
-    prometheus: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--prometheus",
-            metavar="FILE|URL",
-            help="Where the logs ended by a Prometheus that scraped the brokers: its address, which is asked for the "
-            "time of the metadata log, a saved answer of /api/v1/query, or the text of promtool tsdb dump-openmetrics. "
-            "Repeatable.",
-        ),
-    ] = None,
-    prometheus_mapping: Annotated[
-        Path | None,
-        typer.Option(
-            "--prometheus-mapping",
-            metavar="FILE",
-            help="How your exporter names the metric and its labels, and which broker each target is (TOML).",
-        ),
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option("--from", metavar="TIME", help=f"Only events from then on: {FORMS}. It begins with every state."),
-    ] = None,
+    metadata_log: MetadataLog = None,
+    dump_log: DumpLog = None,
+    out: Out = "",
+    cluster_id: ClusterId = None,
+    assume: Assume = None,
+    logs: Logs = None,
+    log_pattern: LogPattern = None,
+    partitions: Partitions = None,
+    prometheus: Prometheus = None,
+    prometheus_mapping: PrometheusMapping = None,
+    start: Start = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help=f"Only events before: {FORMS}.")] = None,
-    append: Annotated[
-        bool,
-        typer.Option(
-            "--append",
-            help="Go on with the export of an earlier import of this cluster, where that ended; not with --logs.",
-        ),
-    ] = False,
-    trust_tail: Annotated[
-        bool, typer.Option("--trust-tail", help="Import the end of the log too, which may not be committed.")
-    ] = False,
-    inspect: Annotated[
-        bool, typer.Option("--inspect", help="Only say what the logs hold and how far it is proved; write nothing.")
-    ] = False,
+    append: Append = False,
+    trust_tail: TrustTail = False,
+    inspect: Inspect = False,
 ) -> None:
     """Import the metadata log of an Apache Kafka cluster (KRaft, 3.3 to 4.3) as state events.
 

@@ -50,12 +50,11 @@ from strandline.client.errors import (
 )
 from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.groups.membership import GroupMetadata
-from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, DeletedRecords, FoundOffset
 from strandline.client.produce.delivery import BatchOutcome, Delivery, RecordMetadata
 from strandline.client.produce.transaction import Transaction
 from strandline.client.producer import Producer, run_in_transaction
-from strandline.client.records import ConsumerRecord, FetchedRecords, TopicPartition
+from strandline.client.records import ConsumerRecord, FetchedRecords, RebalanceListener, TopicPartition
 from strandline.client.serialization import DeserializationFailed, Interceptor, OutgoingRecord, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused

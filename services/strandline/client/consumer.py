@@ -33,9 +33,8 @@ from strandline.client.groups.committing import Positions
 from strandline.client.groups.group_commits import GroupCommits, behind
 from strandline.client.groups.member import MemberTerms, Subscription
 from strandline.client.groups.membership import GroupMetadata, Membership, MembershipHooks, MembershipSettings
-from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.offsets import EARLIEST, LATEST, OffsetFinder
-from strandline.client.records import ConsumerRecord, FetchedRecords, K, TopicPartition, V
+from strandline.client.records import ConsumerRecord, FetchedRecords, K, RebalanceListener, TopicPartition, V
 from strandline.client.serialization import DeserializationFailed, Incoming, Interceptor, intercept_commit
 from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, PartitionStats, stats_reporter

@@ -18,12 +18,11 @@ from strandline.client.consume.cursor import Cursor, FetchAnswer
 from strandline.client.consume.fetching import Fetching
 from strandline.client.consumer import Consumer
 from strandline.client.groups.committed_offsets import AsMember, CommittedOffsets, OffsetAndMetadata
-from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.offsets import LATEST, FoundOffset, OffsetFinder
 from strandline.client.produce.delivery import OutgoingBatch
 from strandline.client.produce.dispatcher import Dispatcher
 from strandline.client.producer import Producer
-from strandline.client.records import ConsumerRecord, K, TopicPartition, V
+from strandline.client.records import ConsumerRecord, K, RebalanceListener, TopicPartition, V
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import MetadataImage, PartitionImage, TopicImage

@@ -41,10 +41,9 @@ from strandline.client.consume.positions import Lag, Where
 from strandline.client.errors import CommitFailed, SendFailed
 from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.groups.membership import GroupMetadata
-from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.offsets import LATEST, DeletedRecords, FoundOffset
 from strandline.client.produce.delivery import BatchOutcome, RecordMetadata
-from strandline.client.records import ConsumerRecord, FetchedRecords, K, TopicPartition, V
+from strandline.client.records import ConsumerRecord, FetchedRecords, K, RebalanceListener, TopicPartition, V
 from strandline.client.serialization import Interceptor
 from strandline.client.settings import DEFAULT_CLIENT_ID
 from strandline.client.stats import STATS_INTERVAL_MS, ConsumerStats, ProducerStats

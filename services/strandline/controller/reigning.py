@@ -125,15 +125,13 @@ class Reigning:
         self._fail = fail
         self._tick_s = tick_ms / 1000
         self._why = Why.STANDBY
-        self._reign_id = ""
-        self._token = 0
+        self._reign_id, self._token = "", 0
         self._batch: tuple[Batch, asyncio.Future[Settled]] | None = None
-        self._first_opening = False
+        self._first_opening = self._snapshotting = False
         self._closed_s: float | None = None
         self._following: asyncio.Task[None] | None = None
         self._performing: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
-        self._snapshotting = False
         self._tasks = OwnTasks(fail)
         self._reports = ReignReports(presence.controller_id)
         self.questions = ReignQuestions(store, presence, self._reports, self._tasks, clock=clock, step=self.step)

@@ -74,7 +74,7 @@ def sort_key(row: Row) -> tuple[Any, ...]:
 def growing(kind: ExportFormat) -> Growing:
     """An empty file of a format."""
     if kind is ExportFormat.PARQUET:
-        from strandline.export.columns import GrowingParquet
+        from strandline.export.arrow import GrowingParquet
 
         return GrowingParquet()
     return GrowingLines()

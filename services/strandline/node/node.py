@@ -205,7 +205,6 @@ class ReplicaNode:
             sizes=self.logs,
             low_space=self.directory.low_space,
         )
-        keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         self.flusher = Flusher(
             self.logs,
             self.driver.step,
@@ -214,6 +213,22 @@ class ReplicaNode:
             threads=settings.fsync_threads,
             observed=self._seen.synced,
         )
+        self._wire_peers()
+        self.sink = EventSink(
+            self.directory.path,
+            {"node_id": settings.node_id},
+            outlets=[LogLines(tell), *open_exports(settings, _log.warning, self.directory.path)],
+            ring_events=settings.export_ring_events,
+            said=_log.warning,
+            topic_name=core.state.topic_names.get,
+            begun=False,
+        )
+        self.feed = self._feed(seen)
+        self._wire_effects(core)
+
+    def _wire_peers(self) -> None:
+        settings = self.settings
+        keepalive = Keepalive(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         self.controller = ControllerLink(settings.bootstrap(), keepalive=keepalive, tls=self._tls)
         self.session = Session(
             self.controller,
@@ -240,23 +255,15 @@ class ReplicaNode:
         self.transaction_links = TransactionLinks(self.driver, places, self._transaction_peers)
         self.producer_ids = ProducerIds(self.controller, self.host, backoff=Backoff)
         self.readiness = Readiness(
-            core.state,
+            self._core.state,
             self.health,
             metadata_offset=lambda: self.host.topics.metadata_offset,
             is_fenced=lambda: self.session.is_fenced,
         )
         dialled = FollowerSettings(ping_every_ms=settings.ping_every_ms, ping_timeout_ms=settings.ping_timeout_ms)
         self.peers = LeaderLinks(self.host, DialledLeaders(self.host, dialled, tls=self._tls), backoff=dialled.backoff)
-        self.sink = EventSink(
-            self.directory.path,
-            {"node_id": settings.node_id},
-            outlets=[LogLines(tell), *open_exports(settings, _log.warning, self.directory.path)],
-            ring_events=settings.export_ring_events,
-            said=_log.warning,
-            topic_name=core.state.topic_names.get,
-            begun=False,
-        )
-        self.feed = self._feed(seen)
+
+    def _wire_effects(self, core: NodeCore) -> None:
         self._lookups = Lookups(self.logs, self.driver.calls, self.host.unpacking, monotonic_ms, self.driver.fail)
         coordinating = Coordinating(self.logs, self.driver.step, self.driver.fail, monotonic_ms, loaded=leave_to_counts)
         self._performers = Performers(
@@ -266,14 +273,10 @@ class ReplicaNode:
             calls=self.driver.calls,
             reporter=_Reporter(self.sink),
             clock=monotonic_ms,
-            alter_partition=self.session.alter_partition,
-            report_logs=self.session.report_logs,
-            refresh=self.session.refresh,
+            session=self.session,
             believe=self._believe,
-            ignore=self.session.ignore,
             look_up=self._lookups.begin,
-            read_log=coordinating.read_log,
-            compute=coordinating.compute,
+            coordinating=coordinating,
             transactions=self.transaction_links,
         )
         self.driver.attach(self._seen.around(self._performers.table, core.state.topic_names), self.logs.sync_saves)

@@ -17,7 +17,6 @@ from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock, monotonic_ms
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.log_performers import Perform
-from strandline.runtime.performers import Halted
 from strandline.runtime.ports import Steps
 
 Stop = Callable[[ExitCode, str], NoReturn]
@@ -175,3 +174,7 @@ def _origin(error: BaseException) -> str:
     if trace is None:
         return "unknown place"
     return f"{trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+
+
+class Halted(Exception):
+    """The core asked to stop this process for good."""

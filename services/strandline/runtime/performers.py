@@ -16,8 +16,11 @@ from strandline.core.messages import MetadataImage, Served
 from strandline.core.transactions.messages import TxnMarkerAnswer
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock
+from strandline.runtime.driver import Halted
 from strandline.runtime.log_performers import Flusher, LogPerformers, Perform
 from strandline.runtime.ports import Logs, Peers, Reporter, Transactions
+from strandline.runtime.session import Session
+from strandline.runtime.threads import Coordinating
 
 # ---- saving
 # When the saves of a step become durable: all at once, before the first effect that others could see.
@@ -58,13 +61,8 @@ _NO_COORDINATORS = Refusal(
 """What a process without `Transactions` answers every question to the coordinator of one."""
 
 
-class Halted(Exception):
-    """The core asked to stop this process for good."""
-
-
 class Performers:
-    """The table. ``alter_partition``, ``report_logs``, ``refresh``, ``believe`` and ``ignore`` belong to the controller
-    session, ``look_up`` to `Lookups`, ``read_log`` and ``compute`` to `Coordinating`."""
+    """The table. ``believe`` is `Session.believe`, with what the process adds; ``look_up`` belongs to `Lookups`."""
 
     def __init__(
         self,
@@ -75,14 +73,10 @@ class Performers:
         calls: Calls,
         reporter: Reporter,
         clock: Clock,
-        alter_partition: Callable[[want.SendAlterPartition], None],
-        report_logs: Callable[[want.SendReplicaLogs], None],
-        refresh: Callable[[], None],
+        session: Session,
         believe: Callable[[MetadataImage], None],
-        ignore: Callable[[str], None],
         look_up: Callable[[want.AnswerOffsets], None],
-        read_log: Callable[[want.ReadCoordinatorLog], None],
-        compute: Callable[[want.Compute], None],
+        coordinating: Coordinating,
         transactions: Transactions | None = None,
     ) -> None:
         self._log_performers = LogPerformers(logs, clock)
@@ -95,7 +89,7 @@ class Performers:
         table: dict[type[object], Perform] = {
             **self._log_performers.table,
             want.BelieveMetadata: lambda effect: believe(effect.image),
-            want.IgnoreMetadata: lambda effect: ignore(effect.reason),
+            want.IgnoreMetadata: lambda effect: session.ignore(effect.reason),
             want.Flush: lambda effect: flusher.flush(effect.tp),
             want.SendFetch: peers.send_fetch,
             want.SendForget: peers.send_forget,
@@ -104,15 +98,15 @@ class Performers:
             want.SendProducerSnapshot: peers.send_producer_snapshot,
             want.SendAddPartitions: transactions.send_add_partitions if transactions else self._refuse_transaction,
             want.SendTxnMarkers: transactions.send_txn_markers if transactions else self._refuse_markers,
-            want.SendAlterPartition: alter_partition,
-            want.SendReplicaLogs: report_logs,
-            want.RefreshMetadata: lambda _: refresh(),
+            want.SendAlterPartition: session.alter_partition,
+            want.SendReplicaLogs: session.report_logs,
+            want.RefreshMetadata: lambda _: session.refresh(),
             want.AnswerProduce: lambda effect: calls.answer(effect.request_id, effect.results),
             want.AnswerFetch: self._answer_fetch,
             want.AnswerEpochEnds: lambda effect: calls.answer(effect.request_id, effect.answers),
             want.AnswerOffsets: self._answer_offsets,
-            want.ReadCoordinatorLog: read_log,
-            want.Compute: compute,
+            want.ReadCoordinatorLog: coordinating.read_log,
+            want.Compute: coordinating.compute,
             want.AnswerCoordinator: lambda effect: calls.answer(effect.request_id, effect.answer),
             want.AnswerCall: lambda effect: calls.answer(effect.request_id, effect.answers),
             want.Emit: reporter.emit,

@@ -33,11 +33,11 @@ from strandline.core.positions import newest_in
 from strandline.core.types import Acks, ActiveProducer, NodeId, Offset, TopicPartition
 from strandline.node.leader_links import LeaderLinks
 from strandline.runtime.clock import Clocks
-from strandline.runtime.driver import Driver
+from strandline.runtime.driver import Driver, Halted
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.host import Host, TopicDirectory
 from strandline.runtime.log_performers import Flusher, Perform
-from strandline.runtime.performers import Halted, Performers
+from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.session import Session, SessionTimings
 from strandline.runtime.threads import Coordinating
@@ -152,14 +152,10 @@ class Process:
             calls=self.driver.calls,
             reporter=_Reporter(self),
             clock=machine.clock.ms,
-            alter_partition=self.session.alter_partition,
-            report_logs=self.session.report_logs,
-            refresh=self.session.refresh,
+            session=self.session,
             believe=self.session.believe,
-            ignore=self.session.ignore,
             look_up=_never,
-            read_log=coordinating.read_log,
-            compute=coordinating.compute,
+            coordinating=coordinating,
             transactions=self.transaction_links,
         )
         self.driver.attach(self._checked(performers.table), logs.sync_saves)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from reported_material import BEGIN_US, event, failover, material
 
+from strandline_analytics.report.culprits import spooled
 from strandline_analytics.report.page import page
-from strandline_analytics.report.spools import spooled
 from strandline_analytics.timeline.event import Event
 
 REMEDY = "are still in its spool: start it, or run `strandline export recover DATA_DIR EXPORT`"

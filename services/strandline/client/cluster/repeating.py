@@ -30,7 +30,7 @@ def new_request_id() -> str:
     return str(uuid.uuid4())
 
 
-class Controllers(Protocol):
+class AsksControllers(Protocol):
     """What asks a controller once: a `Cluster`."""
 
     timeout_ms: int
@@ -50,7 +50,7 @@ class Answered(NamedTuple, Generic[_Answer]):
 
 
 async def ask_again(
-    cluster: Controllers,
+    cluster: AsksControllers,
     method: Method[_Request, _Answer],
     request: _Request,
     *,
@@ -62,7 +62,7 @@ async def ask_again(
 
 
 async def ask_until_answered(
-    cluster: Controllers,
+    cluster: AsksControllers,
     method: Method[_Request, _Answer],
     request: _Request,
     *,

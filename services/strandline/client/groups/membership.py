@@ -26,9 +26,8 @@ from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, V
 from strandline.client.groups.group_commits import GroupCommits
 from strandline.client.groups.member import Confirmed, Heartbeat, Member, MemberTerms, Moves, Subscription
 from strandline.client.groups.member import Verdict as Meaning
-from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.log import RetryLog, log, some_of
-from strandline.client.records import TopicPartition
+from strandline.client.records import RebalanceListener, TopicPartition
 from strandline.core import types
 from strandline.core.errors import Refusal, Refused
 from strandline.rpc.channels import Backoff

@@ -106,7 +106,10 @@ class NodeCore:
         self._may_expand = True
         self._last_tick_ms: int | None = None
         self._next_shrink_ms = self._next_expand_ms = self._next_checkpoint_ms = self._next_retention_ms = 0
-        self._handlers: dict[type[Any], Callable[[Any, list[Effect]], None]] = {
+        self._handlers = self._table()
+
+    def _table(self) -> dict[type[Any], Callable[[Any, list[Effect]], None]]:
+        return {
             Ticked: self._ticked,
             Registered: self._registered,
             MetadataArrived: self._metadata_arrived,
