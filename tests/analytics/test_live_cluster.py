@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline_analytics.scope import Scope
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.cluster.running_cluster import Probe, plan, started, stopped
 from written_export import HOUR_US, Emitter, write_export
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline_analytics.topic.pool import close_idle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

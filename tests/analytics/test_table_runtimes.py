@@ -36,7 +36,7 @@ def test_a_pyspark_without_a_runtime_is_refused_in_one_line(
     kind: ResultFormat, command: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line names the installed version and every pair that works, at the start; no Spark was started for it."""
-    monkeypatch.setattr(f"strandline.cli.analytics_{command}.spark_session", never)
+    monkeypatch.setattr(f"strandline_analytics.commands.{command}.spark_session", never)
     if any(one.format is kind and Version(one.pyspark).release[:2] == Version(pyspark.__version__).release[:2]
            for one in RUNTIMES):  # fmt: skip
         pytest.skip(f"there is a runtime of {kind.value} for PySpark {pyspark.__version__}")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType
 from tests.cluster.running_cluster import Probe, plan, started, stopped
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Consumer, Producer
 from strandline.client.produce.routes import partition_for_key
 from strandline_analytics.topic.errors import TopicFailed

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.cluster.running_cluster import Probe, plan, started, stopped
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer
 from strandline_analytics.topic import register
 from strandline_analytics.topic.errors import TopicFailed

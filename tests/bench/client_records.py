@@ -15,7 +15,7 @@ from party_kafka import Kafka
 from plan import Pace, Plan
 from records_producer import BATCH_BYTES, records_figures
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin
 
 PARTITIONS = 6

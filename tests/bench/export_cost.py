@@ -24,7 +24,7 @@ from closed_loop import Figures, measure
 from export_report import NodeCost, Pair, Run, report
 from kept import keep
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Producer
 from strandline.export.arrow import read_parquet
 from strandline.export.destination import LocalDirectory

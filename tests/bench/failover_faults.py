@@ -15,7 +15,7 @@ from typing import Protocol
 
 from plan import KILL, STOP, VANISH
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.node.settings import ReplicaSettings
 
 CHAOS = Path(__file__).resolve().parents[1] / "chaos"

@@ -19,7 +19,7 @@ from typing import Protocol
 from child import output_of
 from plan import Pace, Shape
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 
 HERE = Path(__file__).parent
 RUN_GRACE_S = 60

@@ -29,7 +29,7 @@ from parties import RUN_GRACE_S, output_of, run_script
 from percentiles import latencies_ms
 from records_producer import LINGER_MS, RECORD_BYTES
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Admin
 
 PARTITIONS = 6

@@ -25,7 +25,7 @@ from parties import (
 )
 from party_kafka import Kafka, kafka_servers
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 
 
 class Servers:

@@ -19,8 +19,8 @@ from bench import Bench, Row
 from parties import RUN_GRACE_S, run_script
 from plan import Pace, Plan, Shape
 
-from strandline.cli.local_cluster import LocalCluster
-from strandline.cli.local_cluster import Plan as Machine
+from strandline.cli.local.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import Plan as Machine
 from strandline.client import Admin
 
 NUMBERS = (1, 2)

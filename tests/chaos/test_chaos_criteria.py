@@ -22,7 +22,7 @@ from harness.namespaces import Namespaces
 from harness.run import Expected, Run
 from harness.scenario import Form, Scenario, scenarios
 
-from strandline.cli.processes import Exit
+from strandline.cli.local.processes import Exit
 from strandline.runtime.exit_codes import ExitCode
 from strandline_sim.checks.history import SendOutcome, Value, anomalies
 

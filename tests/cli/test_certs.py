@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.authority import write_new
+from strandline.cli.local.authority import write_new
 from strandline.rpc.tls import TlsFiles, read_material
 
 

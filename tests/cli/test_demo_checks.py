@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from tests.cli.data_directories import data_directory
 
-from strandline.cli.demo.corpus import open_corpus
-from strandline.cli.demo.ledgers import LINE_NUMBER, AckLedger, ReadLedger
-from strandline.cli.demo.reports import AckReport, ReadReport
+from strandline.cli.demo.ledgers import LINE_NUMBER, AckLedger, AckReport, ReadLedger, ReadReport
+from strandline.cli.demo.load import open_corpus
 from strandline.cli.demo.screen import PlainScreen, Scene, progress_sentence
 from strandline.cli.demo.verify import Evidence, checks
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.demo.corpus import library_sources, open_corpus
-from strandline.cli.demo.ledgers import LINE_NUMBER, AckLedger, ReadLedger, Silence
-from strandline.cli.demo.reports import AckReport, ReadReport, tell
-from strandline.cli.demo.verdict import Check, Verdict
+from strandline.cli.demo.ledgers import LINE_NUMBER, AckLedger, AckReport, ReadLedger, ReadReport, Silence, tell
+from strandline.cli.demo.load import library_sources, open_corpus
+from strandline.cli.demo.verify import Check, Verdict
 from strandline.cli.failures import CommandFailed
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from strandline.cli.demo.ledgers import Silence
-from strandline.cli.demo.report import agreement
+from strandline.cli.demo.verify import agreement
 from strandline.cli.demo.watch import Election
 
 

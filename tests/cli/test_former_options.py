@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.former_options import FORMER, in_todays_words
+from strandline.cli.options import FORMER, in_todays_words
 
 
 @pytest.mark.parametrize(

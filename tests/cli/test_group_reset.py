@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
+from strandline.cli.ask.group_reset import Bounds, Target, committed_of, new_offset, read_plan, topic_choice
 from strandline.cli.failures import CommandFailed
-from strandline.cli.group_reset import Bounds, Target, committed_of, new_offset, read_plan, topic_choice
 from strandline.client import DescribedGroup, OffsetAndMetadata, TopicPartition
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Offset

@@ -11,10 +11,10 @@ from tests.client.fake_cluster import TOPIC, fake_cluster
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.group import member_rows, offset_rows, state_row, states_of
-from strandline.cli.seen_group import SeenGroup, see
+from strandline.cli.ask.group import member_rows, offset_rows, state_row, states_of
+from strandline.cli.ask.group_reset import SeenGroup, see
 from strandline.client import Admin, DescribedGroup, DescribedMember, TopicPartition
-from strandline.client.consume.lag import records_behind
+from strandline.client.consume.positions import records_behind
 from strandline.records.codec import NewRecord, encode_batch
 
 MEMBER = DescribedMember(

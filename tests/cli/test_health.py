@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 from tests.cli.cluster_images import held, image, node, partition, view
 
-from strandline.cli import cluster
-from strandline.cli.cluster import Seen, document, replica_lags, screen, status_rows
-from strandline.cli.health import judge
-from strandline.cli.node import node_rows
+from strandline.cli.ask import cluster
+from strandline.cli.ask.cluster import Seen, document, replica_lags, screen, status_rows
+from strandline.cli.ask.health import judge
+from strandline.cli.ask.node import node_rows
 from strandline.client import DescribedCluster, DescribedController, DescribedLeader
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, Rules
@@ -147,7 +147,7 @@ class NobodyDecides:
 
 async def test_status_shows_what_nodes_know_while_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sentence comes first and once, the state and its age below it, and the cluster is not healthy."""
-    monkeypatch.setattr("strandline.cli.hanging_now.hanging_now", _none)
+    monkeypatch.setattr("strandline.cli.ask.health.hanging_now", _none)
     found = await cluster._look(cast("Any", NobodyDecides(image(partition(0)))))
 
     assert found.health.problems == ("no decisions for 6 s",)

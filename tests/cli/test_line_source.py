@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.line_source import lines_of, open_source, split_line
+from strandline.cli.ask.record_input import lines_of, open_source, split_line
 
 
 async def collect(descriptor: int) -> list[bytes]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 
 
 @pytest.mark.parametrize(("nodes", "given"), [(1, "1"), (2, "2"), (3, None), (5, None)])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.local_cluster import LocalCluster, Plan, Ports, flags, write_ports
-from strandline.cli.processes import Exit, Service, ServiceDied, last_line, read_address
+from strandline.cli.local.local_cluster import LocalCluster, Plan, Ports, flags, write_ports
+from strandline.cli.local.processes import Exit, Service, ServiceDied, last_line, read_address
 
 DUMMY = str(Path(__file__).with_name("dummy_service.py"))
 SOON_MS = 10_000

@@ -10,9 +10,9 @@ import pytest
 from tests.cli.data_directories import TOPIC_ID, data_directory
 from typer.testing import CliRunner
 
-from strandline.cli import log_over_rpc
 from strandline.cli.app import app
-from strandline.cli.log_equality import Copy, Fingerprint, compare
+from strandline.cli.local import log_over_rpc
+from strandline.cli.local.log_equality import Copy, Fingerprint, compare
 from strandline.core.types import TRANSACTIONAL_BIT, LeaderEpoch, Marker, NodeId, Offset
 from strandline.records.batch import split_batches
 from strandline.records.codec import NewRecord, encode_batch, encode_marker

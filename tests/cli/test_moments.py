@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from strandline.cli.moments import read_moment_us, time_text
+from strandline.cli.durations import read_moment_us, time_text
 
 
 @pytest.fixture(params=["UTC", "America/New_York"])

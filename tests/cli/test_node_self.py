@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
+from strandline.cli.ask.node import Incarnation, leave, running_node
 from strandline.cli.failures import CommandFailed
-from strandline.cli.node_self import Incarnation, leave, running_node
 from strandline.runtime.process import started_ticks
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc

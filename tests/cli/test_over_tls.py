@@ -10,7 +10,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.over_tls import over_tls, tls_options
+from strandline.cli.connect import over_tls, tls_options
 
 _THREE = {"--tls-cert", "--tls-key", "--tls-ca"}
 

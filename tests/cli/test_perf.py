@@ -20,11 +20,18 @@ from strandline.cli.app import app
 from strandline.cli.durations import read_duration
 from strandline.cli.failures import CommandFailed
 from strandline.cli.output import Format
-from strandline.cli.perf import measure_both, measure_consuming, measure_producing
-from strandline.cli.perf_figures import PERCENTILES, Measured, document_of, percentiles_ms, show_run
-from strandline.cli.perf_load import STAMP_BYTES, Load, uncounted, warm_up_of
-from strandline.cli.perf_member import MemberFigures, MemberReading
-from strandline.cli.perf_values import noise_values
+from strandline.cli.perf.load import STAMP_BYTES, Load, noise_values, uncounted, warm_up_of
+from strandline.cli.perf.measure import (
+    PERCENTILES,
+    Measured,
+    document_of,
+    measure_both,
+    measure_consuming,
+    measure_producing,
+    percentiles_ms,
+    show_run,
+)
+from strandline.cli.perf.member import MemberFigures, MemberReading
 from strandline.client import (
     BatchOutcome,
     ErrorCode,
@@ -360,7 +367,7 @@ def test_what_a_batch_holds_does_not_compress(size: int) -> None:
 async def test_each_latency_begins_when_its_record_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of a batch end at one moment; those that were sent before waited longer."""
     clock = iter(range(10**6))
-    monkeypatch.setattr("strandline.cli.perf_load.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("strandline.cli.perf.load.time.monotonic", lambda: float(next(clock)))
     load = Load(topic="t", size_bytes=10)
     producer: Any = CountingProducer(load)
     measured = await measure_producing(load, producer, 10, 0, lambda count: None)

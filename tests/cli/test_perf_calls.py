@@ -10,8 +10,8 @@ from collections.abc import Awaitable
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from strandline.cli.perf import measure_consuming, measure_producing
-from strandline.cli.perf_load import Load
+from strandline.cli.perf.load import Load
+from strandline.cli.perf.measure import measure_consuming, measure_producing
 from strandline.client import BatchOutcome, Record
 from strandline.core.types import Offset
 

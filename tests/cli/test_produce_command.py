@@ -11,8 +11,8 @@ import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, Refuse, fake_cluster
 from typer.testing import CliRunner
 
-from strandline.cli import produce as command
 from strandline.cli.app import app
+from strandline.cli.ask import produce as command
 from strandline.cli.failures import CommandFailed
 from strandline.core.errors import ErrorCode
 

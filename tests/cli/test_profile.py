@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
-from strandline.cli.profile import document_of
-from strandline.cli.profile_option import names_of_profiles
+from strandline.cli.connect import names_of_profiles
+from strandline.cli.local.profile import document_of
 from strandline.client.settings import Profile, ProfileWrong, profile_path
 
 

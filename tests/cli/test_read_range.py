@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from strandline.cli.read_range import AtTime, Last, end_of, start_of
+from strandline.cli.ask.consume_options import AtTime, Last, end_of, start_of
 
 
 @pytest.mark.parametrize(

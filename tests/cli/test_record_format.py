@@ -7,8 +7,8 @@ import sys
 import pytest
 import typer
 
-from strandline.cli.consume import Printer, RecordForm, printer_of
-from strandline.cli.record_format import read_format
+from strandline.cli.ask.consume import Printer, RecordForm, printer_of
+from strandline.cli.ask.consume_options import read_format
 from strandline.core.types import Offset
 from strandline.records.codec import Record
 

@@ -9,8 +9,8 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.cli.consume import record_document
-from strandline.cli.record_input import BadLine, Common, InputForm, LineRecord, headers_of, key_of, line_reader
+from strandline.cli.ask.consume import record_document
+from strandline.cli.ask.record_input import BadLine, Common, InputForm, LineRecord, headers_of, key_of, line_reader
 from strandline.core.types import Offset
 from strandline.records.codec import Record
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from strandline.cli import topic_delete_records
 from strandline.cli.app import app
-from strandline.cli.topic_delete_records import Planned, deleted_row
+from strandline.cli.ask import topic_change
+from strandline.cli.ask.topic_change import Planned, deleted_row
 from strandline.client import DeletedRecords, ErrorCode, Refusal
 from strandline.core.types import Offset
 
@@ -30,8 +30,8 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
         asked.append({one.partition: one.before for one in planned})
         return [DeletedRecords(one.partition, Offset(one.before), None) for one in planned]
 
-    monkeypatch.setattr(topic_delete_records, "_plan", plan)
-    monkeypatch.setattr(topic_delete_records, "_delete", delete)
+    monkeypatch.setattr(topic_change, "_plan", plan)
+    monkeypatch.setattr(topic_change, "_delete", delete)
     return asked
 
 
@@ -73,7 +73,7 @@ def test_an_incomplete_deletion_ends_with_code_1(
     async def late(*given: Any) -> list[DeletedRecords]:
         return [LATE]
 
-    monkeypatch.setattr(topic_delete_records, "_delete", late)
+    monkeypatch.setattr(topic_change, "_delete", late)
     ran = CliRunner().invoke(app, [*ARGUMENTS, "--yes", "-o", "json"])
 
     assert ran.exit_code == 1

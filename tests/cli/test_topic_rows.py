@@ -7,8 +7,7 @@ from tests.cli.cluster_images import image, partition, view
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.topic_elect import election_row, is_unmet
-from strandline.cli.topic_replicas import replica_rows
+from strandline.cli.ask.partitions import election_row, is_unmet, replica_rows
 from strandline.client import DescribedReplica, Election, ErrorCode, Refusal, ReplicaState
 
 

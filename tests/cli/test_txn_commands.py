@@ -16,10 +16,9 @@ from typer.testing import CliRunner, Result
 
 from strandline.cli import connect
 from strandline.cli.app import app
-from strandline.cli.hanging_now import hanging_now
-from strandline.cli.health import judge
-from strandline.cli.txn import states_of
-from strandline.cli.txn_partition import partition_of
+from strandline.cli.ask.health import hanging_now, judge
+from strandline.cli.ask.txn import states_of
+from strandline.cli.ask.txn_change import partition_of
 from strandline.client import (
     Admin,
     DescribedTransaction,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli import up
 from strandline.cli.failures import CommandFailed
-from strandline.cli.local_cluster import LocalCluster, Plan, Ports
+from strandline.cli.local import up
+from strandline.cli.local.local_cluster import LocalCluster, Plan, Ports
 from strandline.node.settings import ReplicaSettings
 from strandline.runtime.settings import parse_flags
 

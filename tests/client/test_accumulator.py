@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from strandline.client.produce.batches import BufferMemory, PartitionBuffer
 from strandline.client.produce.delivery import OutgoingBatch
+from strandline.client.produce.routes import BufferMemory, PartitionBuffer
 from strandline.core.errors import Refused
 from strandline.core.types import TopicPartition
 from strandline.records.codec import decode_batch

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from running_cluster import Probe, alarms, deaths, plan, started, stopped
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 
 
 @contextmanager

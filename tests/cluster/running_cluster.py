@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import grpc
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import ClusterUnreachable
 from strandline.rpc.channels import Channels, parse_endpoint
 from strandline.rpc.tls import open_tls

@@ -17,7 +17,7 @@ from raw_records import append, batch, error_info, produce_request
 from running_cluster import CALL_S, Probe, until
 from settled_logs import assert_settled
 
-from strandline.cli.local_cluster import LocalCluster, Plan, flags
+from strandline.cli.local.local_cluster import LocalCluster, Plan, flags
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import error_pb2
 from strandline.v1 import leader_service_pb2 as pb

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from strandline import client
-from strandline.cli.authority import issue, new_authority
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.authority import issue, new_authority
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, sync
 from strandline.rpc.permissions import parse_identity
 

@@ -11,8 +11,8 @@ import pytest
 from raw_records import append, batch, fetch, produce, values_of
 from running_cluster import Probe, plan, started, until
 
-from strandline.cli.local_cluster import LocalCluster
-from strandline.cli.processes import ServiceDied
+from strandline.cli.local.local_cluster import LocalCluster
+from strandline.cli.local.processes import ServiceDied
 from strandline.runtime.exit_codes import ExitCode
 
 _SEGMENTS = 3

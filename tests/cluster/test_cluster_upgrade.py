@@ -11,8 +11,8 @@ from client_load import Load
 from running_cluster import Probe
 from settled_logs import assert_settled
 
-from strandline.cli.local_cluster import flags
-from strandline.cli.processes import ServiceDied
+from strandline.cli.local.local_cluster import flags
+from strandline.cli.local.processes import ServiceDied
 from strandline.core.types import HIGHEST, LOWEST
 from strandline.runtime.exit_codes import ExitCode
 

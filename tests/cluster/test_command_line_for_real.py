@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import open_channel
 from strandline.v1 import controller_service_pb2 as pb

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from running_cluster import Probe, until
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, ControllersAway, Producer
 from strandline.core.types import LeaderEpoch, NodeId
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.running_cluster import Probe
 from tests.cluster.zombie_process import copy
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer, ProducerFenced, TopicPartition, TransactionAborted
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

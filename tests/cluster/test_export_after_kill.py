@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from running_cluster import Probe, plan, started, stopped, until
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.export.destination import LocalDirectory
 from strandline.export.local_lines import EVENTS_NAME
 from strandline.export.reading import clusters, find_files, read_rows

@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from running_cluster import CALL_S
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 
 NODE_SERVICES = ["strandline.v1.LeaderService", "strandline.v1.FollowerService", "strandline.v1.MetadataService"]
 SERVICES = {

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 from running_cluster import CONTROLLER_SETTINGS, NODE_SETTINGS
 
-from strandline.cli.local_cluster import LocalCluster, Plan, flags
-from strandline.cli.processes import read_address
+from strandline.cli.local.local_cluster import LocalCluster, Plan, flags
+from strandline.cli.local.processes import read_address
 from strandline.client import Admin
 from strandline.runtime.exit_codes import ExitCode
 

@@ -11,7 +11,7 @@ from http_calls import ask, create, fresh_form
 from running_cluster import alarms, plan, started, stopped
 from running_console import console_here
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 
 _KNOWN_S = 20.0
 

@@ -16,13 +16,12 @@ from tests.client.fake_cluster import TOPIC, fake_cluster
 from tests.client.test_consumer import write
 
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
-from strandline.console.group_rows import MOST_ROWS, GroupRow, group_rows
+from strandline.console.groups import MOST_ROWS, GroupRow, group_rows
 from strandline.console.overview import partition_rows
-from strandline.console.pages import write_page
+from strandline.console.pages import Site, write_page
 from strandline.console.picture import GroupLook, HeldGroup, NodeLook, Picture
 from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
-from strandline.console.site import Site
 from strandline.console.watching import Watching
 from strandline.core.types import NodeId
 

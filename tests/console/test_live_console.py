@@ -14,7 +14,7 @@ from http_calls import ask, stream
 from running_cluster import SETTLE_S, Probe, alarms, plan, started, stopped, until
 from running_console import Console, console
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 
 # How long after the shrink the page may take; the watch delivers it, so the rest is the browser's time.
 SHOWN_WITHIN_S = 2.0

@@ -12,11 +12,10 @@ import pytest
 from reported_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
 
 import strandline.console
-from strandline.console.pages import Page, write_page, write_part
+from strandline.console.pages import Form, Page, Site, write_page, write_part
 from strandline.console.picture import ControllerLook, LedPartition, NodeLook, Picture
 from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
-from strandline.console.site import Form, Site
 from strandline.console.watching import Watching
 from strandline.core.messages import Endpoint
 from strandline.core.types import Offset

@@ -11,8 +11,7 @@ import pytest
 
 from strandline.console import streams as streams_module
 from strandline.console.pages import Page, Part
-from strandline.console.pulse import Pulse
-from strandline.console.streams import Streams, TooManyBrowsers
+from strandline.console.streams import Pulse, Streams, TooManyBrowsers
 
 DEADLINE_S = 10.0
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from reported_cluster import NOW_MS, image, led, node, partition, picture, topic_of, tp
 
-from strandline.console.courses import Courses
+from strandline.console.courses import Courses, Transition, Transitions, transitions_between
 from strandline.console.lanes import draw_lanes
 from strandline.console.overview import partition_rows
 from strandline.console.picture import NodeLook, Picture
-from strandline.console.transitions import Transition, Transitions, transitions_between
 from strandline.core.messages import MetadataImage
 
 

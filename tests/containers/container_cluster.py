@@ -24,7 +24,7 @@ from docker.models.containers import Container
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
-from strandline.cli.processes import Address
+from strandline.cli.local.processes import Address
 
 CONTROLLER = 0
 NODES = (1, 2, 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from strandline.controller.seen_position import FILE_NAME, SeenPosition
+from strandline.controller.store_health import FILE_NAME, SeenPosition
 from strandline.core.reigns.events import Head
 from strandline.metadata.store import StoreFailed, StoreWentBack
 

@@ -9,7 +9,7 @@ import pytest
 from etcd_members import READY_S, started
 from several_controllers import Several, stub_of
 
-from strandline.cli.certificate_folder import add, begin
+from strandline.cli.local.certificate_folder import add, begin
 from strandline.controller.tools import backup
 from strandline.metadata.store import StoreFailed
 from strandline.rpc.channels import target

@@ -13,7 +13,7 @@ from migrations import cluster, etcd, moved, served, sqlite, store_of
 from several_controllers import WITHIN_S, Several, several, stub_of
 
 from strandline.controller.several import SeveralProcess
-from strandline.controller.tools import backup, restore
+from strandline.controller.tools import backup
 from strandline.core.messages import PositionProof
 from strandline.core.positions import prove
 from strandline.core.reigns.reign import State
@@ -33,7 +33,7 @@ async def _back_up(members: Members, prefix: str, file: Path) -> ExitCode:
 
 
 async def _restore(file: Path, to: str, *words: str) -> ExitCode:
-    return await asyncio.to_thread(restore.main, ["--from", str(file), "--to", to, *words])
+    return await asyncio.to_thread(backup.restore, ["--from", str(file), "--to", to, *words])
 
 
 async def _decide(process: SeveralProcess) -> None:

@@ -15,7 +15,7 @@ import grpc
 import pytest
 from toolchains import ROOT, built_go, built_node
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Producer
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub

@@ -12,8 +12,7 @@ from strandline.core.types import TopicPartition
 from strandline.export.destination import Destination, LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
-from strandline.export.rows import Emitter, Row, Taken
-from strandline.export.runs import Run
+from strandline.export.rows import Emitter, Row, Run, Taken
 from strandline.export.schema import ENVELOPE, EVENT_TYPES, Field, Kind, fields_of
 
 CLUSTER = "c0ffee"

@@ -13,8 +13,7 @@ from strandline.core.state_events import EVENT_TYPES, Member, Moment, StateEvent
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.export.encoding import ExportFormat, growing
 from strandline.export.reading import read_rows
-from strandline.export.rows import Emitter, Taken
-from strandline.export.runs import Run
+from strandline.export.rows import Emitter, Run, Taken
 from strandline.export.schema import Kind, fields_of
 
 EMITTER = Emitter(cluster_id=CLUSTER, node_id=2, incarnation=7)

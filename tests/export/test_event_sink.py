@@ -13,8 +13,7 @@ from made_events import made
 from strandline.core.types import TopicPartition
 from strandline.export.counters import OutletStats
 from strandline.export.local_lines import Lost
-from strandline.export.rows import Row
-from strandline.export.runs import Run
+from strandline.export.rows import Row, Run
 from strandline.export.sink import EventSink
 
 TP = TopicPartition("id", 3)

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
-from strandline.export.files import FileExport
-from strandline.export.recover import StillRuns, recover
+from strandline.export.files import FileExport, StillRuns, recover
 
 
 def _recover(data: Path, out: Path) -> int:

@@ -14,9 +14,9 @@ import typer.main
 from base_install import installed_with
 from typer.testing import CliRunner
 
-from strandline.cli import extras
+from strandline.cli import failures
 from strandline.cli.app import app
-from strandline.cli.extras import EXTRA_OF
+from strandline.cli.failures import EXTRA_OF
 
 _SCRIPT = Path(__file__).with_name("base_install.py")
 _NOWHERE = ["--bootstrap", "127.0.0.1:1"]
@@ -36,9 +36,9 @@ _COMPLETE = [
 ]
 
 
-def strandline(extras: list[str], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """The result of the command where only the base install and ``extras`` are installed."""
-    command = [sys.executable, str(_SCRIPT), *extras, "--", *words]
+def strandline(failures: list[str], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The result of the command where only the base install and ``failures`` are installed."""
+    command = [sys.executable, str(_SCRIPT), *failures, "--", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder, stdin=subprocess.DEVNULL)
 
 
@@ -106,9 +106,9 @@ def test_a_command_of_a_package_that_is_not_here_says_where_it_is(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever follows its name, the answer is one line that names the package, and exit code 1."""
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(failures, "find_spec", lambda name: None)
     app = typer.Typer()
-    for name, command in extras.installed_elsewhere():
+    for name, command in failures.installed_elsewhere():
         app.add_typer(command, name=name)
     ran = CliRunner().invoke(app, words)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from strandline.cli.extras import ANALYTICS_IMAGE
+from strandline.cli.failures import ANALYTICS_IMAGE
 from strandline.cli.settings_advice import CONTROLLER, REPLICA
 from strandline.controller.settings import ControllerSettings
 from strandline.core.errors import ErrorCode

@@ -355,7 +355,7 @@ def test_spark_runs_the_command_of_the_batch() -> None:
     (box,) = [box for _, _, box in containers("production") if box["name"] == "analytics"]
 
     assert ["analytics", *submitted["arguments"]] == box["args"][: box["args"].index("--memory")]
-    assert submitted["mainApplicationFile"].endswith("/strandline/cli/submit.py")
+    assert submitted["mainApplicationFile"].endswith("/strandline_analytics/commands/submit.py")
     assert submitted["image"] == box["image"]
 
 

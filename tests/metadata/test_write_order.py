@@ -8,13 +8,13 @@ import pytest
 
 from strandline.core.control.state import ClusterHeader, TopicRecord, Transaction
 from strandline.core.reigns.events import Head
-from strandline.metadata.etcd_layout import batches
-from strandline.metadata.write_order import (
+from strandline.metadata.etcd_layout import (
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,
     Transactions,
     append_writes,
+    batches,
     snapshot_writes,
     write_in_order,
 )

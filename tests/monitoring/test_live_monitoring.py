@@ -13,8 +13,8 @@ from monitoring_files import filled, metrics_in, needs_prometheus, queries, rule
 from prometheus_server import PrometheusServer
 from running_cluster import SETTLE_S, alarms, plan, started, stopped
 
-from strandline.cli.local_cluster import LocalCluster
-from strandline.cli.processes import Service
+from strandline.cli.local.local_cluster import LocalCluster
+from strandline.cli.local.processes import Service
 from strandline.client import Admin, Consumer, Producer
 
 pytestmark = needs_prometheus

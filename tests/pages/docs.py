@@ -23,7 +23,7 @@ import speed_sentence
 from kept import kept
 from mutants import record
 
-from strandline.cli.settings_page import all_tables
+from strandline.cli.settings import all_tables
 from strandline.metrics import page as metrics
 from strandline_analytics.tables.runtimes import pairs_table
 from strandline_kafka.brokers.line_forms import FORMS

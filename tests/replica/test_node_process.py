@@ -16,7 +16,7 @@ from typing import Any
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, batch, fetch, produce, values_of
 
-from strandline.cli.node_self import Incarnation, running_node
+from strandline.cli.ask.node import Incarnation, running_node
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import NodeId, Truncation
 from strandline.rpc.channels import open_channel, parse_endpoint, target

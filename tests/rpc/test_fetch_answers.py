@@ -10,8 +10,7 @@ from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import FetchResult, LeaderHint, ServedPartition
 from strandline.core.types import AbortedTransaction, EpochEnd, LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline.rpc.convert.errors import Unresolved
-from strandline.rpc.convert.fetch import fetch_topics
-from strandline.rpc.convert.fetch_answers import encode_fetch_answer
+from strandline.rpc.convert.fetch import encode_fetch_answer, fetch_topics
 from strandline.v1 import leader_service_pb2 as pb
 
 OFFSETS = st.integers(0, 2**62).map(Offset)

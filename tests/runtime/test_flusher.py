@@ -8,7 +8,7 @@ from typing import Any
 
 from strandline.core.log.events import LogFlushed
 from strandline.core.types import Offset, TopicPartition
-from strandline.runtime.flusher import Flusher
+from strandline.runtime.log_performers import Flusher
 
 TP = TopicPartition("id", 0)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from strandline.cli.authority import Authority, issue, new_authority
+from strandline.cli.local.authority import Authority, issue, new_authority
 from strandline.rpc.permissions import parse_identity
 from strandline.rpc.tls import Tls, TlsFiles
 

@@ -15,7 +15,7 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, sync
 from strandline.client.cluster.metadata import DEFAULT_TIMEOUT_MS
 

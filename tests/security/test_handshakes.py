@@ -12,7 +12,7 @@ from certificates import Certificates
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from guarded_service import guarded
 
-from strandline.cli.authority import new_authority
+from strandline.cli.local.authority import new_authority
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import target
 from strandline.rpc.tls import TlsFiles

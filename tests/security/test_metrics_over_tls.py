@@ -14,7 +14,7 @@ import pytest_asyncio
 from certificates import Certificates
 from secured_cluster import secured_cluster
 
-from strandline.cli.authority import new_authority
+from strandline.cli.local.authority import new_authority
 from strandline.metrics.families import LED, Role
 from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort

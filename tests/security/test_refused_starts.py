@@ -14,7 +14,7 @@ from secured_cluster import end
 from structlog.testing import capture_logs
 from test_tls_files import WRONG
 
-from strandline.cli.local_cluster import flags
+from strandline.cli.local.local_cluster import flags
 from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
 from strandline.node.settings import ReplicaSettings

@@ -14,7 +14,7 @@ from certificates import Certificates
 from cryptography import x509
 from guarded_service import guarded, stub
 
-from strandline.cli.authority import new_authority
+from strandline.cli.local.authority import new_authority
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import Channels
 from strandline.rpc.tls import TlsFiles

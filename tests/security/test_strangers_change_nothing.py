@@ -14,7 +14,7 @@ import pytest
 from certificates import CLUSTER, settings_of
 from secured_cluster import Secured, build_node, secured_cluster, until
 
-from strandline.cli.authority import new_authority
+from strandline.cli.local.authority import new_authority
 from strandline.client import Consumer, Producer
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import Endpoint

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from certificates import Certificates
 
-from strandline.cli.authority import new_authority
+from strandline.cli.local.authority import new_authority
 from strandline.rpc.permissions import CallerRole, NoIdentity, parse_identity
 from strandline.rpc.tls import Tls, TlsFiles, TlsWrong, open_tls, read_material
 

@@ -9,7 +9,7 @@ import pytest
 from strandline.controller.driver import ControllerDriver
 from strandline.core.log.events import LogFlushed
 from strandline.node.leader_links import LeaderLinks
-from strandline.runtime.flusher import Flusher
+from strandline.runtime.log_performers import Flusher
 from strandline.runtime.session import Session
 from strandline.storage.journal import Journal
 from strandline_sim.runs.run import run_seed

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import typer
 
-from strandline.cli.extras import installed_elsewhere
-from strandline.cli.over_tls import over_tls
+from strandline.cli.connect import over_tls
+from strandline.cli.failures import installed_elsewhere
 from strandline_analytics.commands import (
     archive_classes,
     coverage,

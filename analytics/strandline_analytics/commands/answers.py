@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import time_text
 from strandline.cli.output import Column, Format, print_document, show
-from strandline_analytics.commands.options import Shown, time_text
+from strandline_analytics.commands.options import Shown
 from strandline_analytics.tables.destination import NAMESPACE, Destination
 from strandline_analytics.tables.formats import ResultFormat
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import time_text
 from strandline.cli.output import Column, Format, print_document, show
 from strandline_analytics.commands.options import (
     Cluster,
@@ -21,7 +22,6 @@ from strandline_analytics.commands.options import (
     ShownAs,
     To,
     existing,
-    time_text,
     window_us,
 )
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, failures_reported, spark_session

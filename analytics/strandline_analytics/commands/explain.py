@@ -12,23 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import FORMS, time_text
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
-from strandline.cli.moments import FORMS
 from strandline.cli.output import Column, Format, print_document, show
 from strandline_analytics.commands.explain_group import LINKS, explain_group
 from strandline_analytics.commands.explain_held import explain_held
 from strandline_analytics.commands.explain_moment import explain_moment
-from strandline_analytics.commands.options import (
-    Cluster,
-    From,
-    Memory,
-    Shown,
-    ShownAs,
-    To,
-    form_of,
-    time_text,
-    window_us,
-)
+from strandline_analytics.commands.options import Cluster, From, Memory, Shown, ShownAs, To, form_of, window_us
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, spark_session
 from strandline_analytics.commands.remote import (
     DEADLINE_S,

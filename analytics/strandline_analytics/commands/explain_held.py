@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from strandline.cli.durations import time_text
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Format, print_document, show
 from strandline_analytics.commands.explain_group import LINKS
-from strandline_analytics.commands.options import moment_us, time_text
+from strandline_analytics.commands.options import moment_us
 from strandline_analytics.commands.progress import check_installed, spark_session
 from strandline_analytics.commands.remote import DEADLINE_S, held_back_of
 from strandline_analytics.commands.remote import ask as ask_service

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from strandline.cli.durations import time_text
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Format, print_document
 from strandline_analytics.commands.explain_held import not_one
-from strandline_analytics.commands.options import moment_us, time_text
+from strandline_analytics.commands.options import moment_us
 from strandline_analytics.commands.progress import spark_session
 
 if TYPE_CHECKING:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.durations import Duration, duration_option
-from strandline.cli.moments import FORMS, read_moment_us
-from strandline.cli.moments import time_text as time_text
+from strandline.cli.durations import FORMS, Duration, duration_option, read_moment_us
 from strandline.cli.output import Format
 
 if TYPE_CHECKING:

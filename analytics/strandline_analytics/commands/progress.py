@@ -166,7 +166,7 @@ def check_installed() -> None:
         ModuleNotFoundError: a library of the extra is missing.
         typer.Exit: Java is missing.
     """
-    import strandline_analytics.session  # noqa: F401 - a missing library ends the command (cli/extras.py)
+    import strandline_analytics.session  # noqa: F401 - a missing library ends the command (cli/failures.py)
 
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from strandline.cli.connect import tls_options
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
-from strandline.cli.over_tls import tls_options
 
 if TYPE_CHECKING:
     from strandline.v1 import analytics_service_pb2 as pb

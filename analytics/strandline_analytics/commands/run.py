@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strandline.cli.durations import read_duration
+from strandline.cli.durations import read_duration, time_text
 from strandline_analytics.commands.answers import Catalog, FormatOption, Namespace, destination_of
 from strandline_analytics.commands.coverage import now_us, reported
 from strandline_analytics.commands.options import (
@@ -24,7 +24,6 @@ from strandline_analytics.commands.options import (
     To,
     existing,
     grouping_of,
-    time_text,
     window_us,
 )
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, is_submitted, spark_session

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline.cli.connect import TlsCa, TlsCert, TlsKey
 from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
-from strandline.cli.over_tls import TlsCa, TlsCert, TlsKey
 from strandline_analytics.commands.answers import Catalog, FormatOption, Namespace, destination_of
 from strandline_analytics.commands.options import Inputs, Memory, existing
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, is_submitted, spark_session

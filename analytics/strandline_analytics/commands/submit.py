@@ -1,6 +1,6 @@
 """What `spark-submit` runs: `strandline analytics ...` within the session that it prepared, on whatever master.
 
-    spark-submit [options of Spark] .../strandline/cli/submit.py run --input EXPORT --out RESULTS
+    spark-submit [options of Spark] .../strandline_analytics/commands/submit.py run --input EXPORT --out RESULTS
 
 Invariant: arguments, answers and exit codes are those of `strandline analytics`; `--memory` is left to Spark's options.
 """

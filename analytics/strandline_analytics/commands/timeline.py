@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strandline.cli.durations import time_text
 from strandline.cli.output import Column, show
-from strandline_analytics.commands.options import (
-    Cluster,
-    From,
-    Memory,
-    Shown,
-    ShownAs,
-    To,
-    form_of,
-    time_text,
-    window_us,
-)
+from strandline_analytics.commands.options import Cluster, From, Memory, Shown, ShownAs, To, form_of, window_us
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, spark_session
 from strandline_analytics.commands.remote import MaybeInputs, Service, ask, events_of, one_source, paged, range_of
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark.sql.datasource import InputPartition
+
 from strandline.client import TopicPartition
 from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import TopicOptions
 from strandline_analytics.topic.where import EARLIEST, LATEST, Offsets, Settled, check_partitions
 
 
@@ -171,3 +174,16 @@ def _check_end(tp: TopicPartition, begin: int, extent: Extent, fail_on_data_loss
 
 def _name(tp: TopicPartition) -> str:
     return f"{tp.topic}-{tp.partition}"
+
+
+@dataclass(frozen=True)
+class TopicPartitionRange(InputPartition):
+    """What one Spark task reads."""
+
+    range: OffsetRange
+
+
+def pieces(options: TopicOptions, ranges: list[OffsetRange]) -> list[InputPartition]:
+    """What the tasks of a batch or micro-batch read."""
+    found = split(ranges, options.min_partitions, max_records=options.max_records_per_partition)
+    return [TopicPartitionRange(one) for one in found]

@@ -7,7 +7,6 @@ PySpark 4.1 has no such classes (`stream_source`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -24,16 +23,9 @@ from strandline_analytics.pyspark_range import check_streams
 from strandline_analytics.topic.cluster import ask, settle
 from strandline_analytics.topic.given import read_given
 from strandline_analytics.topic.options import KNOWN, TopicOptions, read_options, with_headers
-from strandline_analytics.topic.ranges import OffsetRange, batch_ranges, split
+from strandline_analytics.topic.ranges import TopicPartitionRange, batch_ranges, pieces
 from strandline_analytics.topic.reading import columns, read_range
 from strandline_analytics.topic.sink import TopicStreamWriter, TopicWriter, sink_of
-
-
-@dataclass(frozen=True)
-class TopicPartitionRange(InputPartition):
-    """What one Spark task reads."""
-
-    range: OffsetRange
 
 
 class TopicSource(DataSource):
@@ -94,9 +86,3 @@ class TopicReader(DataSourceReader):
         """The records of one range; runs in a worker."""
         assert isinstance(partition, TopicPartitionRange)
         return read_range(self._options, partition.range)
-
-
-def pieces(options: TopicOptions, ranges: list[OffsetRange]) -> list[InputPartition]:
-    """What the tasks of a batch or micro-batch read."""
-    found = split(ranges, options.min_partitions, max_records=options.max_records_per_partition)
-    return [TopicPartitionRange(one) for one in found]

@@ -25,9 +25,8 @@ from strandline_analytics.topic.checkpoint import read, written
 from strandline_analytics.topic.cluster import Found, ask, settle
 from strandline_analytics.topic.options import TopicOptions
 from strandline_analytics.topic.pacing import Pacing
-from strandline_analytics.topic.ranges import next_end, resolve, stream_ranges
+from strandline_analytics.topic.ranges import TopicPartitionRange, next_end, pieces, resolve, stream_ranges
 from strandline_analytics.topic.reading import read_range
-from strandline_analytics.topic.source import TopicPartitionRange, pieces
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

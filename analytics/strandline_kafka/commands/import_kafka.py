@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline.cli.durations import FORMS, read_moment_us, time_text
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
-from strandline.cli.moments import FORMS, read_moment_us, time_text
 from strandline_kafka.commands.scrapes import read_scrapes
 
 if TYPE_CHECKING:

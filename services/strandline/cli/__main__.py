@@ -54,8 +54,7 @@ def main() -> None:
         # Typer still puts its commands together; once one runs, it ends in its own way.
         sys.exit(128 + (signal.SIGTERM if is_terminated else signal.SIGINT))
     except ImportError as error:
-        from strandline.cli.extras import missing_extra
-        from strandline.cli.failures import EXIT_REFUSED
+        from strandline.cli.failures import EXIT_REFUSED, missing_extra
 
         line = missing_extra(error, next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
         if line is None:

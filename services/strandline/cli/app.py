@@ -12,28 +12,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from strandline.cli import (
-    certs,
-    cluster,
-    completion,
-    console,
-    consume,
-    export,
-    group,
-    log,
-    node,
-    perf,
-    produce,
-    profile,
-    roles,
-    settings,
-    topic,
-    txn,
-    up,
-)
+from strandline.cli import roles, settings
+from strandline.cli.ask import cluster, consume, group, node, produce, topic, txn
 from strandline.cli.demo import command as demo
-from strandline.cli.extras import installed_elsewhere
-from strandline.cli.former_options import in_todays_words
+from strandline.cli.failures import installed_elsewhere
+from strandline.cli.local import certs, export, log, profile, up
+from strandline.cli.options import in_todays_words
+from strandline.cli.perf import command as perf
 
 _ORDER = (
     "topic produce consume group txn perf cluster node log profile up demo console export analytics scenario sim "
@@ -76,13 +61,13 @@ app.add_typer(log.app, name="log")
 app.add_typer(profile.app, name="profile")
 app.command("up")(up.up)
 app.command("demo")(demo.demo)
-app.command("console", context_settings=roles.PASS_FLAGS)(console.console)
+app.command("console", context_settings=roles.PASS_FLAGS)(roles.console)
 app.add_typer(export.app, name="export")
 app.add_typer(certs.app, name="certs")
 app.command("controller", context_settings=roles.PASS_FLAGS)(roles.controller)
 app.command("replica", context_settings=roles.PASS_FLAGS)(roles.replica)
 app.command("settings", context_settings=settings.PASS_FLAGS)(settings.settings)
-app.command("completion")(completion.completion)
+app.command("completion")(roles.completion)
 for name, command in installed_elsewhere():
     app.add_typer(command, name=name)
 

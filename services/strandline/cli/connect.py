@@ -6,17 +6,159 @@ Invariant: every command closes what it opened, whatever happened in between.
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
+from collections.abc import Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
-from strandline.cli.failures import CommandFailed
+import typer
+
+from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.options import addresses
-from strandline.cli.over_tls import tls_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from strandline.client import Admin
+
+
+# ---- profile_option
+# `--profile`: what a profile says is the default of the options that name a cluster.
+#
+# Invariant: a flag counts before its variable, a variable before the profile; a profile named on the command line that
+# a variable overrides is reported, for the command then goes to another cluster than the one named.
+
+
+def names_of_profiles(incomplete: str) -> list[str]:
+    """For the completion of shells."""
+    from strandline.client.settings import profile_names
+
+    return [name for name in profile_names() if name.startswith(incomplete)]
+
+
+def _use(ctx: typer.Context, name: str | None) -> str | None:
+    if ctx.resilient_parsing:
+        return name
+    from strandline.client.settings import Profile, ProfileWrong, profile_in_use
+
+    try:
+        if not (wanted := name or profile_in_use()):
+            return None
+        profile = Profile.load(wanted)
+    except ProfileWrong as error:
+        raise fail(CommandFailed(str(error), EXIT_UNREACHABLE)) from error
+    ctx.default_map = {
+        "bootstrap": ",".join(profile.bootstrap),
+        **{name: path for name in ("tls_cert", "tls_key", "tls_ca") if (path := getattr(profile, name))},
+    }
+    return wanted
+
+
+def report_overridden(ctx: typer.Context) -> None:
+    """Says on stderr that the cluster is not that of the profile which was named."""
+    named, cluster = (ctx.get_parameter_source(name) for name in ("profile", "bootstrap"))
+    if named and cluster and (named.name, cluster.name) == ("COMMANDLINE", "ENVIRONMENT"):
+        typer.echo(
+            "strandline: STRANDLINE_BOOTSTRAP counts before the profile; unset it to use the profile's", err=True
+        )
+
+
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        envvar="STRANDLINE_PROFILE",
+        metavar="NAME",
+        help="Take what is not given here from this profile; default: the one in use.",
+        is_eager=True,
+        callback=_use,
+        autocompletion=names_of_profiles,
+    ),
+]
+
+
+# ---- over_tls
+# Gives a command that talks to a cluster `--profile` and the three options of TLS, and its clients what they say.
+#
+# Invariant: every command with `--bootstrap` has `--tls-cert`, `--tls-key` and `--tls-ca`, with the variables that the
+# services read too; without any of them it speaks plain.
+
+
+class TlsOptions(TypedDict):
+    """What `strandline.client`'s classes take."""
+
+    tls_cert: str
+    tls_key: str
+    tls_ca: str
+
+
+_PLAIN = TlsOptions(tls_cert="", tls_key="", tls_ca="")
+_given: ContextVar[TlsOptions] = ContextVar("tls_options", default=_PLAIN)
+
+TlsCert = Annotated[
+    str,
+    typer.Option("--tls-cert", envvar="STRANDLINE_TLS_CERT", metavar="FILE", help="Present this certificate (PEM)."),
+]
+TlsKey = Annotated[
+    str, typer.Option("--tls-key", envvar="STRANDLINE_TLS_KEY", metavar="FILE", help="The certificate's key.")
+]
+TlsCa = Annotated[
+    str,
+    typer.Option(
+        "--tls-ca",
+        envvar="STRANDLINE_TLS_CA",
+        metavar="FILE",
+        help="Trust servers whose certificate this authority signed.",
+    ),
+]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def tls_options() -> TlsOptions:
+    """What the command that runs was given."""
+    return _given.get()
+
+
+def over_tls(command: _Command) -> _Command:
+    """The command with four more options; whatever it opens by `tls_options` uses those of TLS."""
+    own = inspect.signature(command, eval_str=True)
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="", annotation=annotation)
+        for name, annotation in (("tls_cert", TlsCert), ("tls_key", TlsKey), ("tls_ca", TlsCa))
+    ]
+    extra += [
+        inspect.Parameter("profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Profile),
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context),
+    ]
+
+    @functools.wraps(command)
+    def with_tls(
+        *,
+        tls_cert: str = "",
+        tls_key: str = "",
+        tls_ca: str = "",
+        profile: str | None = None,
+        context: typer.Context | None = None,
+        **given: Any,
+    ) -> Any:
+        if context is not None:
+            report_overridden(context)
+        token = _given.set(TlsOptions(tls_cert=tls_cert, tls_key=tls_key, tls_ca=tls_ca))
+        try:
+            return command(**given)
+        finally:
+            _given.reset(token)
+
+    parameters = [*own.parameters.values(), *extra]
+    described: Any = with_tls
+    # Typer reads a command's options from its signature and its annotations.
+    described.__signature__ = own.replace(parameters=parameters)
+    described.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    result: _Command = described
+    return result
 
 
 TOPIC_TIMEOUT_MS = 2_000

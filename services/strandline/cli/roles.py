@@ -1,12 +1,13 @@
-"""`strandline controller` and `strandline replica`: become one role's process.
+"""`strandline controller`, `replica` and `console`: become one role's process; `completion` for shells.
 
-Invariant: the role's own package reads its settings; this file only hands the words over, so that
+Invariant: the role's own package reads its settings; this file only passes the words on, so that
 `strandline replica X` and `python -m strandline.node X` are the same.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
@@ -35,3 +36,30 @@ def replica(context: typer.Context) -> None:
     from strandline.node.__main__ import main
 
     raise typer.Exit(int(main(list(context.args))))
+
+
+def console(context: typer.Context) -> None:
+    """Serve web pages that show what is wrong now: partitions, replicas, nodes, topics, live."""
+    from strandline.console.__main__ import main
+
+    raise typer.Exit(int(main(list(context.args))))
+
+
+class Shell(StrEnum):
+    """Shells that have a completion script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="Shell of the script.")] = Shell.BASH,
+) -> None:
+    """Print a shell completion script.
+
+    For bash: strandline completion bash > ~/.local/share/bash-completion/completions/strandline
+    """
+    from typer._completion_shared import get_completion_script
+
+    typer.echo(get_completion_script(prog_name="strandline", complete_var="_STRANDLINE_COMPLETE", shell=shell.value))

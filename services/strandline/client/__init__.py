@@ -25,7 +25,7 @@ from strandline.client.administer.described_transactions import (
     PartitionProducer,
 )
 from strandline.client.administer.transaction_admin import HangingTransaction
-from strandline.client.consume.lag import Lag
+from strandline.client.consume.positions import Lag
 from strandline.client.consumer import Consumer
 from strandline.client.errors import (
     BufferFull,
@@ -53,8 +53,8 @@ from strandline.client.groups.membership import GroupMetadata
 from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, DeletedRecords, FoundOffset
 from strandline.client.produce.delivery import BatchOutcome, Delivery, RecordMetadata
-from strandline.client.produce.transaction import Transaction, run_in_transaction
-from strandline.client.producer import Producer
+from strandline.client.produce.transaction import Transaction
+from strandline.client.producer import Producer, run_in_transaction
 from strandline.client.records import ConsumerRecord, FetchedRecords, TopicPartition
 from strandline.client.serialization import DeserializationFailed, Interceptor, OutgoingRecord, SerializationFailed
 from strandline.client.stats import ConsumerStats, PartitionStats, ProducerStats

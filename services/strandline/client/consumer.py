@@ -18,11 +18,9 @@ from types import MappingProxyType, TracebackType
 from typing import Generic, Literal, Self
 
 from strandline.client.cluster.metadata import METADATA_STALE_MS, Cluster
-from strandline.client.consume.assignment import Assignment, Where
 from strandline.client.consume.cursor import Cursor
 from strandline.client.consume.fetching import LOOK_EVERY_MS, FetchCounts, Fetching, FetchPolicy
-from strandline.client.consume.lag import Lag, LagMeter, records_behind
-from strandline.client.consume.positions import PositionFinder
+from strandline.client.consume.positions import Assignment, Lag, LagMeter, PositionFinder, Where, records_behind
 from strandline.client.errors import ClientClosed, CommitFailed
 from strandline.client.groups.committed_offsets import (
     AsMember,

@@ -13,19 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Self, TypeVar
 
 from strandline.client import background
 from strandline.client.background import countdown
 from strandline.client.cluster.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.consumer import Consumer
-from strandline.client.errors import BufferFull, ClientClosed, ProducerFenced, SendFailed, TopicDeleted
+from strandline.client.errors import (
+    BufferFull,
+    ClientClosed,
+    OutcomeUnknown,
+    ProducerFenced,
+    SendFailed,
+    TopicDeleted,
+    TransactionAborted,
+)
 from strandline.client.log import log
-from strandline.client.produce.batches import BufferMemory
 from strandline.client.produce.delivery import (
     BatchOutcome,
     Delivery,
@@ -35,10 +42,9 @@ from strandline.client.produce.delivery import (
     RecordMetadata,
 )
 from strandline.client.produce.dispatcher import Dispatcher
-from strandline.client.produce.routes import Route, TopicRoutes
+from strandline.client.produce.routes import BufferMemory, Route, TopicRoutes
 from strandline.client.produce.transaction import Transaction
-from strandline.client.produce.transaction_coordinator import TransactionCoordinator
-from strandline.client.produce.transactional_id import Sending, TransactionalId
+from strandline.client.produce.transactional_id import Sending, TransactionalId, TransactionCoordinator
 from strandline.client.records import K, V
 from strandline.client.serialization import Interceptor, Outgoing, OutgoingRecord
 from strandline.client.settings import DEFAULT_CLIENT_ID, ProducerSettings, parse_acks, parse_compression
@@ -49,6 +55,7 @@ from strandline.records.batch import MAX_BATCH_BYTES, Buffer, parse_header
 from strandline.records.codec import Headers, NewRecord, encode_batch
 from strandline.records.compression import Compression
 from strandline.rpc import channels
+from strandline.rpc.channels import Backoff
 
 _LOOK_AGAIN_MS = 5.0
 """How often a batch that lingers behind a backlog looks whether it could be sent."""
@@ -606,3 +613,40 @@ class _Counts:
         self.records_acknowledged += batch.record_count
         self.bytes_acknowledged += batch.reserved_bytes
         self.delivery_ms_sum += latency_ms
+
+
+async def run_in_transaction(
+    producer: Producer[Any, Any],
+    work: Callable[[], Awaitable[T]],
+    *,
+    consumer: Consumer[Any, Any] | None = None,
+    timeout_ms: int = 60_000,
+) -> T:
+    """What ``work`` returns in a transaction that is committed; when one was aborted it runs again in a new one.
+
+    ``consumer`` takes part, as in `Producer.transaction`; poll it within ``work``.
+
+    Raises:
+        TransactionAborted: none was committed within ``timeout_ms``.
+        OutcomeUnknown: the coordinator was asked twice, and did not answer.
+        ProducerFenced: as `Producer.transaction`; or whatever ``work`` raises.
+    """
+    left, backoff = countdown(timeout_ms), Backoff()
+    while True:
+        transaction = producer.transaction(consumer=consumer)
+        try:
+            async with transaction:
+                result = await work()
+                try:
+                    await transaction.commit()
+                except OutcomeUnknown:
+                    await transaction.commit()
+                return result
+        except TransactionAborted:
+            pause_s = backoff.next_s()
+            if pause_s * 1000 >= left():
+                raise
+        await asyncio.sleep(pause_s)
+
+
+T = TypeVar("T")

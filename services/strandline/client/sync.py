@@ -37,8 +37,7 @@ from strandline.client.administer.described_transactions import (
 from strandline.client.administer.transaction_admin import HangingTransaction
 from strandline.client.blocking import Blocking, BlockingReader, Delivery, Transaction
 from strandline.client.cluster.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
-from strandline.client.consume.assignment import Where
-from strandline.client.consume.lag import Lag
+from strandline.client.consume.positions import Lag, Where
 from strandline.client.errors import CommitFailed, SendFailed
 from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.groups.membership import GroupMetadata

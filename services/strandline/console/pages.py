@@ -1,7 +1,7 @@
 """The parts of each page and their HTML: a frame, and parts that are sent again when they change.
 
-Invariant: everything that came from a cluster or from a browser is escaped by Jinja, in pages and in live parts alike;
-a page without JavaScript shows the same parts as one with it.
+Invariant: everything that came from a cluster or from a browser is escaped by Jinja, in pages and in live parts
+alike; a page without JavaScript shows the same parts as one with it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from strandline import __version__, units
+from strandline.console.groups import MOST_ROWS, GroupRow
+from strandline.console.lanes import draw_lanes
 from strandline.console.overview import IN_WORDS, ReplicaState
-from strandline.console.table import SHOWN, SORTED
+from strandline.console.seen import Seen, see
+from strandline.console.table import SHOWN, SORTED, read_query, table_page
+from strandline.console.watching import Watching
 from strandline.runtime.clock import wall_ms
 
 
@@ -81,3 +85,124 @@ def write_page(page: Page) -> str:
 
 def _clock(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%H:%M:%S")
+
+
+# ---- site
+# Which pages there are and what each shows; the same function serves a whole page and its live parts.
+#
+# Invariant: making a page asks nobody; everything on it is in the picture that all browsers share.
+
+_LISTED = 12
+_OF_PARTITION = 30
+_IN_FINDING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The values in the form of a new topic, and what became of it; ``trouble`` has sentence, code, field, rule,
+    remedy."""
+
+    values: Mapping[str, str]
+    token: str = ""
+    trouble: Mapping[str, str] | None = None
+    created: str = ""
+
+
+class Site:
+    """The pages of one console."""
+
+    def __init__(self, watching: Watching, *, report: str, allow_changes: bool) -> None:
+        self._watching = watching
+        self._always: dict[str, Any] = {"report": report, "allow_changes": allow_changes}
+        self._seen: Seen | None = None
+        self._grouped: tuple[Seen, tuple[GroupRow, ...]] | None = None
+
+    def seen(self, version: int) -> Seen:
+        """The picture of this version; the same one for everybody who asks."""
+        if self._seen is None or self._seen.version != version:
+            self._seen = see(version, self._watching.picture)
+        return self._seen
+
+    def page(self, path: str, query: Mapping[str, str], seen: Seen, form: Form | None = None) -> Page:
+        """The page at a path; one that says so if there is none."""
+        words = [word for word in path.split("/") if word]
+        if not words:
+            return self._now(seen)
+        if words == ["partitions"]:
+            return self._partitions(query, seen)
+        if words == ["nodes"]:
+            return self._made("Nodes", "nodes", seen, [Part(name="nodes")], {"nodes": seen.nodes()})
+        if words == ["topics"]:
+            return self._topics(query, seen, form)
+        if words == ["groups"]:
+            values = {"groups": self._groups(seen), "most": MOST_ROWS}
+            return self._made("Groups", "groups", seen, [Part(name="groups")], values)
+        if words[0] == "groups":
+            # A group's name may have a slash.
+            return self._group(path.removeprefix("/groups/"), seen)
+        if len(words) == 3 and words[0] == "partitions" and words[2].isascii() and words[2].isdecimal():
+            return self._partition(words[1], int(words[2][:9]), seen)
+        return self.lost(seen, "There is no such page.")
+
+    def lost(self, seen: Seen, said: str, status: int = 404) -> Page:
+        """A page that says what is not there, or not allowed."""
+        title = {404: "Not found", 403: "Refused"}.get(status, "Refused")
+        return self._made(title, "", seen, [Part(name="lost", live=False)], {"said": said}, status)
+
+    def _made(
+        self, title: str, section: str, seen: Seen, parts: list[Part], values: Mapping[str, Any], status: int = 200
+    ) -> Page:
+        shown = {"seen": seen, "picture": seen.picture, "figures": seen.figures(), **self._always, **values}
+        return Page(
+            title=title, section=section, parts=(Part(name="state"), *parts), values=shown | {"section": section},
+            status=status,
+        )  # fmt: skip
+
+    def _now(self, seen: Seen) -> Page:
+        transitions = self._watching.transitions.newest(_LISTED)
+        parts = [Part(name="wrong"), Part(name="transitions")]
+        values = {"transitions": transitions, "of": None, "most": _IN_FINDING}
+        return self._made("What is wrong now", "now", seen, parts, values)
+
+    def _partitions(self, query: Mapping[str, str], seen: Seen) -> Page:
+        table = table_page(seen.rows, read_query(query))
+        parts = [Part(name="filter", live=False), Part(name="partitions")]
+        return self._made("Partitions", "partitions", seen, parts, {"table": table, "query": table.query})
+
+    def _partition(self, topic: str, index: int, seen: Seen) -> Page:
+        row = seen.row(topic, index)
+        if row is None:
+            return self.lost(seen, f"The controller has not reported a partition {topic}-{index}.")
+        self._watching.courses.follow(row.tp)
+        samples = self._watching.courses.of(row.tp)
+        lanes = draw_lanes(samples, [chip.node_id for chip in row.chips], seen.picture.now_ms)
+        values = {
+            "row": row,
+            "lanes": lanes,
+            "chips": {chip.node_id: chip for chip in row.chips},
+            "transitions": self._watching.transitions.newest(_OF_PARTITION, row.tp),
+            "of": row,
+        }
+        parts = [Part(name="partition"), Part(name="lanes"), Part(name="transitions")]
+        return self._made(row.name, "partitions", seen, parts, values)
+
+    def _groups(self, seen: Seen) -> tuple[GroupRow, ...]:
+        """The same ones for everybody who asks, as `seen`; made only when somebody looks at groups."""
+        if self._grouped is None or self._grouped[0] is not seen:
+            self._grouped = (seen, seen.groups())
+        return self._grouped[1]
+
+    def _group(self, name: str, seen: Seen) -> Page:
+        group = next((one for one in self._groups(seen) if one.name == name), None)
+        if group is None:
+            return self.lost(seen, f"No node has reported a group {name}.")
+        parts = [Part(name="group"), Part(name="group_members"), Part(name="group_partitions")]
+        return self._made(name, "groups", seen, parts, {"group": group, "most": MOST_ROWS})
+
+    def _topics(self, query: Mapping[str, str], seen: Seen, form: Form | None) -> Page:
+        parts = [Part(name="topics")]
+        if self._always["allow_changes"]:
+            parts = [Part(name="new_topic", live=False), *parts]
+        shown = form or Form(values={}, created=query.get("created", "")[:249])
+        status = 422 if shown.trouble else 200
+        return self._made("Topics", "topics", seen, parts, {"topics": seen.topics(), "form": shown}, status)

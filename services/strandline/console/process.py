@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 import structlog
 import uvicorn
 
-from strandline.console.pulse import Pulse
+from strandline.console.pages import Site
 from strandline.console.settings import ConsoleSettings
-from strandline.console.site import Site
-from strandline.console.streams import Streams
+from strandline.console.streams import Pulse, Streams
 from strandline.console.watching import Watching
 from strandline.console.web import Web
 from strandline.core.messages import Endpoint

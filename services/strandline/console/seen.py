@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strandline.console.findings import Finding, Tone, is_healthy, verdict, what_is_wrong
-from strandline.console.group_rows import GroupRow, group_rows
+from strandline.console.groups import GroupRow, group_rows
 from strandline.console.overview import PartitionRow, Rank, is_silent, partition_rows
 from strandline.console.picture import Picture
 from strandline.core.messages import NodeImage, TopicImage

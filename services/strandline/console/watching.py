@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 from strandline.client.administer.admin_answers import read_listed
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable
-from strandline.console.courses import Courses
-from strandline.console.group_looks import GroupLooks
+from strandline.console.courses import Courses, Transitions, transitions_between
+from strandline.console.groups import GroupLooks
 from strandline.console.overview import partition_rows
-from strandline.console.picture import ControllerLook, GroupLook, NodeLook, Picture
-from strandline.console.readings import read_held, read_led
+from strandline.console.picture import ControllerLook, GroupLook, NodeLook, Picture, read_held, read_led
 from strandline.console.settings import ConsoleSettings
-from strandline.console.transitions import Transitions, transitions_between
 from strandline.core.errors import Refused
 from strandline.core.messages import Endpoint, MetadataImage
 from strandline.core.types import NodeId

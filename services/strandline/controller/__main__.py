@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from strandline.controller import among, process
-from strandline.controller.settings import ControllerSettings
-from strandline.controller.tools import backup, migrate, recover, restore
+from strandline.controller import among
+from strandline.controller.process import ControllerProcess
+from strandline.controller.settings import ControllerSettings, StoreKind
+from strandline.controller.tools import backup, migrate, recover
+from strandline.metadata.store import StoreFailed, StoreInUse, StoreMarked
+from strandline.rpc.server import PortTaken
 from strandline.runtime.exit_codes import ExitCode, require_assertions, stop_process
-from strandline.runtime.process import raise_open_file_limit, run_service
+from strandline.runtime.process import keep_what_is_loaded, raise_open_file_limit, run_service
 from strandline.runtime.settings import SettingsWrong, load_settings, parse_flags
 
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], ExitCode]] = {
     "backup": backup.main,
-    "restore": restore.main,
+    "restore": backup.restore,
     "recover": recover.main,
     "migrate": migrate.main,
     "hand-over": among.main,
@@ -40,7 +45,7 @@ def main(arguments: Sequence[str]) -> ExitCode:
     except SettingsWrong as error:
         stop_process(ExitCode.USAGE, str(error))
     return run_service(
-        lambda stop_asked: process.run(settings, stop_asked),
+        lambda stop_asked: run(settings, stop_asked),
         log_format=settings.log_format,
         log_level=settings.log_level,
     )
@@ -48,3 +53,47 @@ def main(arguments: Sequence[str]) -> ExitCode:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def _copy_when_asked(process: ControllerProcess) -> None:
+    """`strandline controller backup` asks a running controller by SIGUSR1: no other process can read the store."""
+    loop = asyncio.get_running_loop()
+    copies: set[asyncio.Task[None]] = set()
+
+    def begin() -> None:
+        copy = loop.create_task(process.copy_store())
+        copies.add(copy)
+        copy.add_done_callback(copies.discard)
+
+    loop.add_signal_handler(signal.SIGUSR1, begin)
+
+
+def process_of(settings: ControllerSettings) -> ControllerProcess:
+    """The process that these settings ask for."""
+    if settings.store is StoreKind.SQLITE:
+        return ControllerProcess(settings)
+    # Loads what one controller alone never needs.
+    from strandline.controller.several import SeveralProcess
+
+    return SeveralProcess(settings)
+
+
+async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCode:
+    """Run a controller until it is asked to stop."""
+    process = process_of(settings)
+    try:
+        await process.start()
+    except StoreInUse as error:
+        stop_process(ExitCode.DIRECTORY_IN_USE, str(error))
+    except StoreMarked as error:
+        stop_process(ExitCode.REFUSED, str(error))
+    except StoreFailed as error:
+        stop_process(ExitCode.STORAGE_FAILED, str(error))
+    except PortTaken as error:
+        stop_process(ExitCode.PORT_TAKEN, str(error))
+    except ValueError as error:
+        stop_process(ExitCode.USAGE, str(error))
+    _copy_when_asked(process)
+    keep_what_is_loaded()
+    await stop_asked.wait()
+    return await process.shut_down()

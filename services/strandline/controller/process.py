@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import secrets
-import signal
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,7 @@ from strandline.controller.driver import ControllerDriver
 from strandline.controller.prober import Prober
 from strandline.controller.seen import CountedSink, Place, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
-from strandline.controller.settings import ControllerSettings, StoreKind
+from strandline.controller.settings import ControllerSettings
 from strandline.controller.watches import Watches
 from strandline.core import types
 from strandline.core.control.controller import ControllerCore
@@ -38,19 +37,19 @@ from strandline.core.types import Rules
 from strandline.export.log_lines import LogLines
 from strandline.export.sink import EventSink
 from strandline.metadata.sqlite import SqliteStore
-from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse, StoreMarked
+from strandline.metadata.store import MetadataStore, StoreFailed, StoreInUse
 from strandline.observe.controllers import ClockSamples, cluster_snapshots
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.convert.metadata import CONTROLLER_ID, write_image
 from strandline.rpc.convert.subscription import KnownController
 from strandline.rpc.permissions import CallerRole
-from strandline.rpc.server import HealthPort, PortTaken, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.server import HealthPort, RoleHealth, ServerSettings, bind, build_server
 from strandline.rpc.tls import TLS_OFF, Tls, https_of, open_tls
 from strandline.runtime.clock import monotonic_ms
 from strandline.runtime.driver import Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import at_each_hour, exports, open_exports, tell
-from strandline.runtime.process import LongLived, OwnTasks, keep_what_is_loaded
+from strandline.runtime.process import LongLived, OwnTasks
 from strandline.subscriptions.feed import MetadataFeed
 from strandline.subscriptions.servicer import SERVICE as METADATA_SERVICE
 from strandline.subscriptions.servicer import MetadataServicer
@@ -342,50 +341,6 @@ def _refuse_newer(state: ClusterState) -> None:
             f"the cluster is at feature level {state.header.feature_level}, beyond {types.HIGHEST}, the "
             f"highest of this release; roll back the nodes first, the controller last, or start the newer release"
         )
-
-
-def _copy_when_asked(process: ControllerProcess) -> None:
-    """`strandline controller backup` asks a running controller by SIGUSR1: no other process can read the store."""
-    loop = asyncio.get_running_loop()
-    copies: set[asyncio.Task[None]] = set()
-
-    def begin() -> None:
-        copy = loop.create_task(process.copy_store())
-        copies.add(copy)
-        copy.add_done_callback(copies.discard)
-
-    loop.add_signal_handler(signal.SIGUSR1, begin)
-
-
-def process_of(settings: ControllerSettings) -> ControllerProcess:
-    """The process that these settings ask for."""
-    if settings.store is StoreKind.SQLITE:
-        return ControllerProcess(settings)
-    # Loads what one controller alone never needs.
-    from strandline.controller.several import SeveralProcess
-
-    return SeveralProcess(settings)
-
-
-async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCode:
-    """Run a controller until it is asked to stop."""
-    process = process_of(settings)
-    try:
-        await process.start()
-    except StoreInUse as error:
-        stop_process(ExitCode.DIRECTORY_IN_USE, str(error))
-    except StoreMarked as error:
-        stop_process(ExitCode.REFUSED, str(error))
-    except StoreFailed as error:
-        stop_process(ExitCode.STORAGE_FAILED, str(error))
-    except PortTaken as error:
-        stop_process(ExitCode.PORT_TAKEN, str(error))
-    except ValueError as error:
-        stop_process(ExitCode.USAGE, str(error))
-    _copy_when_asked(process)
-    keep_what_is_loaded()
-    await stop_asked.wait()
-    return await process.shut_down()
 
 
 def _replace_text(path: Path, text: str) -> None:

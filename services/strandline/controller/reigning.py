@@ -15,8 +15,7 @@ import structlog
 
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.reign_questions import READ_S, ActiveStream, ReignQuestions
-from strandline.controller.seen_position import SeenPosition
-from strandline.controller.store_health import StoreHealth, Undecided, refused, undecided
+from strandline.controller.store_health import SeenPosition, StoreHealth, Undecided, refused, undecided
 from strandline.core.control.events import ControllerTicked, DoorsOpened
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import ErrorCode, Refusal, Refused

@@ -21,8 +21,7 @@ from strandline.core.types import TopicPartition
 from strandline.export.sink import EventSink
 from strandline.metadata.store import MetadataStore
 from strandline.metrics import families as f
-from strandline.metrics.controller import ControllerCounts, controller_figures
-from strandline.metrics.figures import Figure, export_figures, refusal_figures
+from strandline.metrics.figures import ControllerCounts, Figure, controller_figures, export_figures, refusal_figures
 from strandline.metrics.port import HttpsContext, MetricsPort
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import PortTaken

@@ -19,9 +19,9 @@ from strandline.controller.prober import Prober
 from strandline.controller.process import ControllerProcess, DirectoryLock
 from strandline.controller.reigning import Reigning
 from strandline.controller.seen import CountedSink, Place, TimedCommits
-from strandline.controller.seen_position import SeenPosition
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
+from strandline.controller.store_health import SeenPosition
 from strandline.controller.tools.etcd_access import EtcdAccess
 from strandline.controller.watches import Watches
 from strandline.core.control.controller import ControllerCore

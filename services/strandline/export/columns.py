@@ -16,9 +16,7 @@ import pyarrow.compute as pc
 
 from strandline.core.state_events import NAME_OF
 from strandline.export.arrow import TYPES, parquet_bytes, whole_table
-from strandline.export.encoding import Finished
-from strandline.export.rows import STEPS, Step, Taken
-from strandline.export.runs import Run, TopicName
+from strandline.export.rows import STEPS, Finished, Run, Step, Taken, TopicName
 from strandline.export.schema import SCHEMA_VERSION, Kind
 
 EVENTS_AT_A_TIME = 512

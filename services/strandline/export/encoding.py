@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
 from strandline.core.state_events import ExportHeartbeat
 from strandline.export.layout import JSON_LINES, PARQUET
 from strandline.export.local_lines import json_line
-from strandline.export.rows import Emitter, Row, Taken
-from strandline.export.runs import Run
+from strandline.export.rows import Emitter, Finished, Row, Run, Taken
 from strandline.export.schema import SORT_ORDER
 
 
@@ -24,23 +22,6 @@ class ExportFormat(StrEnum):
 
     PARQUET = "parquet"
     JSONL = "jsonl"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """The bytes of a file, and what they hold."""
-
-    content: bytes
-    by_type: dict[str, int]
-    """How many events there are of each type."""
-    min_us: int
-    max_us: int
-    """The first and the last time of day."""
-
-    @property
-    def rows(self) -> int:
-        """How many events there are."""
-        return sum(self.by_type.values())
 
 
 class Growing(Protocol):

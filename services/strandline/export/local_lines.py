@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from strandline.export.counters import OutletStats
-from strandline.export.rows import Row
-from strandline.export.runs import Run
+from strandline.export.rows import Row, Run
 from strandline.export.schema import TRANSITIONS
 
 # ---- outlet

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from strandline.export.counters import OutletStats
 from strandline.export.local_lines import Lost
-from strandline.export.rows import Row
-from strandline.export.runs import Run
+from strandline.export.rows import Row, Run
 from strandline.export.schema import NO_LEADER, REPEATED, TRANSITIONS
 
 Reported = Callable[["Line"], None]

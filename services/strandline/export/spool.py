@@ -25,8 +25,7 @@ import msgspec
 
 from strandline.core.state_events import EVENT_TYPES, NAME_OF
 from strandline.core.types import TopicPartition
-from strandline.export.rows import Emitter, Taken
-from strandline.export.runs import Run
+from strandline.export.rows import Emitter, Run, Taken
 
 FOLDER = "export-spool"
 SUFFIX = ".spool"

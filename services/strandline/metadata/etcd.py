@@ -26,6 +26,11 @@ from strandline.metadata.etcd_layout import (
     LogValue,
     Place,
     Presence,
+    SnapshotNamed,
+    SnapshotPart,
+    TransactionPart,
+    Transactions,
+    append_writes,
     digest,
     head_value,
     joined,
@@ -35,6 +40,8 @@ from strandline.metadata.etcd_layout import (
     read_log_value,
     read_presence,
     read_snapshot,
+    snapshot_writes,
+    write_in_order,
 )
 from strandline.metadata.store import (
     Mark,
@@ -49,15 +56,6 @@ from strandline.metadata.store import (
     read_mark,
 )
 from strandline.metadata.transactions import pack, state_of, unpack, whole
-from strandline.metadata.write_order import (
-    SnapshotNamed,
-    SnapshotPart,
-    TransactionPart,
-    Transactions,
-    append_writes,
-    snapshot_writes,
-    write_in_order,
-)
 
 _PAGE = 50
 """Log values read at a time, which bounds the size of one answer."""

@@ -19,8 +19,7 @@ from strandline.core.messages import Served, ServedPartition
 from strandline.core.types import TopicPartition
 from strandline.rpc.channels import STREAM_BACKLOG_ANSWERS
 from strandline.rpc.convert.errors import Unresolved, read_forgotten, write_error
-from strandline.rpc.convert.fetch import FetchAsked, fetch_topics, read_fetch
-from strandline.rpc.convert.fetch_answers import encode_fetch_answer
+from strandline.rpc.convert.fetch import FetchAsked, encode_fetch_answer, fetch_topics, read_fetch
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
 from strandline.runtime.host import Host
 from strandline.runtime.outbox import Outbox

@@ -66,8 +66,8 @@ from strandline.runtime.clock import mono_us, monotonic_ms, wall_ms
 from strandline.runtime.driver import Driver, Stop
 from strandline.runtime.exit_codes import ExitCode, stop_process
 from strandline.runtime.exporting import at_each_hour, exports, open_exports, tell
-from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host, TopicDirectory
+from strandline.runtime.log_performers import Flusher
 from strandline.runtime.patterns import Re2Patterns
 from strandline.runtime.performers import Performers
 from strandline.runtime.ports import Core

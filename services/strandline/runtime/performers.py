@@ -16,8 +16,7 @@ from strandline.core.messages import MetadataImage, Served
 from strandline.core.transactions.messages import TxnMarkerAnswer
 from strandline.runtime.calls import Calls
 from strandline.runtime.clock import Clock
-from strandline.runtime.flusher import Flusher
-from strandline.runtime.log_performers import LogPerformers, Perform
+from strandline.runtime.log_performers import Flusher, LogPerformers, Perform
 from strandline.runtime.ports import Logs, Peers, Reporter, Transactions
 
 # ---- saving

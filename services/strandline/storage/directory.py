@@ -15,7 +15,7 @@ from pathlib import Path
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
-from strandline.storage import incarnations
+from strandline.storage import layout
 from strandline.storage.checkpoint_files import METADATA_NAME, CheckpointDamaged, LogName, read_topic_id, write_topic_id
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import LowSpaceMark, StorageFailed, remove, replace_file, sync_directory
@@ -171,11 +171,11 @@ class DataDirectory:
 
     def begin_incarnation(self, incarnation_id: str) -> tuple[str, ...]:
         """Write this process down before it registers; see `incarnations.begin`."""
-        return incarnations.begin(self.path, incarnation_id)
+        return layout.begin(self.path, incarnation_id)
 
     def confirm_incarnation(self, incarnation_id: str) -> None:
         """The controller registered this process; see `incarnations.confirm`."""
-        incarnations.confirm(self.path, incarnation_id)
+        layout.confirm(self.path, incarnation_id)
 
     def low_space(self, now_ms: int) -> str | None:
         """How much is free, in a sentence, if produce must be refused before ENOSPC; ``now_ms`` is monotonic."""

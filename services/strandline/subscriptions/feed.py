@@ -21,7 +21,7 @@ from strandline.core.messages import AsOf, MetadataImage, TopicImage
 from strandline.core.types import NodeId
 from strandline.rpc.channels import target
 from strandline.rpc.convert.admin import read_init_producer_id, write_producer_id
-from strandline.rpc.convert.fetch_answers import tag, varint
+from strandline.rpc.convert.fetch import tag, varint
 from strandline.rpc.convert.metadata import write_node, write_partition, write_rules, write_topic
 from strandline.rpc.convert.subscription import KnownController, write_as_of, write_controllers
 from strandline.runtime.clock import Clock

@@ -52,9 +52,9 @@ from strandline.core.reigns.events import (
 from strandline.core.reigns.lease import ReignTimings
 from strandline.core.reigns.reign import ReignCore, State
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd_layout import Batch, Place
-from strandline.metadata.transactions import pack, whole
-from strandline.metadata.write_order import (
+from strandline.metadata.etcd_layout import (
+    Batch,
+    Place,
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,
@@ -63,6 +63,7 @@ from strandline.metadata.write_order import (
     snapshot_writes,
     write_in_order,
 )
+from strandline.metadata.transactions import pack, whole
 from strandline_sim.checks.committed import Broken
 from strandline_sim.control.one_reign import Reign
 from strandline_sim.control.store import STORE, Answer

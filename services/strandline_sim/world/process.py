@@ -35,9 +35,8 @@ from strandline.node.leader_links import LeaderLinks
 from strandline.runtime.clock import Clocks
 from strandline.runtime.driver import Driver
 from strandline.runtime.exit_codes import ExitCode
-from strandline.runtime.flusher import Flusher
 from strandline.runtime.host import Host, TopicDirectory
-from strandline.runtime.log_performers import Perform
+from strandline.runtime.log_performers import Flusher, Perform
 from strandline.runtime.performers import Halted, Performers
 from strandline.runtime.ports import Core
 from strandline.runtime.session import Session, SessionTimings

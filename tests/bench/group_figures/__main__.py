@@ -24,7 +24,7 @@ from group_figures.members import Crowd
 from kept import DOCS, keep, measured_commit
 from machine_time import cpu_ms
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Admin, Consumer, DescribedTopic, NewRecord, Producer, encode_batch
 from strandline.client.cluster.metadata import Cluster
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of

@@ -17,8 +17,8 @@ from machine_time import rss_mib
 from parties import Strandline
 from plan import Pace, Shape
 
-from strandline.cli.local_cluster import LocalCluster, Plan
-from strandline.cli.processes import Service
+from strandline.cli.local.local_cluster import LocalCluster, Plan
+from strandline.cli.local.processes import Service
 from strandline.client import Admin, Consumer
 from strandline.rpc.convert.metadata import write_image
 

@@ -19,8 +19,8 @@ from machine_time import rss_mib
 from metadata_gate.stalls import FOLDER, Stall, file_of, read_stalls
 from metadata_gate.subscribers import TOPIC, Reached
 
-from strandline.cli.local_cluster import LocalCluster, Plan
-from strandline.cli.processes import Service
+from strandline.cli.local.local_cluster import LocalCluster, Plan
+from strandline.cli.local.processes import Service
 from strandline.client import Admin
 from strandline.v1 import metadata_service_pb2 as pb
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub

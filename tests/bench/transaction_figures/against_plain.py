@@ -10,8 +10,8 @@ from typing import NamedTuple
 from by_turns import by_turns
 
 from strandline.cli.durations import read_duration
-from strandline.cli.perf import measure_producing
-from strandline.cli.perf_load import Load
+from strandline.cli.perf.load import Load
+from strandline.cli.perf.measure import measure_producing
 from strandline.client import Admin, Producer
 
 ONE, MANY = "one-record", "as-many-as-go"

@@ -17,7 +17,7 @@ from machine_time import cpu_ms
 from transaction_figures.against_plain import PARTITIONS, Pair, emptied
 from transaction_figures.open_transactions import OpenTransactions
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, NewRecord, Producer, encode_batch
 from strandline.client.cluster.metadata import Cluster
 

@@ -9,7 +9,7 @@ import time
 from transaction_figures.against_plain import PARTITIONS
 from transaction_figures.open_transactions import WAIT_S, OpenTransactions
 
-from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Producer
 from strandline.client.cluster.metadata import Cluster
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE, partition_of

@@ -15,7 +15,7 @@ from transaction_figures.beside_open import CannotCountError, Rounds, beside, me
 from transaction_figures.coordinator_killed import commits_back
 from transaction_figures.page import Figures
 
-from strandline.cli.local_cluster import LocalCluster, Plan
+from strandline.cli.local.local_cluster import LocalCluster, Plan
 
 _SEGMENT_BYTES = 16 << 20
 """Small, so that the records of a round leave the disk when they are deleted."""

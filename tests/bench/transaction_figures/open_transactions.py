@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.produce.delivery import ProducerIdentity
-from strandline.client.produce.transaction_coordinator import TransactionCoordinator
+from strandline.client.produce.transactional_id import TransactionCoordinator
 from strandline.core.types import TopicPartition
 from strandline.records.batch import with_producer
 from strandline.records.codec import NewRecord, encode_batch

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from harness.namespaces import ADDRESSES, CONTROLLERS, MEMBERS, Namespaces
 
-from strandline.cli.local_cluster import flags
-from strandline.cli.processes import Address, Exit, Service, read_address
+from strandline.cli.local.local_cluster import flags
+from strandline.cli.local.processes import Address, Exit, Service, read_address
 from strandline.core.messages import Endpoint
 from strandline.etcd.client import Etcd
 from strandline.etcd.errors import EtcdError

@@ -23,7 +23,7 @@ from harness.load import STRICT, STRICT_PARTITIONS, Load
 from harness.scenario import Form, Scenario
 from running_cluster import CALL_S, Probe, until
 
-from strandline.cli.processes import ServiceDied
+from strandline.cli.local.processes import ServiceDied
 from strandline.v1 import controller_service_pb2 as controller_pb
 
 AVAILABLE_S = SESSION_S + 2.0

@@ -26,7 +26,7 @@ from harness.scenario import NAMESPACES, Form, Scenario
 from raw_records import fetch, values_of
 from running_cluster import CALL_S, until
 
-from strandline.cli.processes import ServiceDied
+from strandline.cli.local.processes import ServiceDied
 from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.journal import JOURNAL_NAMES
 from strandline.v1 import follower_service_pb2 as follower_pb

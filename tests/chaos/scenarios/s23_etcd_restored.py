@@ -25,8 +25,8 @@ from harness.run import Run
 from harness.scenario import IPTABLES, NAMESPACES, Form, Scenario
 from running_cluster import until
 
-from strandline.cli.processes import ServiceDied
-from strandline.controller.seen_position import FILE_NAME
+from strandline.cli.local.processes import ServiceDied
+from strandline.controller.store_health import FILE_NAME
 from strandline.runtime.exit_codes import ExitCode
 
 _OLD_S, _OLD_SHORT_S = 10.0, 4.0

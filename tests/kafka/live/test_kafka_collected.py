@@ -11,7 +11,7 @@ import pytest
 from kafka_cluster import CLUSTER_ID, START_S, KafkaCluster, Secured, running
 from kafka_jars import KafkaAbsent
 
-from strandline.cli.certificate_folder import add, begin
+from strandline.cli.local.certificate_folder import add, begin
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import clusters, find_files, read_rows
 from strandline.export.verify import Completeness, verify

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from kubectl import in_namespace
 
-from strandline.cli.authority import Authority, issue, new_authority
+from strandline.cli.local.authority import Authority, issue, new_authority
 from strandline.rpc.permissions import CallerRole, Identity
 
 MANIFEST = Path(__file__).parents[3] / "deploy/kubernetes/components/etcd-cert-manager/certificates.yaml"

@@ -8,7 +8,8 @@ from mutants.verdict import Layer
 
 from strandline.core.log.effects import Effect
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.serving.produce import ParkedProduce, ProduceServing
+from strandline.core.serving.produce import ProduceServing
+from strandline.core.serving.produce_checks import ParkedProduce
 from strandline.core.types import Offset, TopicPartition
 
 

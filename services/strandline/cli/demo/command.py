@@ -20,10 +20,10 @@ from strandline.cli.failures import EXIT_UNREACHABLE, CommandFailed, perform
 from strandline.units import bytes_text, duration_text
 
 if TYPE_CHECKING:
-    from strandline.cli.demo.corpus import Corpus
+    from strandline.cli.demo.load import Corpus
     from strandline.cli.demo.screen import Screen
     from strandline.cli.demo.story import Story
-    from strandline.cli.demo.verdict import Check, Verdict
+    from strandline.cli.demo.verify import Check, Verdict
 
 CONTROLLER_SETTINGS = {"session_timeout_ms": "1500", "heartbeat_interval_ms": "300"}
 """A dead node is noticed after 1.5 s instead of 9 s: nobody wants to watch nine seconds of nothing."""
@@ -53,17 +53,17 @@ def demo(
     Then Spark computes from the exported state what happened, and has to come to the same figures.
     Exit code 1 if any check fails.
     """
-    from strandline.cli.extras import require_server
+    from strandline.cli.failures import require_server
 
     require_server()
     perform(_demo(file, directory, partitions, report))
 
 
 async def _demo(file: Path | None, directory: Path | None, partitions: int, wants_report: bool) -> None:
-    from strandline.cli.demo.report import agreement, make_report, whats_missing
     from strandline.cli.demo.screen import Scene, open_screen
     from strandline.cli.demo.story import Story
-    from strandline.cli.local_cluster import LocalCluster, Plan
+    from strandline.cli.demo.verify import agreement, make_report, whats_missing
+    from strandline.cli.local.local_cluster import LocalCluster, Plan
 
     where = _fresh(directory)
     scene = Scene()
@@ -109,7 +109,7 @@ def _fresh(directory: Path | None) -> Path:
 
 
 def _input(file: Path | None, where: Path, partitions: int) -> Corpus:
-    from strandline.cli.demo.corpus import open_corpus, write_standard_library
+    from strandline.cli.demo.load import open_corpus, write_standard_library
 
     if file is not None:
         return open_corpus(file, partitions)
@@ -120,8 +120,7 @@ def _input(file: Path | None, where: Path, partitions: int) -> Corpus:
 
 def _verdict(story: Story, took_s: float) -> Verdict:
     from strandline.cli.demo.consuming import spool_path
-    from strandline.cli.demo.verdict import Verdict
-    from strandline.cli.demo.verify import Evidence, checks
+    from strandline.cli.demo.verify import Evidence, Verdict, checks
 
     load, watch = story.load, story.watch
     assert load is not None and watch is not None, "the story was played"

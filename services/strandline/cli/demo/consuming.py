@@ -12,8 +12,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from strandline.cli.demo.ledgers import ReadLedger
-from strandline.cli.demo.reports import REPORT_EVERY_S, ReadReport, tell
+from strandline.cli.demo.ledgers import REPORT_EVERY_S, ReadLedger, ReadReport, tell
 from strandline.client import Consumer
 
 

@@ -12,9 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from strandline.cli.demo.corpus import Corpus, open_corpus
-from strandline.cli.demo.ledgers import LINE_NUMBER, AckLedger
-from strandline.cli.demo.reports import REPORT_EVERY_S, AckReport, tell
+from strandline.cli.demo.ledgers import LINE_NUMBER, REPORT_EVERY_S, AckLedger, AckReport, tell
+from strandline.cli.demo.load import Corpus, open_corpus
 from strandline.client import BatchOutcome, Producer
 from strandline.core.types import Acks
 

@@ -11,19 +11,18 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from strandline.cli.demo.events import TruncationSeen, truncations
 from strandline.cli.demo.load import Load
-from strandline.cli.demo.watch import ClusterWatch, Election
+from strandline.cli.demo.watch import ClusterWatch, Election, TruncationSeen, truncations
 from strandline.cli.failures import CommandFailed
 from strandline.units import duration_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from strandline.cli.demo.corpus import Corpus
+    from strandline.cli.demo.load import Corpus
     from strandline.cli.demo.screen import Scene, Screen
-    from strandline.cli.local_cluster import LocalCluster
-    from strandline.cli.log_equality import Copy
+    from strandline.cli.local.local_cluster import LocalCluster
+    from strandline.cli.local.log_equality import Copy
 
 TOPIC = "demo"
 ELECTION_TIMEOUT_MS = 30_000
@@ -81,7 +80,7 @@ class Story:
             await self._stop()
 
     async def _start(self) -> None:
-        from strandline.cli.processes import ServiceDied
+        from strandline.cli.local.processes import ServiceDied
 
         began = time.monotonic()
         try:
@@ -171,7 +170,7 @@ class Story:
         self.screen.tell("resumed", pause if self.pause_ms else "no ack was late by 100 ms", tone="bold green")
 
     async def _bring_back(self, victim: int, load: Load, watch: ClusterWatch) -> None:
-        from strandline.cli.processes import ServiceDied
+        from strandline.cli.local.processes import ServiceDied
 
         name, began = f"node-{victim}", time.monotonic()
         behind = load.acks.acked - await asyncio.to_thread(held_records, self.cluster.nodes[victim].directory)
@@ -201,7 +200,7 @@ class Story:
 
     async def _settle(self, watch: ClusterWatch) -> None:
         """Waits until every replica's HW has reached its end, so that all of the log can be compared."""
-        from strandline.cli.log_over_rpc import copies_of
+        from strandline.cli.local.log_over_rpc import copies_of
 
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_MS / 1000):

@@ -22,7 +22,7 @@ from strandline.client.administer.described_transactions import (
 )
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable, TransactionsIncomplete
-from strandline.client.produce.transaction_coordinator import TransactionCoordinator
+from strandline.client.produce.transactional_id import TransactionCoordinator
 from strandline.client.records import TopicPartition
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Refusal, Refused

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 
 from strandline.client.background import Background, countdown
-from strandline.client.cluster.repeating import ask_again, waits_for_a_node
+from strandline.client.cluster.repeating import ask_again
 from strandline.client.cluster.subscribing import (
     Controllers,
     MetadataStream,
@@ -522,3 +522,8 @@ class Cluster:
 def _is_awaited(update: MetadataUpdate) -> bool:
     """Whether it holds what the stream will not send again: the state of topics, and not only a change of it."""
     return update.is_snapshot or bool(update.topics or update.missing)
+
+
+def waits_for_a_node(refusal: Refusal) -> bool:
+    """Whether a controller decides, and waits for the first word of a node before it answers (C37)."""
+    return refusal.hint is not None and refusal.hint.why == "UNHEARD"

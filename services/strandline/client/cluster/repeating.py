@@ -10,7 +10,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from strandline.client.background import countdown
 from strandline.client.errors import ClusterUnreachable, ControllersAway
@@ -19,7 +19,6 @@ from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.rpc.channels import Backoff
 
 if TYPE_CHECKING:
-    from strandline.client.cluster.metadata import Cluster
     from strandline.client.cluster.subscribing import Method
 
 _Request = TypeVar("_Request")
@@ -31,6 +30,17 @@ def new_request_id() -> str:
     return str(uuid.uuid4())
 
 
+class Controllers(Protocol):
+    """What asks a controller once: a `Cluster`."""
+
+    timeout_ms: int
+
+    async def ask_controller(
+        self, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+    ) -> _Answer:
+        """As `Cluster.ask_controller`."""
+
+
 class Answered(NamedTuple, Generic[_Answer]):
     """The last answer to a question that was asked until it had one."""
 
@@ -40,7 +50,7 @@ class Answered(NamedTuple, Generic[_Answer]):
 
 
 async def ask_again(
-    cluster: Cluster,
+    cluster: Controllers,
     method: Method[_Request, _Answer],
     request: _Request,
     *,
@@ -51,13 +61,8 @@ async def ask_again(
     return (await ask_until_answered(cluster, method, request, deadline_ms=deadline_ms, repeats=repeats)).answer
 
 
-def waits_for_a_node(refusal: Refusal) -> bool:
-    """Whether a controller decides, and waits for the first word of a node before it answers (C37)."""
-    return refusal.hint is not None and refusal.hint.why == "UNHEARD"
-
-
 async def ask_until_answered(
-    cluster: Cluster,
+    cluster: Controllers,
     method: Method[_Request, _Answer],
     request: _Request,
     *,

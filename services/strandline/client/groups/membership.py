@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from strandline.client.background import Background, Job
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.consume.assignment import Assignment, Where
 from strandline.client.consume.cursor import Cursor
 from strandline.client.consume.fetching import Fetching
+from strandline.client.consume.positions import Assignment, Where
 from strandline.client.errors import TopicDeleted
 from strandline.client.groups.committed_offsets import AsMember
 from strandline.client.groups.committing import Superseded

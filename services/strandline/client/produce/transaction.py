@@ -7,26 +7,21 @@ one that was aborted, or could not begin, is back where its group has committed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from strandline.client.background import countdown
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.consumer import Consumer
-from strandline.client.errors import OutcomeUnknown, ProducerFenced, TransactionAborted
+from strandline.client.errors import ProducerFenced, TransactionAborted
 from strandline.client.groups.committed_offsets import AsMember, CommittedOffsets, Offsets, read_offsets
 from strandline.client.groups.committing import Positions, Superseded, refusals
 from strandline.client.groups.membership import GroupMetadata
 from strandline.client.log import log
 from strandline.client.produce.transactional_id import TransactionalId, TransactionPhase
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.rpc.channels import Backoff
 
 if TYPE_CHECKING:
-    from strandline.client.producer import Producer
-
-T = TypeVar("T")
+    pass
 
 
 class _Staged(NamedTuple):
@@ -180,37 +175,3 @@ class Transaction:
         self._given = given.positions
         if self._given:
             self._stage(group.group_id, consumer._member(), self._given, group.superseded())
-
-
-async def run_in_transaction(
-    producer: Producer[Any, Any],
-    work: Callable[[], Awaitable[T]],
-    *,
-    consumer: Consumer[Any, Any] | None = None,
-    timeout_ms: int = 60_000,
-) -> T:
-    """What ``work`` returns in a transaction that is committed; when one was aborted it runs again in a new one.
-
-    ``consumer`` takes part, as in `Producer.transaction`; poll it within ``work``.
-
-    Raises:
-        TransactionAborted: none was committed within ``timeout_ms``.
-        OutcomeUnknown: the coordinator was asked twice, and did not answer.
-        ProducerFenced: as `Producer.transaction`; or whatever ``work`` raises.
-    """
-    left, backoff = countdown(timeout_ms), Backoff()
-    while True:
-        transaction = producer.transaction(consumer=consumer)
-        try:
-            async with transaction:
-                result = await work()
-                try:
-                    await transaction.commit()
-                except OutcomeUnknown:
-                    await transaction.commit()
-                return result
-        except TransactionAborted:
-            pause_s = backoff.next_s()
-            if pause_s * 1000 >= left():
-                raise
-        await asyncio.sleep(pause_s)

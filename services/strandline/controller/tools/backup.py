@@ -22,6 +22,7 @@ import psutil
 
 from strandline.controller.process import COPY_NAME, ENDPOINT_NAME
 from strandline.controller.tools.etcd_access import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
+from strandline.controller.tools.migrate import move
 from strandline.core.control.state import ClusterState
 from strandline.metadata.sqlite import FILE_NAME, SqliteStore, sync
 from strandline.metadata.store import StoreFailed, StoreInUse
@@ -181,3 +182,32 @@ async def _back_up(given: argparse.Namespace) -> ClusterState:
         return await back_up(given.data_dir, given.to)
     access = access_of(given, read_members(given.etcd_endpoints), given.etcd_prefix)
     return await back_up_etcd(access, given.to)
+
+
+# ---- restore
+# `strandline controller restore`: puts a backup in place of the controllers' store (C45).
+#
+# Invariant: a restored store is older than what nodes have seen, unless nothing happened since the backup, and nothing
+# here hides that: the controller, or a node, notices and names `recover` (C35, C40).
+
+
+def restore(arguments: Sequence[str]) -> ExitCode:
+    """``restore --from FILE --to STORE [--replace]``; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="strandline controller restore",
+        description="Put a backup in place of the controllers' store, while every controller is stopped.",
+    )
+    parser.add_argument("--from", dest="file", required=True, metavar="FILE", help="what `controller backup` wrote")
+    parser.add_argument(
+        "--to", dest="target", required=True, metavar="STORE", help="sqlite:DIR, or etcd:HOST:PORT,HOST:PORT/PREFIX"
+    )
+    parser.add_argument("--replace", action="store_true", help="give up what the store holds of this cluster now")
+    add_files(parser)
+    given = parser.parse_args(arguments)
+    code = move(f"backup:{given.file}", given.target, given, replaces=given.replace)
+    if code is ExitCode.CLEAN:
+        sys.stdout.write(
+            "start a controller; if it or a node has seen more than the backup, it refuses to serve, and `strandline "
+            "controller recover` with the nodes' directories brings back what they know\n"
+        )
+    return code

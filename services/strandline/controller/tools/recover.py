@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from strandline.controller import seen_position
+from strandline.controller import store_health
 from strandline.controller.tools.etcd_access import DEFAULT_PREFIX, EtcdAccess, access_of, add_files, read_members
 from strandline.core.control.recovery import GivenNode, recover
 from strandline.core.control.state import ClusterState
@@ -95,7 +95,7 @@ async def recover_store_in_etcd(data_dir: Path, node_dirs: Sequence[Path], acces
         await store.replace(state, secrets.token_hex(16))
     finally:
         await store.close()
-    (data_dir / seen_position.FILE_NAME).unlink(missing_ok=True)
+    (data_dir / store_health.FILE_NAME).unlink(missing_ok=True)
     return state
 
 

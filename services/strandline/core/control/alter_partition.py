@@ -12,8 +12,8 @@ from dataclasses import replace
 from strandline.core.control.draft import Draft
 from strandline.core.control.election import elr_after, in_assignment_order
 from strandline.core.control.messages import TopicRef
+from strandline.core.control.nodes import why_unknown
 from strandline.core.control.positions import is_of_a_lost_reign
-from strandline.core.control.removed_nodes import why_unknown
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,

@@ -66,10 +66,9 @@ from strandline.core.control.messages import (
     UnregisterNode,
     WatchMetadata,
 )
-from strandline.core.control.nodes import Sessions, register
+from strandline.core.control.nodes import Sessions, register, unregister
 from strandline.core.control.positions import Objection, objection, unproven_claim, why_empty
 from strandline.core.control.producer_ids import ProducerIds
-from strandline.core.control.removed_nodes import unregister
 from strandline.core.control.state import ClusterHeader, ClusterState, ControllerTimings, EpochSkips, latest
 from strandline.core.control.step_parts import LeftOver, ReplicaReports, left_over
 from strandline.core.control.topic_configs import allows_unclean, recovery_timeout_ms

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from strandline.core.control.election import in_assignment_order
-from strandline.core.control.removed_nodes import recovered_tombstones, still_removed
+from strandline.core.control.nodes import recovered_tombstones, still_removed
 from strandline.core.control.state import (
     SKIP,
     ClusterHeader,

@@ -32,7 +32,7 @@ from strandline.core.log.producers import (
 )
 from strandline.core.log.state import NOTHING, NodeState
 from strandline.core.messages import ProducePartition, ProduceResult
-from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
+from strandline.core.serving.produce_checks import ParkedProduce, UnverifiedBatch, Verification
 from strandline.core.types import (
     OF_TRANSACTIONS,
     TRANSACTIONAL_BIT,
@@ -46,8 +46,6 @@ from strandline.core.types import (
 _NOT_APPENDED = Outcome.NOT_APPENDED
 _MAY_APPEAR = Outcome.MAY_APPEAR
 
-_NO_SLOTS: frozenset[int] = frozenset()
-_UNVERIFIED = "the coordinator did not confirm in time that the transaction includes the partition; nothing is appended"
 _WEAK_ACKS = Refusal(
     ErrorCode.INVALID_REQUIRED_ACKS, "a transactional batch must be sent with acks=-1 (all in-sync replicas)"
 )
@@ -426,55 +424,6 @@ def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:
         f"base_sequence {sent.base_sequence} of producer {sent.producer_id} is not the next, {check.expected_sequence}",
         _NOT_APPENDED,
     )
-
-
-class ParkedProduce:
-    """A produce call some of whose partitions are not yet acknowledged."""
-
-    __slots__ = (
-        "acks",
-        "deadline_ms",
-        "request_id",
-        "results",
-        "size_bytes",
-        "transactional_id",
-        "unverified",
-        "waiting",
-    )
-
-    def __init__(self, request_id: int, acks: Acks, deadline_ms: int, transactional_id: str | None = None) -> None:
-        self.request_id = request_id
-        self.acks = acks
-        self.deadline_ms = deadline_ms
-        # One slot per partition of the request, in its order; final once the partition is not waiting.
-        self.results: list[ProduceResult] = []
-        # Partition -> indexes of its slots in `results`.
-        self.waiting: dict[TopicPartition, list[int]] = {}
-        # Slots whose batch is not appended, because its transaction may not include the partition.
-        self.unverified: frozenset[int] = _NO_SLOTS
-        self.transactional_id = transactional_id
-        self.size_bytes = 0
-
-    def holds_unverified(self, tp: TopicPartition, index: int) -> None:
-        """The batch of slot ``index`` waits before its append."""
-        self.unverified |= {index}
-        self.waits_at(tp, index)
-
-    def takes_up(self, tp: TopicPartition, index: int) -> None:
-        """The batch of slot ``index``, the only one of its partition, is looked at again."""
-        self.unverified -= {index}
-        del self.waiting[tp]
-
-    def waits_at(self, tp: TopicPartition, index: int) -> None:
-        """The result in slot ``index`` is what will be answered once its offset is reached."""
-        self.waiting.setdefault(tp, []).append(index)
-
-    def refuse(self, tp: TopicPartition, refusal: Refusal) -> None:
-        """Turn what still waits in this partition into a refusal."""
-        for index in self.waiting.pop(tp, ()):
-            result = self.results[index]
-            said = Refusal(refusal.code, _UNVERIFIED, _NOT_APPENDED) if index in self.unverified else refusal
-            self.results[index] = ProduceResult(tp, result.base_offset, None, said, result.leader_hint)
 
 
 class Purgatory:

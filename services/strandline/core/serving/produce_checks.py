@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from strandline.core.control.topic_configs import (
     DEFAULT_AFTER_MAX_MS,
@@ -17,11 +17,8 @@ from strandline.core.control.topic_configs import (
     TIMESTAMP_BEFORE_MAX,
 )
 from strandline.core.errors import ErrorCode, Outcome, Refusal
-from strandline.core.messages import ProducePartition
-from strandline.core.types import BatchHeader, TopicPartition
-
-if TYPE_CHECKING:
-    from strandline.core.serving.produce import ParkedProduce
+from strandline.core.messages import ProducePartition, ProduceResult
+from strandline.core.types import Acks, BatchHeader, TopicPartition
 
 
 class UnverifiedBatch(NamedTuple):
@@ -114,3 +111,58 @@ def _refusal(what: str, setting: str, limit_ms: int) -> Refusal:
         f"{what}, and the topic's {setting} is {limit_ms}; send milliseconds since 1970, or change the setting",
         Outcome.NOT_APPENDED,
     )
+
+
+class ParkedProduce:
+    """A produce call some of whose partitions are not yet acknowledged."""
+
+    __slots__ = (
+        "acks",
+        "deadline_ms",
+        "request_id",
+        "results",
+        "size_bytes",
+        "transactional_id",
+        "unverified",
+        "waiting",
+    )
+
+    def __init__(self, request_id: int, acks: Acks, deadline_ms: int, transactional_id: str | None = None) -> None:
+        self.request_id = request_id
+        self.acks = acks
+        self.deadline_ms = deadline_ms
+        # One slot per partition of the request, in its order; final once the partition is not waiting.
+        self.results: list[ProduceResult] = []
+        # Partition -> indexes of its slots in `results`.
+        self.waiting: dict[TopicPartition, list[int]] = {}
+        # Slots whose batch is not appended, because its transaction may not include the partition.
+        self.unverified: frozenset[int] = _NO_SLOTS
+        self.transactional_id = transactional_id
+        self.size_bytes = 0
+
+    def holds_unverified(self, tp: TopicPartition, index: int) -> None:
+        """The batch of slot ``index`` waits before its append."""
+        self.unverified |= {index}
+        self.waits_at(tp, index)
+
+    def takes_up(self, tp: TopicPartition, index: int) -> None:
+        """The batch of slot ``index``, the only one of its partition, is looked at again."""
+        self.unverified -= {index}
+        del self.waiting[tp]
+
+    def waits_at(self, tp: TopicPartition, index: int) -> None:
+        """The result in slot ``index`` is what will be answered once its offset is reached."""
+        self.waiting.setdefault(tp, []).append(index)
+
+    def refuse(self, tp: TopicPartition, refusal: Refusal) -> None:
+        """Turn what still waits in this partition into a refusal."""
+        for index in self.waiting.pop(tp, ()):
+            result = self.results[index]
+            said = Refusal(refusal.code, _UNVERIFIED, Outcome.NOT_APPENDED) if index in self.unverified else refusal
+            self.results[index] = ProduceResult(tp, result.base_offset, None, said, result.leader_hint)
+
+
+_NO_SLOTS: frozenset[int] = frozenset()
+
+
+_UNVERIFIED = "the coordinator did not confirm in time that the transaction includes the partition; nothing is appended"

@@ -19,7 +19,9 @@ from strandline.core.coordinator.machine import Context, Reports
 from strandline.core.errors import Refusal
 from strandline.core.state_events import REPEATED, Number
 from strandline.core.state_events import TransactionChange as TransactionChangeEvent
-from strandline.core.transactions.messages import TxnMarker
+from strandline.core.transactions.messages import (
+    TxnMarker,
+)
 from strandline.core.transactions.records import PREPARED, TransactionalId, TxnState
 from strandline.core.types import TopicPartition
 

@@ -25,7 +25,7 @@ from strandline.core.messages import (
     Wanted,
 )
 from strandline.core.types import NodeId, Rules
-from strandline.rpc.convert.fetch_answers import tag, varint
+from strandline.rpc.convert.fetch import tag, varint
 from strandline.rpc.convert.metadata import (
     CONTROLLER_ID,
     read_endpoint,

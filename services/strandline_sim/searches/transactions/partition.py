@@ -28,8 +28,7 @@ from strandline.core.log.producers import ProducerLedger
 from strandline.core.log.replica_log import DurablePoint, ReplicaLog
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.messages import FetchPartition, FetchRequest, NodeImage, PartitionImage, ProducePartition
-from strandline.core.serving.produce import ParkedProduce
-from strandline.core.serving.produce_checks import UnverifiedBatch
+from strandline.core.serving.produce_checks import ParkedProduce, UnverifiedBatch
 from strandline.core.types import (
     OF_TRANSACTIONS,
     TRANSACTIONAL_BIT,

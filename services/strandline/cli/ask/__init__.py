@@ -1,0 +1,1 @@
+"""Commands that ask a cluster, by the noun they are about."""

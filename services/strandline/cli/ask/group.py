@@ -1,0 +1,345 @@
+"""`strandline group ...`: which groups there are, how far they have read, and who reads.
+
+Invariant: columns and their names are those of kafka-consumer-groups; an offset that is not committed is `-`, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strandline.cli.ask.group_reset import reset_offsets, topic_choice
+from strandline.cli.connect import over_tls
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
+from strandline.cli.options import Bootstrap, Output
+from strandline.cli.output import Column, Format, show
+
+if TYPE_CHECKING:
+    from strandline.cli.ask.group_reset import SeenGroup
+    from strandline.client import Admin, DescribedMember, ListedGroup, Refusal, TopicPartition
+
+
+# ---- group_delete
+# `strandline group delete` and `delete-offsets`: groups that nobody needs, and offsets of topics that nobody reads.
+#
+# Invariant: what goes is named and confirmed first; a group with members, and offsets of a topic that members subscribe
+# to, are refused by the coordinator.
+
+_GROUPS = [Column("group", "GROUP"), Column("outcome", "OUTCOME")]
+_GROUP_DELETE_OFFSETS = [
+    Column("group", "GROUP"),
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", number=True),
+    Column("outcome", "OUTCOME"),
+]
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@over_tls
+def delete(
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups; none may have members.")],
+    bootstrap: Bootstrap,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete groups with their offsets; asks first. Exit code 1 if one was not deleted."""
+    wanted = list(dict.fromkeys(groups))
+    _confirm(f"delete {', '.join(wanted)} with all committed offsets?", yes)
+    _show(perform(_delete(bootstrap, wanted)), _GROUPS, output)
+
+
+@over_tls
+def delete_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
+    bootstrap: Bootstrap,
+    topic: Annotated[
+        list[str], typer.Option("--topic", "-t", metavar="TOPIC[:N,...]", help="Topics or partitions; repeatable.")
+    ],
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete a group's offsets of topics; asks first. Exit code 1 if one was not deleted."""
+    chosen = [topic_choice(text) for text in topic]
+    _confirm(f"delete the offsets of {group} in {', '.join(topic)}?", yes)
+    _show(perform(_delete_offsets(bootstrap, group, chosen)), _GROUP_DELETE_OFFSETS, output)
+
+
+def _confirm(question: str, yes: bool) -> None:
+    """Asks for a yes.
+
+    Raises:
+        typer.Exit: it was not given.
+    """
+    try:
+        agreed = yes or typer.confirm(question, err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise fail(CommandFailed("nothing was deleted: it was not confirmed; answer y, or give --yes"))
+
+
+def _show(rows: list[dict[str, Any]], columns: list[Column], form: Format) -> None:
+    show(rows, columns, form, empty="no offset is committed there")
+    if not all(row["deleted"] for row in rows):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+async def _delete(bootstrap: str, ids: list[str]) -> list[dict[str, Any]]:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        deleted = await admin.delete_groups(ids)
+    return [{"group": group_id, **_outcome(refusal)} for group_id, refusal in deleted.items()]
+
+
+async def _delete_offsets(
+    bootstrap: str, group_id: str, chosen: list[tuple[str, list[int] | None]]
+) -> list[dict[str, Any]]:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        # Of a group that is not there nothing is committed either; only its description says that it is not.
+        await admin.describe_groups([group_id])
+        committed = await admin.list_group_offsets(group_id)
+        named = [
+            (topic, index)
+            for topic, index in sorted(committed)
+            if any(topic == name and (indexes is None or index in indexes) for name, indexes in chosen)
+        ]
+        deleted = await admin.delete_group_offsets(group_id, named) if named else {}
+    return [
+        {"group": group_id, "topic": topic, "partition": index, **_outcome(refusal)}
+        for (topic, index), refusal in deleted.items()
+    ]
+
+
+def _outcome(refusal: Refusal | None) -> dict[str, Any]:
+    return {"deleted": refusal is None, "outcome": "deleted" if refusal is None else str(refusal)}
+
+
+app = typer.Typer(help="List, describe and delete groups; reset their offsets.", no_args_is_help=True)
+
+app.command("reset-offsets")(reset_offsets)
+app.command("delete")(delete)
+app.command("delete-offsets")(delete_offsets)
+
+STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+
+_LISTED = [Column("group", "GROUP"), Column("type", "TYPE"), Column("state", "STATE")]
+_OFFSETS = [
+    Column("group", "GROUP"),
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", number=True),
+    Column("current_offset", "CURRENT-OFFSET", number=True),
+    Column("log_end_offset", "LOG-END-OFFSET", number=True),
+    Column("lag", "LAG", number=True),
+]
+_SECONDS = [Column("lag_seconds", "LAG-SECONDS", number=True)]
+_READERS = [
+    Column("consumer_id", "CONSUMER-ID"),
+    Column("host", "HOST"),
+    Column("client_id", "CLIENT-ID"),
+]
+_MEMBERS = [
+    Column("group", "GROUP"),
+    Column("consumer_id", "CONSUMER-ID"),
+    Column("instance_id", "INSTANCE-ID"),
+    Column("host", "HOST"),
+    Column("client_id", "CLIENT-ID"),
+    Column("state", "STATE"),
+    Column("partitions", "#PARTITIONS", number=True),
+]
+_VERBOSE = [
+    Column("member_epoch", "EPOCH", number=True),
+    Column("assignment", "ASSIGNMENT"),
+    Column("target_assignment", "TARGET"),
+    Column("revoking", "REVOKING"),
+    Column("last_heartbeat_age_ms", "HEARTBEAT-AGE-MS", number=True),
+]
+_STATES = [
+    Column("group", "GROUP"),
+    Column("coordinator", "COORDINATOR", number=True),
+    Column("assignor", "ASSIGNMENT-STRATEGY"),
+    Column("state", "STATE"),
+    Column("group_epoch", "GROUP-EPOCH", number=True),
+    Column("assignment_epoch", "TARGET-EPOCH", number=True),
+    Column("members", "#MEMBERS", number=True),
+]
+
+
+@app.callback()
+def group() -> None:
+    """List, describe and delete groups; reset their offsets."""
+
+
+@app.command("list")
+@over_tls
+def list_groups(
+    bootstrap: Bootstrap,
+    state: Annotated[str | None, typer.Option(metavar="STATE[,...]", help=f"Only {', '.join(STATES)}.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the groups of the cluster. Exit code 1 if a node did not answer for its own."""
+    perform(_list(bootstrap, states_of(state), output))
+
+
+@app.command()
+@over_tls
+def describe(
+    bootstrap: Bootstrap,
+    groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="The groups.")] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="Every group.")] = False,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Offsets and lag by partition; the default.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="One row per member.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="One row per group.")] = False,
+    seconds: Annotated[
+        bool,
+        typer.Option("--seconds", help="With offsets: how old the first record not consumed is."),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --members: what each reads, and is to read.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show the committed offsets and lag of groups, their members, or their state."""
+    if bool(groups) == all_groups:
+        raise typer.BadParameter("name a GROUP, or --all-groups, and not both")
+    if offsets + members + state > 1:
+        raise typer.BadParameter("give one of --offsets, --members and --state")
+    if seconds and (members or state):
+        raise typer.BadParameter("--seconds goes with --offsets: members and states have no lag")
+    perform(_describe(bootstrap, groups or [], _columns(members, state, verbose, seconds), output))
+
+
+def states_of(text: str | None) -> list[str]:
+    """`stable,empty` as the states' own names; none without a text.
+
+    Raises:
+        typer.BadParameter: there is no such state.
+    """
+    known = {state.lower(): state for state in STATES}
+    asked = [] if text is None else [entry.strip().lower() for entry in text.split(",")]
+    unknown = next((entry for entry in asked if entry not in known), None)
+    if unknown is not None:
+        raise typer.BadParameter(f"--state: {unknown!r} is no state of a group; known are {', '.join(STATES)}")
+    return [known[entry] for entry in asked]
+
+
+def _columns(members: bool, state: bool, verbose: bool, seconds: bool) -> list[Column]:
+    if state:
+        return _STATES
+    if members:
+        return _MEMBERS + (_VERBOSE if verbose else [])
+    return _OFFSETS + (_SECONDS if seconds else []) + _READERS
+
+
+async def _list(bootstrap: str, states: list[str], form: Format) -> None:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        found, lacking = await _listed(admin, states)
+    rows = [{"group": each.group_id, "type": each.type, "state": each.state} for each in found]
+    show(rows, _LISTED, form, empty="no group")
+    if lacking:
+        raise CommandFailed("\n".join(lacking))
+
+
+async def _listed(admin: Admin, states: list[str]) -> tuple[list[ListedGroup], list[str]]:
+    """The groups of every living node, and one sentence for each node that lacks some."""
+    from strandline.client import GroupsIncomplete
+
+    try:
+        return await admin.list_groups(states=states), []
+    except GroupsIncomplete as incomplete:
+        return incomplete.groups, [
+            f"groups that node {node_id} coordinates may be missing: {why}"
+            for node_id, why in incomplete.missing.items()
+        ]
+
+
+async def _describe(bootstrap: str, ids: list[str], columns: list[Column], form: Format) -> None:
+    from strandline.cli.ask.group_reset import see
+    from strandline.cli.connect import open_admin
+
+    lacking: list[str] = []
+    async with open_admin(bootstrap) as admin:
+        if not ids:
+            found, lacking = await _listed(admin, [])
+            ids = [each.group_id for each in found]
+        with_ages = _SECONDS[0] in columns
+        seen = [await see(admin, group_id, with_ages=with_ages) for group_id in dict.fromkeys(ids)]
+    is_of_members = columns[: len(_MEMBERS)] == _MEMBERS
+    if columns is _STATES:
+        rows = [state_row(each) for each in seen]
+    elif is_of_members:
+        rows = [row for each in seen for row in member_rows(each)]
+    else:
+        rows = [row for each in seen for row in offset_rows(each, with_ages=with_ages)]
+    show(rows, columns, form, empty="no member" if is_of_members else "no offset is committed")
+    if lacking:
+        raise CommandFailed("\n".join(lacking))
+
+
+def offset_rows(seen: SeenGroup, *, with_ages: bool = False) -> list[dict[str, Any]]:
+    """A row for each partition that is assigned or has an offset, in order."""
+    readers: dict[tuple[str, int], DescribedMember] = {
+        tp: member for member in seen.described.members for tp in member.assignment
+    }
+    return [
+        {
+            "group": seen.described.group_id,
+            "topic": topic,
+            "partition": index,
+            "current_offset": seen.committed.get((topic, index)),
+            "log_end_offset": seen.ends.get((topic, index)),
+            "lag": seen.lag((topic, index)),
+            **({"lag_seconds": seen.ages_s.get((topic, index))} if with_ages else {}),
+            "consumer_id": reader.member_id if (reader := readers.get((topic, index))) else None,
+            "host": reader.client_host if reader else None,
+            "client_id": reader.client_id if reader else None,
+        }
+        for topic, index in sorted({*seen.committed, *readers})
+    ]
+
+
+def member_rows(seen: SeenGroup) -> list[dict[str, Any]]:
+    """A row for each member."""
+    return [
+        {
+            "group": seen.described.group_id,
+            "consumer_id": member.member_id,
+            "instance_id": member.instance_id,
+            "host": member.client_host,
+            "client_id": member.client_id,
+            "state": member.state,
+            "partitions": len(member.assignment),
+            "member_epoch": member.member_epoch,
+            "assignment": _named(member.assignment),
+            "target_assignment": _named(member.target_assignment),
+            "revoking": _named(member.revoking),
+            "last_heartbeat_age_ms": member.last_heartbeat_age_ms,
+        }
+        for member in seen.described.members
+    ]
+
+
+def state_row(seen: SeenGroup) -> dict[str, Any]:
+    """One group in one row."""
+    described = seen.described
+    return {
+        "group": described.group_id,
+        "coordinator": described.coordinator,
+        "assignor": described.assignor or None,
+        "state": described.state,
+        "group_epoch": described.group_epoch,
+        "assignment_epoch": described.assignment_epoch,
+        "members": len(described.members),
+    }
+
+
+def _named(partitions: Iterable[TopicPartition]) -> list[str]:
+    """`orders-0`, `orders-3`."""
+    return [f"{topic}-{index}" for topic, index in partitions]

@@ -1,0 +1,222 @@
+"""`strandline topic add-partitions`, `configs` and `delete-records`: what a topic has, and what is changed in it.
+
+Invariant: what cannot be undone is asked for before it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from strandline.cli.connect import over_tls
+from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail, perform
+from strandline.cli.options import Bootstrap, Output, Topic, partition_list
+from strandline.cli.output import Column, Format, show
+
+if TYPE_CHECKING:
+    from strandline.client import Admin, DeletedRecords, TopicConfig
+
+
+# ---- topic_add_partitions
+# `strandline topic add-partitions`: more partitions for a topic, with what that changes for its users.
+#
+# Invariant: the number of partitions never falls; the controller refuses a number that is not higher.
+
+_WARNING = (
+    "records with a key may go to another partition from now on, and are in order within each partition only; "
+    "consumers that were assigned single partitions do not read the new ones"
+)
+
+
+@over_tls
+def add_partitions(
+    topic: Topic,
+    bootstrap: Bootstrap,
+    total: Annotated[int, typer.Option("--total", "-t", min=2, help="How many partitions the topic has afterwards.")],
+) -> None:
+    """Add partitions to a topic. Records with a key may go to other partitions from then on."""
+    perform(_add(bootstrap, topic, total))
+
+
+async def _add(bootstrap: str, topic: str, total: int) -> None:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        await grow(admin, topic, total)
+
+
+async def grow(admin: Admin, topic: str, total: int) -> None:
+    """Add partitions until there are ``total``, and say on stderr what changes for records with keys.
+
+    Raises:
+        Refused: INVALID_PARTITIONS, UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    await admin.create_partitions(topic, total)
+    typer.echo(f"{topic} has {total} partitions now")
+    typer.echo(f"warning: {_WARNING}", err=True)
+
+
+# ---- topic_configs
+# `strandline topic configs`: the settings of a topic as they are in force, and where each comes from.
+#
+# Invariant: a value that each node has for itself is not shown as if the controller knew it.
+
+_TOPIC_CONFIGS_COLUMNS = [
+    Column("name", "setting"),
+    Column("value", "value"),
+    Column("source", "from"),
+    Column("default", "default"),
+]
+
+
+@over_tls
+def configs(
+    topic: Topic,
+    bootstrap: Bootstrap,
+    name: Annotated[list[str] | None, typer.Option("--config", "-c", metavar="NAME", help="Only this setting.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show the settings of a topic: value, where it comes from (topic, node, default), and the default."""
+    perform(_configs(bootstrap, topic, name or [], output))
+
+
+async def _configs(bootstrap: str, topic: str, names: list[str], form: Format) -> None:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        found = await admin.describe_configs(topic, names)
+    show([config_row(one) for one in found], _TOPIC_CONFIGS_COLUMNS, form, empty="no settings")
+
+
+def config_row(config: TopicConfig) -> dict[str, Any]:
+    """A setting as a row."""
+    return {
+        "name": config.name,
+        "value": config.value,
+        "source": config.source.value,
+        "default": config.default,
+    }
+
+
+# ---- topic_delete_records
+# `strandline topic delete-records`: delete the oldest records of partitions, up to an offset, on every replica.
+#
+# Invariant: nothing is deleted before the operator has seen how many records go and said yes; `latest` is the HW of
+# that moment, so records that arrive meanwhile stay. Exit code 0 means that every in-sync replica has deleted.
+
+_LATEST = "latest"
+_COLUMNS = [
+    Column("topic", "topic"),
+    Column("partition", "partition", number=True),
+    Column("low_watermark", "low watermark", number=True),
+    Column("outcome", "outcome"),
+]
+
+
+class Planned(NamedTuple):
+    """One partition as it is, and what is to go: the records from ``log_start`` up to ``before``, exclusive."""
+
+    partition: int
+    log_start: int
+    before: int
+    high_watermark: int
+
+    @property
+    def records(self) -> int:
+        """How many offsets are deleted."""
+        return max(0, self.before - self.log_start)
+
+
+@over_tls
+def delete_records(
+    topic: Topic,
+    bootstrap: Bootstrap,
+    partition: Annotated[str, typer.Option("--partition", "-p", metavar="N[,...]", help="The partitions.")],
+    before: Annotated[
+        str, typer.Option("--before", metavar="OFFSET|latest", help="The first offset to keep; latest: the HW.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete the records below an offset for good; shows what would go, and asks first."""
+    indexes, offset = partition_list(partition) or [], _read_before(before)
+    plan = perform(_plan(bootstrap, topic, indexes, offset))
+    if not yes:
+        _confirm(topic, plan)
+    deleted = perform(_delete(bootstrap, topic, plan))
+    show([deleted_row(topic, one) for one in deleted], _COLUMNS, output)
+    if any(one.refusal is not None for one in deleted):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _read_before(text: str) -> int | None:
+    """The offset, None for the HW.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    if text == _LATEST:
+        return None
+    if not text.isdecimal():
+        raise typer.BadParameter(f"--before: {text!r} is no offset; write a whole number from 0 on, or {_LATEST}")
+    return int(text)
+
+
+async def _plan(bootstrap: str, name: str, indexes: Iterable[int], before: int | None) -> list[Planned]:
+    """What would be deleted.
+
+    Raises:
+        CommandFailed: ``before`` is above the HW of a partition.
+    """
+    from strandline.cli.connect import open_admin
+    from strandline.client import EARLIEST, LATEST
+
+    async with open_admin(bootstrap) as admin:
+        ends = await admin.list_offsets(name, indexes, timestamp_ms=LATEST)
+        starts = await admin.list_offsets(name, ends, timestamp_ms=EARLIEST)
+    plan = []
+    for index, end in sorted(ends.items()):
+        hw = end.offset or 0
+        if before is not None and before > hw:
+            reported = f"OFFSET_OUT_OF_RANGE: --before {before} is above the high watermark {hw} of partition {index}"
+            raise CommandFailed(f"{reported}; nothing was deleted, give an offset up to {hw}, or {_LATEST}")
+        plan.append(Planned(index, starts[index].offset or 0, hw if before is None else before, hw))
+    return plan
+
+
+def _confirm(topic: str, plan: Iterable[Planned]) -> None:
+    """Show the plan on stderr and ask for a yes.
+
+    Raises:
+        typer.Exit: it was not given.
+    """
+    for one in plan:
+        span = f"{one.records} records, offsets {one.log_start} to {one.before - 1}" if one.records else "no records"
+        typer.echo(f"partition {one.partition} of {topic}: {span} (high watermark {one.high_watermark})", err=True)
+    try:
+        agreed = typer.confirm("delete them for good, on every replica?", err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise fail(CommandFailed("nothing was deleted: it was not confirmed; answer y, or give --yes"))
+
+
+async def _delete(bootstrap: str, name: str, plan: Iterable[Planned]) -> list[DeletedRecords]:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        deleted = await admin.delete_records(name, {one.partition: one.before for one in plan})
+    return list(deleted.values())
+
+
+def deleted_row(topic: str, deleted: DeletedRecords) -> dict[str, Any]:
+    """What became of one deletion, as a row."""
+    return {
+        "topic": topic,
+        "partition": deleted.partition,
+        "low_watermark": deleted.low_watermark,
+        "deleted": deleted.refusal is None,
+        "outcome": "deleted" if deleted.refusal is None else str(deleted.refusal),
+    }

@@ -1,0 +1,129 @@
+"""`strandline txn abort` and `fence`: end a transaction that nobody ends.
+
+Invariant: nothing is changed without --execute; what is changed is what was shown.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from strandline.cli.connect import over_tls
+from strandline.cli.failures import perform
+from strandline.cli.options import Bootstrap, Output
+from strandline.cli.output import Column, Format, show
+
+# ---- txn_partition
+# How one partition is named to `strandline txn`: `orders-3`, as its answers and the log's folder name it.
+
+
+def partition_of(text: str) -> tuple[str, int]:
+    """`orders-3` as topic and partition; the topic's own name may have hyphens.
+
+    Raises:
+        typer.BadParameter: the text does not end in a hyphen and a number.
+    """
+    topic, hyphen, number = text.rpartition("-")
+    if not (topic and hyphen and number.isdecimal()):
+        raise typer.BadParameter(f"{text!r} names no partition; write the topic, a hyphen and a number: orders-3")
+    return topic, int(number)
+
+
+_ABORTED = [
+    Column("topic", "TOPIC"),
+    Column("partition", "PARTITION", number=True),
+    Column("start_offset", "START-OFFSET", number=True),
+    Column("producer_id", "PRODUCER-ID", number=True),
+    Column("producer_epoch", "EPOCH", number=True),
+    Column("marker_epoch", "MARKER-EPOCH", number=True),
+    Column("outcome", "OUTCOME"),
+]
+_FENCED = [
+    Column("transactional_id", "TRANSACTIONAL-ID"),
+    Column("producer_id", "PRODUCER-ID", number=True),
+    Column("producer_epoch", "EPOCH", number=True),
+    Column("state", "STATE"),
+    Column("partitions", "WITHOUT-MARKER"),
+    Column("outcome", "OUTCOME"),
+]
+
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only the plan is shown.")]
+
+
+@over_tls
+def abort(
+    bootstrap: Bootstrap,
+    partition: Annotated[str, typer.Argument(metavar="TOPIC-N", help="The partition, orders-3 for example.")],
+    start_offset: Annotated[int, typer.Option(min=0, help="Where the transaction began, see find-hanging.")],
+    execute: Execute = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Abort a transaction in one partition, whatever its coordinator says: only for one that hangs.
+
+    Other partitions of it are not touched: of a transaction that lives they may still be committed.
+    """
+    topic, index = partition_of(partition)
+    row = perform(_abort(bootstrap, topic, index, start_offset, execute))
+    show([row], _ABORTED, output)
+    _say_if_dry(execute)
+
+
+@over_tls
+def fence(
+    bootstrap: Bootstrap,
+    transactional_id: Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")],
+    execute: Execute = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Abort the transaction of a transactional id in all its partitions, and fence its producer.
+
+    The producer's next request fails with PRODUCER_FENCED or INVALID_PRODUCER_EPOCH; a new one may begin at once.
+    """
+    row = perform(_fence(bootstrap, transactional_id, execute))
+    show([row], _FENCED, output)
+    _say_if_dry(execute)
+
+
+def _say_if_dry(execute: bool) -> None:
+    if not execute:
+        typer.echo("strandline: nothing was changed: this was a dry run; --execute does it", err=True)
+
+
+async def _abort(bootstrap: str, topic: str, partition: int, start_offset: int, execute: bool) -> dict[str, Any]:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        if execute:
+            producer = await admin.abort_transaction(topic, partition, start_offset=start_offset)
+        else:
+            producer = await admin.open_transaction(topic, partition, start_offset=start_offset)
+    return {
+        "topic": topic,
+        "partition": partition,
+        "start_offset": start_offset,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "marker_epoch": producer.producer_epoch + 1,
+        "aborted": execute,
+        "outcome": "aborted" if execute else "would be aborted",
+    }
+
+
+async def _fence(bootstrap: str, transactional_id: str, execute: bool) -> dict[str, Any]:
+    from strandline.cli.connect import open_admin
+
+    async with open_admin(bootstrap) as admin:
+        (seen,) = await admin.describe_transactions([transactional_id])
+        identity = seen.producer_id, seen.producer_epoch
+        if execute:
+            identity = await admin.fence_transactional_id(transactional_id)
+    return {
+        "transactional_id": transactional_id,
+        "producer_id": identity[0],
+        "producer_epoch": identity[1],
+        "state": seen.state,
+        "partitions": [f"{topic}-{index}" for topic, index in seen.partitions],
+        "fenced": execute,
+        "outcome": "fenced" if execute else "would be fenced",
+    }

@@ -1,0 +1,1 @@
+"""Commands about what is on this machine: processes, files, certificates, profiles."""

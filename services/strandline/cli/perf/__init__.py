@@ -1,0 +1,1 @@
+"""`strandline perf`: producing and consuming under a bounded load, measured."""

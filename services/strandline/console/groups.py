@@ -1,0 +1,267 @@
+"""Consumer groups: how the console learns of them, and the rows that its pages show of them.
+
+Invariant: what is not known is never shown as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from strandline.client import DescribedGroup, DescribedMember, TopicPartition
+from strandline.client.administer.described_groups import group_of
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.consume.positions import records_behind
+from strandline.client.errors import ClusterUnreachable
+from strandline.console.overview import PartitionRow
+from strandline.console.picture import GroupLook, HeldGroup, Picture
+from strandline.core.errors import Refused
+from strandline.core.messages import Endpoint
+from strandline.core.types import NodeId
+from strandline.rpc.convert.errors import read_error
+from strandline.runtime.clock import Clock
+from strandline.v1 import group_service_pb2 as pb
+from strandline.v1.group_service_pb2_grpc import GroupServiceStub
+
+if TYPE_CHECKING:
+    from strandline.v1.group_service_pb2_grpc import GroupServiceAsyncStub
+
+
+# ---- group_looks
+# How the console learns of groups: each node is asked for those that it coordinates, with their members and offsets.
+#
+# Invariant: at most one look at a node is under way; a node with many members and offsets is looked at less often, so
+# that it tells at most 1,000 of them a second; a node that does not answer keeps its last answer on the page, with its
+# age. What a look costs is bounded: of more groups than `MOST_GROUPS` the first by name are looked at.
+
+MOST_GROUPS = 500
+_AT_ONCE = 50
+_REST_MS = 2_000
+_MS_PER_ROW = 1
+
+
+class GroupLooks:
+    """Looks at the groups of each node; ``tell`` gets what was seen."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        deadline_ms: int,
+        known: Callable[[NodeId], GroupLook],
+        tell: Callable[[NodeId, GroupLook], None],
+    ) -> None:
+        self._clock = clock
+        self._deadline_ms = deadline_ms
+        self._known = known
+        self._tell = tell
+        self._looking: set[NodeId] = set()
+        self._rest_until: dict[NodeId, int] = {}
+
+    def is_due(self, node_id: NodeId) -> bool:
+        """Whether this node may be looked at."""
+        return node_id not in self._looking and self._clock() >= self._rest_until.get(node_id, 0)
+
+    async def look_at(self, cluster: Cluster, node_id: NodeId, endpoint: Endpoint) -> None:
+        """Look at one node now."""
+        self._looking.add(node_id)
+        begun_ms, rows = self._clock(), 0
+        try:
+            look = await self._ask(cluster, node_id, endpoint)
+        except (Refused, ClusterUnreachable) as error:
+            known = self._known(node_id)
+            since_ms = begun_ms if known.failing_since_ms is None else known.failing_since_ms
+            self._tell(node_id, replace(known, failing_since_ms=since_ms, failure=str(error).splitlines()[0][:200]))
+        else:
+            rows = sum(len(one.described.members) + len(one.committed or ()) for one in look.groups)
+            self._tell(node_id, look)
+        finally:
+            self._looking.discard(node_id)
+            self._rest_until[node_id] = begun_ms + max(_REST_MS, _MS_PER_ROW * rows)
+
+    async def _ask(self, cluster: Cluster, node_id: NodeId, endpoint: Endpoint) -> GroupLook:
+        stub: GroupServiceAsyncStub = GroupServiceStub(cluster.channels.to(endpoint))
+        listed = await cluster.ask(
+            stub.ListGroups, pb.ListGroupsRequest(cluster_id=cluster.cluster_id), deadline_ms=self._deadline_ms
+        )
+        names = sorted(group.group_id for group in listed.groups)
+        described: dict[str, DescribedGroup] = {}
+        committed: dict[str, Mapping[TopicPartition, int]] = {}
+        for first in range(0, min(len(names), MOST_GROUPS), _AT_ONCE):
+            asked = names[first : min(first + _AT_ONCE, MOST_GROUPS)]
+            described |= await self._describe(cluster, stub, node_id, asked)
+            committed |= await self._offsets(cluster, stub, asked)
+        lacking = read_error(listed)
+        return GroupLook(
+            answered_ms=self._clock(),
+            lacking="" if lacking is None else str(lacking).splitlines()[0][:200],
+            left_out=max(0, len(names) - MOST_GROUPS),
+            groups=tuple(HeldGroup(one, committed.get(name)) for name, one in described.items()),
+        )
+
+    async def _describe(
+        self, cluster: Cluster, stub: GroupServiceAsyncStub, node_id: NodeId, names: Iterable[str]
+    ) -> dict[str, DescribedGroup]:
+        request = pb.DescribeGroupsRequest(cluster_id=cluster.cluster_id, group_ids=names)
+        answer = await cluster.ask(stub.DescribeGroups, request, deadline_ms=self._deadline_ms)
+        return {row.group_id: group_of(row, node_id) for row in answer.groups if not row.error_code}
+
+    async def _offsets(
+        self, cluster: Cluster, stub: GroupServiceAsyncStub, names: Iterable[str]
+    ) -> dict[str, Mapping[TopicPartition, int]]:
+        # Without require_stable: what the coordinator holds, also while it cannot commit.
+        asked = [pb.OffsetFetchGroup(group_id=name) for name in names]
+        request = pb.OffsetFetchRequest(cluster_id=cluster.cluster_id, groups=asked)
+        answer = await cluster.ask(stub.OffsetFetch, request, deadline_ms=self._deadline_ms)
+        return {
+            group.group_id: {
+                TopicPartition(topic.name, row.partition_index): row.committed_offset
+                for topic in group.topics
+                for row in topic.partitions
+                if not row.error_code and row.HasField("committed_offset")
+            }
+            for group in answer.groups
+            if not group.error_code
+        }
+
+
+# ---- group_rows
+# Groups as the pages show them: how far each is behind, who reads what, who is late.
+#
+# Pure: a `Picture` and its partitions in, rows out. Invariant: a lag is a high watermark that was measured minus an
+# offset that is committed; where one of them is not known there is no lag, and it is never shown as 0.
+
+MOST_ROWS = 200
+"""Rows of one table of groups, members or partitions; the most urgent are first."""
+
+_TONES = {"Stable": "good", "Empty": "quiet"}
+
+
+class GroupPartition(NamedTuple):
+    """One partition that a group reads, or has an offset in."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    hw: int | None
+    lag: int | None
+    readers: tuple[str, ...]
+    """Members that have it; several would be a defect, and are shown."""
+    is_revoking: bool
+    """Whether its reader was asked to give it up."""
+    has_page: bool
+
+
+class MemberRow(NamedTuple):
+    """One member."""
+
+    member: DescribedMember
+    heartbeat_age_ms: int | None
+    is_late: bool
+    """Half of its session is over without a heartbeat."""
+    lag: int
+    """Of what it has, as far as known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """One group."""
+
+    held: HeldGroup
+    coordinator: NodeId
+    tone: str
+    partitions: tuple[GroupPartition, ...]
+    members: tuple[MemberRow, ...]
+    age_ms: int | None
+    failure: str
+
+    @property
+    def name(self) -> str:
+        """Its id."""
+        return self.held.described.group_id
+
+    @property
+    def lag(self) -> int | None:
+        """The known lags together; None: none is known."""
+        known = [one.lag for one in self.partitions if one.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def unmeasured(self) -> int:
+        """Partitions whose lag is not known."""
+        return sum(one.lag is None for one in self.partitions)
+
+    @property
+    def revoking(self) -> int:
+        """Partitions that members were asked to give up."""
+        return sum(len(row.member.revoking) for row in self.members)
+
+
+def group_rows(picture: Picture, rows: Iterable[PartitionRow]) -> tuple[GroupRow, ...]:
+    """Every group: those that are not settled first, then by lag."""
+    ends = {TopicPartition(row.topic, row.index): row for row in rows}
+    newest: dict[str, tuple[NodeId, HeldGroup]] = {}
+    for node_id, look in sorted(picture.groups.items()):
+        for held in look.groups:
+            known = newest.get(held.described.group_id)
+            # A deposed coordinator may not have heard of it yet.
+            if known is None or _since(picture, known[0]) <= _since(picture, node_id):
+                newest[held.described.group_id] = (node_id, held)
+    found = [_row(picture, node_id, held, ends) for node_id, held in newest.values()]
+    return tuple(sorted(found, key=lambda row: (row.tone in ("good", "quiet"), -(row.lag or 0), row.name)))
+
+
+def _since(picture: Picture, node_id: NodeId) -> int:
+    return picture.groups[node_id].answered_ms or 0
+
+
+def _row(picture: Picture, node_id: NodeId, held: HeldGroup, ends: Mapping[TopicPartition, PartitionRow]) -> GroupRow:
+    look = picture.groups[node_id]
+    age_ms = None if look.answered_ms is None else max(0, picture.now_ms - look.answered_ms)
+    partitions = tuple(sorted(_partitions(held, ends), key=lambda one: (-(one.lag or 0), one.topic, one.partition)))
+    lags = {(one.topic, one.partition): one.lag or 0 for one in partitions}
+    members = [_member(member, age_ms or 0, lags) for member in held.described.members]
+    members.sort(key=lambda row: (not row.member.revoking, not row.is_late, -row.lag, row.member.member_id))
+    return GroupRow(
+        held=held,
+        coordinator=node_id,
+        tone=_TONES.get(held.described.state, "warn"),
+        partitions=partitions,
+        members=tuple(members),
+        age_ms=age_ms,
+        failure=look.failure,
+    )
+
+
+def _partitions(held: HeldGroup, ends: Mapping[TopicPartition, PartitionRow]) -> Iterable[GroupPartition]:
+    committed = held.committed or {}
+    readers: dict[TopicPartition, list[str]] = {}
+    revoking: set[TopicPartition] = set()
+    for member in held.described.members:
+        revoking.update(member.revoking)
+        for tp in {*member.assignment, *member.revoking}:
+            readers.setdefault(tp, []).append(member.member_id)
+    for tp in {*committed, *readers}:
+        end, offset = ends.get(tp), committed.get(tp)
+        hw = end.hw if end is not None else None
+        yield GroupPartition(
+            topic=tp.topic,
+            partition=tp.partition,
+            committed=offset,
+            hw=hw,
+            lag=records_behind(offset, hw, end.log_start if end is not None else None),
+            readers=tuple(readers.get(tp, ())),
+            is_revoking=tp in revoking,
+            has_page=end is not None,
+        )
+
+
+def _member(member: DescribedMember, age_ms: int, lags: Mapping[tuple[str, int], int]) -> MemberRow:
+    beat_ms = member.last_heartbeat_age_ms
+    heard_ms = None if beat_ms is None else beat_ms + age_ms
+    return MemberRow(
+        member=member,
+        heartbeat_age_ms=heard_ms,
+        is_late=heard_ms is not None and 2 * heard_ms > member.session_timeout_ms,
+        lag=sum(lags.get(tp, 0) for tp in {*member.assignment, *member.revoking}),
+    )
