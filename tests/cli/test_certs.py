@@ -8,10 +8,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.local.authority import write_new
+from strandline.cli.local.certificate_folder import ensure_certificates
 from strandline.rpc.tls import TlsFiles, read_material
 
 
@@ -134,6 +137,40 @@ def test_a_clients_certificate_names_no_host(tmp_path: Path) -> None:
 
     assert rows["strandline://c1/client/client"] == ""
     assert rows["strandline://c1/admin/admin"] == ""
+    purposes = {name: set(_purposes(tmp_path / name)) for name in ("client", "node-1")}
+    client, server = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+    assert purposes == {"client": {client}, "node-1": {client, server}}
+
+
+def _purposes(folder: Path) -> x509.ExtendedKeyUsage:
+    certificate = x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes())
+    return certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+
+
+def test_half_of_a_pair_is_not_completed(tmp_path: Path) -> None:
+    """A folder that has a certificate alone gets no key beside it that does not belong to it."""
+    _run("new", str(tmp_path), "--cluster", "c1")
+    (tmp_path / "node-1" / "tls.key").unlink()
+
+    code, out = _run("add", str(tmp_path), "replica/1", "--host", "n")
+
+    assert code == 2
+    assert "tls.crt exists" in out
+    assert not (tmp_path / "node-1" / "tls.key").exists()
+
+
+def test_a_renewal_puts_the_key_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that reads in between keeps its old pair; what a renewal left that was cut off is replaced."""
+    _run("new", str(tmp_path), "--cluster", "c1")
+    (tmp_path / "node-1" / "tls.key.new").write_text("half")
+    put: list[Path] = []
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda path, to: put.append(to) or replace(path, to))
+    code, out = _run("renew", str(tmp_path))
+
+    assert code == 0, out
+    assert [path.name for path in put if path.parent.name == "node-1"] == ["tls.key", "tls.crt"]
+    read_material(_files(tmp_path / "node-1"))
 
 
 def test_a_host_that_is_given_twice_stands_once(tmp_path: Path) -> None:
@@ -142,3 +179,26 @@ def test_a_host_that_is_given_twice_stands_once(tmp_path: Path) -> None:
     _, out = _run("add", str(tmp_path), "replica/4", "--host", "localhost", "--host", "a", "--host", "a", "-o", "json")
 
     assert json.loads(out)[0]["hosts"] == "localhost, a, 127.0.0.1, ::1"
+
+
+def test_a_key_of_another_authority_signs_nothing(tmp_path: Path) -> None:
+    """An authority's certificate beside another's key is refused before a certificate is made that nothing accepts."""
+    for name in ("a", "b"):
+        _run("new", str(tmp_path / name), "--cluster", "c1")
+    os.replace(tmp_path / "b" / "authority" / "ca.key", tmp_path / "a" / "authority" / "ca.key")
+    code, out = _run("add", str(tmp_path / "a"), "replica/4")
+
+    assert code == 2
+    assert "does not belong to" in out
+
+
+def test_certificates_name_the_cluster_whose_data_is_there(tmp_path: Path) -> None:
+    """A cluster that ran without TLS keeps its id, and what was made is used as it is the next time."""
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "node-1" / "meta.properties").write_text("cluster.id=c9\n")
+    folder = ensure_certificates(tmp_path, [1])
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    ensure_certificates(tmp_path, [1])
+
+    assert read_material(_files(folder / "node-1")).identity.uri == "strandline://c9/replica/1"
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before

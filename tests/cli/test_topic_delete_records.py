@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.cli.ask import topic_change
-from strandline.cli.ask.topic_change import Planned, deleted_row
-from strandline.client import DeletedRecords, ErrorCode, Refusal
-from strandline.core.types import Offset
+from strandline.cli.ask.topic_change import deleted_row
+from strandline.client import EARLIEST, LATEST, DeletedRecords, ErrorCode, Refusal
+from strandline.client.offsets import FoundOffset
+from strandline.core.types import LeaderEpoch, Offset
 
 AT = ["--bootstrap", "127.0.0.1:1"]
 ARGUMENTS = ["topic", "delete-records", "tides", "-p", "0", "--before", "4", *AT]
@@ -23,15 +27,20 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
     """A cluster whose partition 0 holds offsets 1 to 9; returns the deletions requested from it."""
     asked: list[dict[int, int]] = []
 
-    async def plan(bootstrap: str, name: str, indexes: list[int], before: int | None) -> list[Planned]:
-        return [Planned(index, 1, 10 if before is None else before, 10) for index in indexes]
+    class MemoryAdmin:
+        async def list_offsets(self, name: str, indexes: Any, *, timestamp_ms: int) -> dict[int, Any]:
+            offset = {EARLIEST: 1, LATEST: 10}[timestamp_ms]
+            return {index: FoundOffset(Offset(offset), None, LeaderEpoch(1)) for index in indexes}
 
-    async def delete(bootstrap: str, name: str, planned: list[Planned]) -> list[DeletedRecords]:
-        asked.append({one.partition: one.before for one in planned})
-        return [DeletedRecords(one.partition, Offset(one.before), None) for one in planned]
+        async def delete_records(self, name: str, before: dict[int, int]) -> dict[int, DeletedRecords]:
+            asked.append(before)
+            return {index: DeletedRecords(index, Offset(offset), None) for index, offset in before.items()}
 
-    monkeypatch.setattr(topic_change, "_plan", plan)
-    monkeypatch.setattr(topic_change, "_delete", delete)
+    @asynccontextmanager
+    async def opened(bootstrap: str) -> AsyncIterator[MemoryAdmin]:
+        yield MemoryAdmin()
+
+    monkeypatch.setattr(connect, "open_admin", opened)
     return asked
 
 

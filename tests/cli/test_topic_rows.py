@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 from tests.cli.cluster_images import image, partition, view
 from typer.testing import CliRunner
 
+from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.cli.ask.partitions import election_row, is_unmet, replica_rows
 from strandline.client import DescribedReplica, Election, ErrorCode, Refusal, ReplicaState
@@ -83,3 +87,28 @@ def test_an_unclean_election_asks_first() -> None:
     assert ran.exit_code == 1
     assert "acknowledged records of orders may be lost" in ran.stderr
     assert "no answer" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [(None, 0), (ErrorCode.ELECTION_NOT_NEEDED, 0), (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 1)],
+)
+def test_the_exit_code_says_whether_the_wanted_leaders_lead(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode | None, exit_code: int
+) -> None:
+    """One partition without the leader that was wanted makes it 1, and its row says why."""
+
+    class MemoryAdmin:
+        async def elect_leaders(self, wanted: list[tuple[str, int]], *, unclean: bool) -> list[Election]:
+            refusal = None if code is None else Refusal(code, "why")
+            return [Election("orders", 0, 1, 5, None), Election("orders", 1, 1, 5, refusal)]
+
+    @asynccontextmanager
+    async def opened(bootstrap: str) -> AsyncIterator[MemoryAdmin]:
+        yield MemoryAdmin()
+
+    monkeypatch.setattr(connect, "open_admin", opened)
+    ran = CliRunner().invoke(app, ["topic", "elect", "--bootstrap", "127.0.0.1:1"])
+
+    assert ran.exit_code == exit_code
+    assert ("why" in ran.stdout) == (code is not None)

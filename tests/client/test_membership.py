@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from strandline.client.consume.cursor import Cursor
-from strandline.client.groups.member import MemberTerms, Subscription
+from strandline.client.groups.member import Confirmed, MemberTerms, Subscription
 from strandline.client.groups.membership import Membership, MembershipHooks, MembershipSettings
 from strandline.client.groups.rebalance_listener import RebalanceListener
 from strandline.client.records import TopicPartition
 from strandline.core import types
+from strandline.core.errors import ErrorCode, Refused
 from strandline.v1 import group_service_pb2 as pb
 from strandline.v1 import partition_pb2
 
@@ -60,7 +64,7 @@ class Joined:
         self.steps: list[str] = []
         self.cursors: dict[types.TopicPartition, Cursor] = {}
         self.listener = Told(self.steps)
-        self.sent: list[int] = []
+        self.sent: asyncio.Queue[pb.ConsumerGroupHeartbeatRequest] = asyncio.Queue()
         everything: Any = SimpleNamespace(
             topic=self._topic,
             view=SimpleNamespace(topic_by_id=lambda _: None),
@@ -71,7 +75,11 @@ class Joined:
             commit_last=self._commit_last,
             taken_away=lambda cursor: None,
             start=lambda work, name: Started(work),
+            ask_once=self._ask_once,
             group_id="g",
+            epoch=0,
+            cluster_id="c",
+            client_id="",
         )
         self.membership = Membership(
             everything, everything, everything, everything, everything, everything,
@@ -107,6 +115,10 @@ class Joined:
 
     async def _commit_last(self, cursors: Collection[Cursor]) -> None:
         self.steps.append("committed")
+
+    async def _ask_once(self, method: object, request: Any, judge: object, *, deadline_ms: int) -> None:
+        self.sent.put_nowait(request)
+        raise Refused(ErrorCode.NETWORK_EXCEPTION, "no answer")
 
     def answered(self, *partitions: int) -> None:
         """A heartbeat's answer that assigns these and no other."""
@@ -186,4 +198,33 @@ async def test_the_loss_of_a_deleted_topic_waits_for_what_is_under_way() -> None
 
     assert meanwhile == ["on_assigned"]
     assert joined.steps == ["on_assigned", "on_lost"]
+    assert not joined.cursors
+
+
+async def test_heartbeats_that_begin_again_say_everything_again() -> None:
+    """The answer to the one that was cut off may be lost, and with it what the coordinator knows."""
+    joined = await _with(0)
+    member = joined.membership.member
+    member.confirmed(member.heartbeat(), 0.0, Confirmed(1, NEVER_MS, NEVER_MS, None))
+    is_silent = member.heartbeat().held is None
+    joined.membership.begin()
+    async with asyncio.timeout(60):
+        sent = await joined.sent.get()
+    await joined.membership.leave(for_a_restart=False)
+
+    assert is_silent
+    assert [list(row.partitions) for row in sent.topic_partitions.topics] == [[0]]
+    assert list(sent.subscribed_topic_names.names) == ["t"]
+
+
+@pytest.mark.parametrize(("lease_end_ms", "steps"), [(math.inf, ["committed", "on_revoked"]), (0.0, [])])
+async def test_a_member_whose_lease_is_over_commits_nothing_when_it_leaves(
+    lease_end_ms: float, steps: list[str]
+) -> None:
+    """Its partitions may be another's by then; what it has read and not committed is read again."""
+    joined = await _with(0)
+    joined.membership.member._lease_end_ms = lease_end_ms
+    await joined.membership.leave(for_a_restart=False)
+
+    assert joined.steps == steps
     assert not joined.cursors
