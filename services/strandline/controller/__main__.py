@@ -51,10 +51,6 @@ def main(arguments: Sequence[str]) -> ExitCode:
     )
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-
-
 def _copy_when_asked(process: ControllerProcess) -> None:
     """`strandline controller backup` asks a running controller by SIGUSR1: no other process can read the store."""
     loop = asyncio.get_running_loop()
@@ -97,3 +93,7 @@ async def run(settings: ControllerSettings, stop_asked: asyncio.Event) -> ExitCo
     keep_what_is_loaded()
     await stop_asked.wait()
     return await process.shut_down()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
