@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -22,11 +21,9 @@ from engine import engine as some_engine
 from images import built
 from played import Played
 
-_PREPARED = pytest.StashKey["Prepared"]()
-
 
 class Prepared:
-    """An engine and the images, prepared beside the tests that come first: both wait for downloads and disks."""
+    """An engine and the images, built one after the other beside the tests that need none of them yet."""
 
     def __init__(self) -> None:
         self._running = some_engine()
@@ -47,34 +44,21 @@ class Prepared:
             self._running.__exit__(None, None, None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """These tests come last, when the images are there."""
-    items.sort(key=lambda item: Path(__file__).parent in item.path.parents)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin as soon as it is known that a test of this folder will run."""
-    wanted = any(Path(__file__).parent in item.path.parents for item in session.items)
-    if wanted and not session.config.option.collectonly:
-        session.config.stash[_PREPARED] = Prepared()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what was begun, even if no test came to use it."""
-    prepared = session.config.stash.get(_PREPARED, None)
-    if prepared is not None:
-        prepared.close()
-
-
 @pytest.fixture(scope="session")
-def prepared(request: pytest.FixtureRequest) -> Prepared:
-    """The preparation since the collection; a machine without an engine skips with the reason."""
-    made: Prepared = request.config.stash[_PREPARED]
+def prepared() -> Iterator[Prepared]:
+    """The engine, and images that are being built; a machine without an engine skips with the reason.
+
+    Not before a test asks: every worker collects these tests, and one of them runs them.
+    """
+    made = Prepared()
     try:
-        made.engine.result()
-    except NoEngine as trouble:
-        pytest.skip(str(trouble))
-    return made
+        try:
+            made.engine.result()
+        except NoEngine as trouble:
+            pytest.skip(str(trouble))
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture(scope="session")
