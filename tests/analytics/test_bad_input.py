@@ -1,4 +1,4 @@
-"""Invalid input: an error with file, rule and remedy, or a notice. Spark is not needed to detect it."""
+"""Invalid input files: an error with file, rule and remedy, or a notice. Spark is not needed to detect it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from executed_plan import paths
+from pyspark.sql import SparkSession
 
 from strandline.export import layout
 from strandline.export.layout import Manifest, SeqRange
+from strandline.export.schema import spark_ddl
 from strandline_analytics.jobs.ask import Question, scope_of
 from strandline_analytics.sources.catalog import HOUR_US, ExportedFile, find_exports, input_hash
-from strandline_analytics.sources.inspection import inspect, is_cut, notices
+from strandline_analytics.sources.exports import read_rows
+from strandline_analytics.sources.inspection import apart_and_doubled, inspect, is_cut, notices
 from strandline_analytics.sources.trouble import DamagedFile, NothingThere, TooLong
 
 NO_SPARK: Any = None
 """Directories of this machine are listed without it."""
+
+
 _WHOLE = b"PAR1........PAR1"
 
 
@@ -188,3 +194,84 @@ def test_more_windows_than_anybody_meant_are_refused_by_the_first_file(tmp_path:
     assert str(first) in str(reported.value)
     assert scope_of(NO_SPARK, replace(question, step_us=None), found(tmp_path)).end_us == 498_662 * HOUR_US + 2
     assert scope_of(NO_SPARK, replace(question, start_us=498_662 * HOUR_US), found(tmp_path))
+
+
+# An export that has no file of a dataset, as one that was made from a Kafka cluster's metadata log has no samples.
+
+
+def test_no_file_is_no_row_with_every_column(spark: SparkSession) -> None:
+    """The rows of no file have the names and types of the schema, as those of a file have."""
+    rows = read_rows(spark, [])
+
+    assert rows.count() == 0
+    assert rows.schema.simpleString() == spark.read.schema(spark_ddl()).json([]).schema.simpleString()
+
+
+def test_no_file_is_read_without_a_worker_of_python(spark: SparkSession) -> None:
+    """The plan of no rows scans nothing that this process holds: Spark would start a worker of Python for it."""
+    leaves = {path[-1] for path in paths(read_rows(spark, []))}
+
+    assert not [leaf for leaf in leaves if "Scan" in leaf], leaves
+
+
+# Which files may hold an event that another file holds too.
+
+
+def _file(name: str, *ranges: tuple[int, int, int], proven: bool = True, dataset: str = "transitions") -> ExportedFile:
+    """A file with ranges (node, first, last); unproven ones have theirs in their name."""
+    seqs = tuple(SeqRange(node_id=n, incarnation=1, first_seq=first, last_seq=last) for n, first, last in ranges)
+    path = f"{dataset}/dt=2026-11-21/hr=10/{name}"
+    manifest = Manifest(
+        path=path, rows=1, ranges=seqs, min_ts_wall_us=0, max_ts_wall_us=1, size_bytes=1, sha256=name, schema_version=1
+    )
+    return ExportedFile(
+        place=cast(Any, None), cluster_id="c", folder="c/v1/", path=path, size_bytes=1,
+        manifest=manifest if proven else None,
+    )  # fmt: skip
+
+
+def _names(files: list[ExportedFile]) -> list[str]:
+    return [file.name for file in files]
+
+
+def test_files_of_numbers_that_follow_each_other_share_nothing() -> None:
+    """Files with consecutive numbers share no events, also of two nodes, or of one node's two data sets in turn."""
+    files = [
+        _file("a.parquet", (1, 1, 10)),
+        _file("b.parquet", (1, 11, 20)),
+        _file("c.parquet", (2, 5, 15)),
+        _file("d.parquet", (1, 2, 19), dataset="samples"),
+    ]
+
+    assert apart_and_doubled(files) == (files, [])
+
+
+def test_a_compaction_and_what_it_was_made_of_may_share_events() -> None:
+    """Every file that overlaps another, and no third one."""
+    files = [
+        _file("compacted.parquet", (1, 1, 20), (2, 1, 9)),
+        _file("a.parquet", (1, 1, 10)),
+        _file("b.parquet", (1, 5, 12)),
+        _file("later.parquet", (1, 21, 30)),
+    ]
+
+    apart, doubled = apart_and_doubled(files)
+
+    assert _names(apart) == ["later.parquet"]
+    assert _names(doubled) == ["compacted.parquet", "a.parquet", "b.parquet"]
+
+
+def test_lines_are_not_believed_to_hold_a_number_once() -> None:
+    """Lines may repeat a number, because their writer may be a restored copy and their manifest does not count them."""
+    files = [_file("n1-i1-1-5.jsonl", (1, 1, 5)), _file("b.parquet", (1, 6, 9))]
+
+    apart, doubled = apart_and_doubled(files)
+
+    assert (_names(apart), _names(doubled)) == (["b.parquet"], ["n1-i1-1-5.jsonl"])
+
+
+def test_where_one_file_tells_no_numbers_all_are_looked_at() -> None:
+    """A file without numbers may hold events of any node, so that all files are checked."""
+    files = [_file("unknown.parquet", proven=False), _file("b.parquet", (1, 6, 9))]
+
+    assert apart_and_doubled(files) == ([], files)

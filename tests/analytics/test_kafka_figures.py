@@ -1,4 +1,4 @@
-"""The statistics of run A, a real Kafka cluster, against a fold over what Kafka's own tool printed of its log."""
+"""The statistics of run A, a real Kafka cluster, against its printed log and against the scrapes of a Prometheus."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from pyspark.sql import Row, SparkSession
 from typer.testing import Result
 
 from strandline.export.destination import LocalDirectory
+from strandline.export.reading import find_files, read_rows
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.sources.kafka import scraped
 from strandline_analytics.sources.kafka.availability import (
     EVERYTHING,
     UNAVAILABLE,
     WITH_LOGS,
+    bounded,
     unavailable,
     why_unavailable,
 )
@@ -35,10 +38,17 @@ from strandline_kafka.brokers.broker_logs import BrokerLog, read_logs
 from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
 from strandline_kafka.metadata.importing import Import, cluster_of
 from strandline_kafka.metadata.log_files import open_copy
+from strandline_kafka.metadata.passage import EVERYTHING as EVERYTHING_SCRAPED
+from strandline_kafka.scrapes.following import Following
+from strandline_kafka.scrapes.series import Mapping, Reader
 
 RUN_A = Path(__file__).parents[1] / "kafka" / "run_a"
+
+
 START_MS, END_MS = 1795387862000, 1795388004000
 """From one second after the topics were created to five seconds after the load ended."""
+
+
 SCOPE = Scope(start_us=START_MS * 1000, end_us=END_MS * 1000, grouping=Grouping.PARTITION)
 
 
@@ -147,6 +157,7 @@ def rows_of(silver: Silver, stat: str) -> dict[tuple[str, int], list[Row]]:
 
 
 # Queries planned from scratch; the first waits for the session.
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_counts_and_times_are_those_of_the_printed_log(silver_of_run_a: Silver) -> None:
     """S8, S10, S11 and S16 of all seven partitions agree to the microsecond with a fold over Kafka's own text."""
@@ -166,6 +177,7 @@ def test_counts_and_times_are_those_of_the_printed_log(silver_of_run_a: Silver) 
         assert (s10.under_replicated_us, s11.write_unavailable_us) == (small * 1000, refused * 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_statistic_that_is_not_recorded_has_no_rows(analytics: Callable[..., Result], export: Path) -> None:
     """`stats s04` ends with no row and the reason, which a program gets in place of the rows."""
@@ -181,6 +193,7 @@ def test_a_statistic_that_is_not_recorded_has_no_rows(analytics: Callable[..., R
     assert analytics("stats", "s04", "--input", export, "--require-available").exit_code == 4
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_table_has_no_rows_of_what_is_not_recorded(
     analytics: Callable[..., Result], export: Path, tmp_path: Path
@@ -192,6 +205,7 @@ def test_a_table_has_no_rows_of_what_is_not_recorded(
     assert [path.name for path in (tmp_path / "results").glob("stat=*")] == ["stat=s08"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("stat", ["s07", "s09", "s11", "s13", "s14", "s19"])
 def test_what_is_not_recorded_is_null_and_never_0(silver_of_run_a: Silver, stat: str) -> None:
@@ -203,11 +217,13 @@ def test_what_is_not_recorded_is_null_and_never_0(silver_of_run_a: Silver, stat:
     assert [row[name] for row in rows for name in hidden] == [None] * len(rows) * len(hidden)
 
 
+@pytest.mark.slow
 def test_a_statistic_that_the_table_lacks_has_no_figure() -> None:
     """A statistic that is newer than the table is unavailable as a whole, with a reason."""
     assert why_unavailable("s99", "records") == "this statistic is not answered from Kafka's metadata log"
 
 
+@pytest.mark.slow
 def test_the_table_names_figures_that_exist() -> None:
     """Every figure of the table is one of its statistic."""
     wrong = [
@@ -219,6 +235,7 @@ def test_the_table_names_figures_that_exist() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [frozenset[Level](), frozenset({Level.COLLECTOR})])
 def test_of_what_a_new_leader_lacked_logs_prove_the_number_alone(others: frozenset[Level]) -> None:
     """A cut below an HW proves how many records were lost at least; neither their size nor what could be avoided."""
@@ -233,6 +250,7 @@ def asked(stat: str) -> tuple[str, list[str]]:
     return stat, [value.name for value in ALL[stat].values]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stat", "said"),
     [
@@ -247,6 +265,7 @@ def test_the_reason_is_said(stat: str, said: list[Any]) -> None:
     assert list(unavailable([asked(stat)], {})) == []
 
 
+@pytest.mark.slow
 def test_clusters_with_logs_and_without_are_told_apart() -> None:
     """What the brokers' logs give is unavailable for the cluster alone that was imported without them."""
     clusters = {
@@ -258,6 +277,7 @@ def test_clusters_with_logs_and_without_are_told_apart() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_brokers_logs_give_delays_latencies_and_young_epochs(spark: SparkSession, logged: Path) -> None:
     """With logs S13 has the delay of nine removals, near the lag time of 4 s, S14 has latencies, and S9 its marks."""
@@ -273,6 +293,7 @@ def test_the_brokers_logs_give_delays_latencies_and_young_epochs(spark: SparkSes
     assert {row.young_epoch for row in result(ALL["s09"], silver, whole).collect()} == {0}
 
 
+@pytest.mark.slow
 def test_an_export_says_where_it_came_from(spark: SparkSession, logged: Path) -> None:
     """The words of a report name cluster, offsets, nodes, logs, release and the clocks that were measured."""
     (words,) = open_exports(spark, [str(logged)]).kafka_sources
@@ -281,3 +302,97 @@ def test_an_export_says_where_it_came_from(spark: SparkSession, logged: Path) ->
         "node 1 -11 to +29 ms; clock of node 2 -71 to +35 ms; clock of node 3 -2 to +30 ms; Kafka 4.3.1; "
         "metadata.version level 30"
     )
+
+
+# The statistics of run A with the scrapes of a Prometheus beside its metadata log, against its own samples.
+
+
+SCOPE_SCRAPED = Scope(start_us=1795387862_000_000, end_us=1795388004_000_000, grouping=Grouping.PARTITION)
+
+
+BOTH = frozenset({Level.METADATA_LOG, Level.PROMETHEUS})
+
+
+@pytest.fixture(scope="module")
+def export_scraped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run A by one of its logs and the scrapes of its brokers."""
+    root = tmp_path_factory.mktemp("scraped")
+    folder = root / "node1" / "__cluster_metadata-0"
+    folder.mkdir(parents=True)
+    (folder / "00000000000000000000.log").write_bytes(
+        lzma.decompress((RUN_A / "00000000000000000000.log.xz").read_bytes())
+    )
+    shutil.copy(RUN_A / "00000000000000000143-0000000001.checkpoint", folder)
+    (folder.parent / "meta.properties").write_text("node.id=1\ncluster.id=run-a\n")
+    reader = Reader(Mapping(nodes={f"kafka-{node}:7071": node for node in (1, 2, 3)}))
+    reader.take_text("scrapes", lzma.decompress((RUN_A / "scrapes.txt.xz").read_bytes()).decode().splitlines())
+    copies, out = [open_copy(folder.parent)], LocalDirectory(root / "export")
+    following = Following(reader.found(), out, "run-a", (EVERYTHING_SCRAPED.start_us, EVERYTHING_SCRAPED.end_us))
+    Import(copies, cluster_of(copies, None), trust_tail=True).write(out, following)
+    return root / "export"
+
+
+@pytest.fixture(scope="module")
+def silver_scraped(spark: SparkSession, export_scraped: Path) -> Silver:
+    """Silver tables of it."""
+    return open_exports(spark, [str(export_scraped)])
+
+
+def rows_of_scraped(silver: Silver, stat: str) -> list[Row]:
+    return result(ALL[stat], silver, SCOPE_SCRAPED).collect()
+
+
+# Queries planned from scratch; the first waits for the session.
+@pytest.mark.timeout(300)
+def test_the_lag_of_a_follower_is_the_largest_that_is_possible(silver_scraped: Silver, export_scraped: Path) -> None:
+    """S2 has of every replica the upper bound of its samples, and the leader's silence ends it."""
+    most: dict[tuple[str, int, int, str], int] = defaultdict(int)
+    place = LocalDirectory(export_scraped)
+    for file in find_files(place, "run-a"):
+        for row in read_rows(file.path, place.get(f"run-a/v1/{file.path}")):
+            if row["event_type"] == "REPLICA_SAMPLE" and row["replica_id"] != row["node_id"] and "leo" in row:
+                key = (row["topic"], row["partition"], row["replica_id"], row["expected_state"])
+                most[key] = max(most[key], row["leader_leo"] - row["leo"])
+    found = {
+        (row.topic, row.partition, row.replica_id, row.expected_state): row.max_records
+        for row in rows_of_scraped(silver_scraped, "s02")
+        if row.replica_id is not None
+    }
+    assert len(found) > 15
+    assert {key: most[key] for key in found} == found
+
+
+@pytest.mark.timeout(300)
+def test_what_needs_a_high_watermark_is_null(silver_scraped: Silver) -> None:
+    """S6 has the cut of a clean election as a bound, and nothing below a high watermark; S1 has nothing at all."""
+    assert {row[value.name] for row in rows_of_scraped(silver_scraped, "s01") for value in ALL["s01"].values} == {None}
+    s06 = rows_of_scraped(silver_scraped, "s06")
+    assert {(row.n_below_hw, row.unclean_committed_max_records) for row in s06} == {(None, None)}
+    assert max(row.clean_worst_max_records or 0 for row in s06) > 0
+
+
+def test_each_statistic_is_in_the_table() -> None:
+    """Every statistic is thought about, and a figure that is named is one of its own."""
+    assert {*scraped.UNAVAILABLE} == {*ALL}
+    for table in (scraped.UNAVAILABLE, scraped.BOUNDED):
+        for stat, figures in table.items():
+            assert {*figures} <= {"*", *(value.name for value in ALL[stat].values)}
+
+
+def test_the_bounds_are_said_and_a_collector_is_preferred() -> None:
+    """S2 names its bound and its width; where a collector looked too, its own bound is said instead."""
+    asked = [("s02", [value.name for value in ALL["s02"].values])]
+    source = {"prometheus": {"leo_bounds": {"looks": 4, "exact": 1, "width_sum": 10, "widest": 7}}}
+    (line,) = bounded(asked, {"k": BOTH}, {"k": {Level.PROMETHEUS: source}})
+    assert line.endswith("the lower one is at most 7 records less, 2.5 in the mean, and equal in 1 of 4 samples")
+    levels = BOTH | {Level.COLLECTOR}
+    (line,) = bounded(asked, {"k": levels}, {"k": {Level.PROMETHEUS: source, Level.COLLECTOR: {}}})
+    assert "upper bound while a replica's broker does not answer" in line
+
+
+def test_a_metadata_log_keeps_what_it_gives() -> None:
+    """Scrapes take no figure away, and of what both lack both reasons are said."""
+    assert why_unavailable("s08", "shrinks", BOTH) is None
+    assert why_unavailable("s02", "max_records", BOTH) is None
+    (line,) = unavailable([("s01", [value.name for value in ALL["s01"].values])], {"k": BOTH})
+    assert "no high watermark" in line and "Prometheus" in line

@@ -1,4 +1,4 @@
-"""Knowledge of partitions ends with the controller's last event."""
+"""What is known of partitions: until which event, by which number, and in whose time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from conftest import Answers, silver_of
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.analytics.random_history import story_text
 from typer.testing import Result
+from worked_histories import HISTORIES, history_rows
 from written_export import HOUR_US, Emitter, Row, write_export
 
 from strandline.export import layout
+from strandline.export.schema import COLUMNS
+from strandline_analytics.scope import Grouping, Scope
+from strandline_analytics.silver.kept import numbered
+from strandline_analytics.silver.tables import Silver
+from strandline_analytics.sources.exports import open_exports
+from strandline_analytics.stats import ALL
+from strandline_analytics.stats.definition import result
 from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.machine import Timing, settle
 
 SECOND = 1_000_000
+
+
 _STATE = {"partition_epoch": 1, "leader_epoch": 0, "new_leader": 1, "new_isr": [1], "replicas": [1, 2], "min_isr": 1}
 
 
@@ -149,3 +160,96 @@ def test_an_export_without_an_event_is_refused(
     assert refused.exit_code == 1
     assert "hold not one event" in refused.output
     assert str(path) in refused.output
+
+
+# Partitions identified by a number: two with the same number are rejected, and names are restored at the end.
+
+
+_BEGUN = """
+{"t": 0, "event_type": "CONFIG_CHANGE", "partition_epoch": 0, "min_isr": 1, "replicas": [1, 2]}
+{"t": 0, "event_type": "LEADER_CHANGE", "partition_epoch": 1, "new_leader": 1, "new_isr": [1, 2]}
+"""
+
+
+_LOOK = (
+    '{"t": 0, "event_type": "REPLICA_SAMPLE", "node_id": 1, "sample_id": %d, "seq": %d, "interval_ms": 20000, '
+    '"replica_id": 1, "leo": 9, "leader_leo": 9, "hw": 2, "in_isr": true, "expected_state": "member"%s}'
+)
+
+
+@pytest.mark.timeout(300)
+def test_two_partitions_of_one_number_are_refused(spark: SparkSession) -> None:
+    """If two partitions have the same hash nothing is answered, and the message says what to do."""
+    partitions = spark.createDataFrame([("c", "T", 0), ("c", "T", 1)], "cluster_id STRING, topic_id STRING, n INT")
+
+    with pytest.raises(PySparkException, match=r"Rule: a hash names one\. Ask about one cluster"):
+        numbered(partitions, ("cluster_id", "topic_id")).collect()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("grouping", Grouping)
+def test_looks_at_a_unreported_partition_count_nowhere(silver: Callable[[str], Silver], grouping: Grouping) -> None:
+    """A partition without control plane is in no group of a result, so no group is covered for longer than it lasts."""
+    strange = ', "partition": 7'
+    tables = silver("\n".join((_BEGUN, _LOOK % (1, 1, ""), _LOOK % (2, 2, strange))))
+
+    (row,) = result(ALL["s01"], tables, Scope(start_us=0, end_us=60_000_000, grouping=grouping)).collect()
+
+    assert (row.max_records, row.coverage) == (7, 1.0)
+
+
+# Two controllers whose clocks differ are brought into the time of the first, or it is said that they cannot be.
+
+
+S, LATER_US = 1_000_000, 3_600_000_000
+
+
+_BLANK = dict.fromkeys(column.name for column in COLUMNS)
+
+
+_TIMES = ("ts_wall_us", "ts_mono_us")
+
+
+def _rows() -> list[dict[str, Any]]:
+    """The history an hour later, because files have no hours before 1970."""
+    rows = history_rows((HISTORIES / "two_controllers.jsonl").read_text(encoding="utf-8"))
+    return [_BLANK | row | {name: row[name] + LATER_US for name in _TIMES} for row in rows]
+
+
+def _opened(spark: SparkSession, root: Path, rows: list[dict[str, Any]]) -> Silver:
+    write_export(root, rows)
+    return open_exports(spark, [str(root)])
+
+
+def _row(tables: Silver, stat: str) -> Any:
+    scope = Scope(start_us=LATER_US, end_us=LATER_US + 60 * S)
+    rows = [row for row in result(ALL[stat], tables, scope).collect() if row.partition == 0]
+    (row,) = [one for one in rows if "replica_id" not in one or one.replica_id == 3]
+    return row
+
+
+@pytest.mark.timeout(300)
+def test_the_second_controllers_events_are_in_the_first_ones_time(spark: SparkSession, tmp_path: Path) -> None:
+    """5 s by the median of three nodes, one of whose own clock was set: figures as if the clocks agreed."""
+    tables = _opened(spark, tmp_path, _rows())
+    states, rejoins, lag = (_row(tables, stat) for stat in ("s10", "s12", "s01"))
+
+    assert (states.at_min_us, rejoins.rejoins, rejoins.max_us) == (30 * S, 1, 30 * S)
+    assert (lag.mean_records, lag.max_records) == (5.0, 10)
+    (said,) = tables.kafka_sources
+    assert said == "the clock of controller 2 is 5.000 s ahead of the first one's, and its times are corrected by that"
+
+
+@pytest.mark.timeout(300)
+def test_controllers_that_agree_or_were_not_compared_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Within the errors of measurement nothing is moved; without a node that both measured, that is said."""
+    same = [row | {"offset_us": 50_000} if row["event_type"] == "CLOCK_SAMPLE" else row for row in _rows()]
+    apart = [
+        row | {"subject_node_id": 9} if row["event_type"] == "CLOCK_SAMPLE" and row["incarnation"] == 2 else row
+        for row in _rows()
+    ]
+    agreed, unknown = (_opened(spark, tmp_path / name, rows) for name, rows in (("same", same), ("apart", apart)))
+
+    assert (_row(agreed, "s10").at_min_us, agreed.kafka_sources) == (35 * S, ())
+    assert _row(unknown, "s10").at_min_us == 35 * S
+    assert unknown.kafka_sources == ("the clocks of controllers 1 and 2 were never compared: no node's was by both",)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,17 +10,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from raw_records import append, batch, produce
+from running_cluster import Probe, plan, started, stopped, until
 
 from strandline.cli.local.local_cluster import LocalCluster
 from strandline_analytics.scope import Scope
 from strandline_analytics.sources.exports import open_exports
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
-
-sys.path.append(str(Path(__file__).parents[1] / "cluster"))
-
-from raw_records import append, batch, produce
-from running_cluster import Probe, plan, started, stopped, until
 
 LAG_US = 2_000_000
 """replica.lag.time.max.ms of the run."""

@@ -37,7 +37,7 @@ HOUR = 498_662
 START_US = HOUR * HOUR_US
 MINUTE_US = 60_000_000
 STATS = ("s08", "s10")
-"""Of transitions only, which cost least; `test_run_command.py` runs one that reads samples as well."""
+"""Of transitions only, which cost least; `test_commands_on_data.py` runs one that reads samples as well."""
 _STATE = {"leader_epoch": 0, "new_leader": 1, "new_isr": [1, 2, 3], "replicas": [1, 2, 3], "min_isr": 2, "elr": []}
 
 

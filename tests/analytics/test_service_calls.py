@@ -1,7 +1,8 @@
-"""AnalyticsService without Spark: bad requests, the queue, callers that leave, watches, reflection, health."""
+"""AnalyticsService without Spark: its calls, its metrics, and the pages of its answers."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,12 @@ from served_analytics import (
     write_file,
 )
 
+from strandline.core.errors import ErrorCode, Refused
+from strandline.metrics.families import FAMILIES, Role
 from strandline.v1 import analytics_service_pb2 as pb
+from strandline_analytics.service import pages
+from strandline_analytics.service.jobs import Cancelled, Job, JobQueue
+from strandline_analytics.service.process import queue_figures
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +195,120 @@ def test_reflection_and_health_tell_of_the_service(served: Served) -> None:
     for name in ("", SERVICE_NAME):
         answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=DEADLINE_S)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+# The queue metrics that the analytics server exposes to Prometheus.
+
+
+def _reported(queue: JobQueue) -> dict[tuple[str, ...], float]:
+    return {(figure.family.name, *figure.labels): figure.value for figure in queue_figures(queue)}  # type: ignore[misc]
+
+
+async def test_every_end_of_a_question_is_counted() -> None:
+    """Done, failed, cancelled while running, cancelled while waiting; and how many wait now."""
+    queue = JobQueue(5, interrupt=lambda _: None)
+    running = asyncio.create_task(queue.run_forever())
+    begun, let_go = threading.Event(), threading.Event()
+
+    def fail(_: Job) -> None:
+        raise ValueError("broken")
+
+    def hold(job: Job) -> None:
+        begun.set()
+        let_go.wait(10)
+        job.check()
+
+    await queue.submit("done", lambda _: None).outcome
+    with pytest.raises(ValueError, match="broken"):
+        await queue.submit("failed", fail).outcome
+    held, waits, stays = queue.submit("held", hold), queue.submit("waits", hold), queue.submit("stays", lambda _: None)
+    await asyncio.to_thread(begun.wait, 10)
+    waiting = _reported(queue)
+    for job in (held, waits):
+        queue.cancel(job)
+        with pytest.raises(Cancelled):
+            await job.outcome
+    let_go.set()
+    await stays.outcome
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    queue.close()
+    ended = _reported(queue)
+
+    assert waiting["analytics_questions_waiting",] == 2
+    assert ended["analytics_questions_waiting",] == 0
+    assert ended["analytics_questions_total", "done"] >= 1
+    assert ended["analytics_questions_total", "failed"] == 1
+    assert ended["analytics_questions_total", "cancelled"] == 2
+
+
+def test_every_metric_of_the_server_is_reported() -> None:
+    """Every name of the table is exposed, and no other."""
+    reported = {figure.family for figure in queue_figures(JobQueue(1, interrupt=lambda _: None))}
+
+    assert reported | {f for f in FAMILIES if f.name == "build_info"} == {
+        f for f in FAMILIES if Role.ANALYTICS in f.roles
+    }
+
+
+# Pages of an answer: a token is valid for its own query and input, and stored answers stay within a bound.
+
+
+_ROWS = pages.Answer("0123456789abcdef", list(range(10)))
+
+
+def _question(**fields: object) -> str:
+    return pages.fingerprint(pb.QueryRequest(stat="s10", **fields))  # type: ignore[arg-type]
+
+
+def test_a_token_leads_to_the_next_row() -> None:
+    """A token names the input and the row at which the next page begins; after the last row there is none."""
+    token = pages.next_token(_question(), _ROWS, 4)
+
+    assert pages.read_token(token, _question()) == pages.Place("0123456789abcdef", 4)
+    assert pages.read_token("", _question()) == pages.Place("", 0)
+    assert pages.next_token(_question(), _ROWS, 10) == ""
+
+
+def test_paging_is_no_part_of_the_question() -> None:
+    """A page may be larger than the one before; any other difference makes another query."""
+    token = pages.next_token(_question(), _ROWS, 4)
+
+    assert _question(page_size=3, page_token=token) == _question()
+    assert _question(step_us=60) != _question()
+    assert pages.fingerprint(pb.GetTimelineRequest()) != pages.fingerprint(pb.GetCoverageRequest())
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["nonsense", "bm8=", "é", "WyJhIiwgImIiXQ==", "W1tb" * 20_000, pages.next_token(_question(step_us=60), _ROWS, 4)],
+    ids=["no base64", "no JSON", "no ASCII", "too short", "too deep", "of another question"],
+)
+def test_a_token_that_is_not_of_this_question_is_refused(token: str) -> None:
+    """The error names the field, the rule and the remedy."""
+    with pytest.raises(Refused) as caught:
+        pages.read_token(token, _question())
+
+    refusal = caught.value.refusal
+    assert (refusal.code, refusal.field) == (ErrorCode.INVALID_REQUEST, "page_token")
+    assert refusal.rule
+    assert refusal.remedy
+
+
+def test_another_input_ends_an_answer() -> None:
+    """A page of other files would not follow the one before it."""
+    pages.check_same_input(pages.Place(), "fedcba9876543210")
+    with pytest.raises(Refused, match="the input has changed"):
+        pages.check_same_input(pages.Place("0123456789abcdef", 4), "fedcba9876543210")
+
+
+def test_the_oldest_answers_are_let_go_of() -> None:
+    """All stored answers together have no more rows than the bound; the newest stays in any case."""
+    kept = pages.KeptAnswers(25)
+    for question in ("a", "b", "c"):
+        kept.keep(question, _ROWS)
+
+    assert [kept.find(question, _ROWS.input_hash) is not None for question in "abc"] == [False, True, True]
+    kept.keep("large", pages.Answer("h", list(range(100))))
+    assert kept.find("large", "h") is not None
+    assert kept.find("c", _ROWS.input_hash) is None

@@ -1,46 +1,57 @@
-"""Live rows equal those of Spark's batch once their windows are closed, to the last bit, through a restart.
-
-One stream and one batch over many histories at once, distinguished by their clusters. The stream ends in the middle of
-windows, of stalls and of flaps, and continues from its checkpoint over files that arrived since.
-`test_stream_oracle.py` checks many more histories against the same definitions without Spark.
-"""
+"""Live statistics equal those of a batch and of DuckDB, also when the stream is interrupted."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from oracle import Oracle, differences
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.analytics.random_history import SECOND, random_history
+from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline.export.arrow import SCHEMA
-from strandline.export.schema import COLUMNS, EVENT_TYPES, SAMPLES, spark_ddl
+from strandline.export.schema import COLUMNS, DATASETS, EVENT_TYPES, SAMPLES, dataset_of, spark_ddl
+from strandline_analytics.commands import stream
+from strandline_analytics.commands.stream import _await
 from strandline_analytics.scope import Scope
 from strandline_analytics.silver.events import check_stories, distinct_events
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.trouble import InputTrouble
 from strandline_analytics.stats.definition import result
-from strandline_analytics.stream.figures import LIVE, columns_of
+from strandline_analytics.stream.carry import Carry
+from strandline_analytics.stream.feed import UNUSED_TYPES
+from strandline_analytics.stream.figures import LIVE, columns_of, completed
 from strandline_analytics.stream.job import StreamJob, live_rows, start, writer
-from strandline_analytics.stream.machine import Timing
-
-# Two streaming queries with state and the batch of five statistics, on a machine that may be loaded.
-pytestmark = pytest.mark.timeout(600)
+from strandline_analytics.stream.machine import Timing, settle
 
 HISTORIES = 8
+
+
 START_US = 1_795_270_000 * SECOND
+
+
 CUT_US = START_US + 70 * SECOND
 """When the stream is stopped; a window ends at 60 s and at 80 s."""
+
+
 STEP_US = 20 * SECOND
+
+
 DELAY_S = 5
+
+
 TIMING = Timing(step_us=STEP_US, horizon_us=120 * SECOND)
+
 
 Found = dict[tuple[Any, ...], dict[str, Any]]
 
@@ -103,6 +114,7 @@ def differing(live: dict[str, Any], batch: dict[str, Any] | None) -> Any:
     return batch and {name: (value, batch[name]) for name, value in live.items() if value != batch[name]}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.reads_stream
 def test_final_rows_are_those_of_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     """Each row of S1, S8, S10, S15 and S18 is equal, and no row of the batch with known values is missing."""
@@ -139,6 +151,7 @@ def test_final_rows_are_those_of_the_batch(spark: SparkSession, tmp_path: Path) 
         start(spark, other)
 
 
+@pytest.mark.timeout(600)
 def test_a_batch_that_runs_again_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
     """After a failure between writing and committing, the same rows replace those that were written."""
     names = "stat STRING, cluster_id STRING, final BOOLEAN"
@@ -150,3 +163,187 @@ def test_a_batch_that_runs_again_is_there_once(spark: SparkSession, tmp_path: Pa
     found = spark.read.schema(f"{names}, batch BIGINT").parquet(out).collect()
 
     assert sorted((row.stat, row.final, row.batch) for row in found) == [("s08", False, 3), ("s08", True, 3)]
+
+
+# `strandline analytics stream` ends between two micro-batches on request.
+
+
+class Query:
+    """A streaming query that does at each poll what the test says."""
+
+    def __init__(self, look: Callable[[Query, int], None]) -> None:
+        self._look = look
+        self.looks = 0
+        self.status = {"isTriggerActive": True}
+        self.lastProgress: dict[str, Any] | None = None
+        self.ends = False
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802 - as Spark names it
+        """Poll once."""
+        self.looks += 1
+        assert self.looks < 20, "it never ended"
+        self._look(self, self.looks)
+        return self.ends
+
+
+def interrupt() -> None:
+    """What Ctrl-C does."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def awaited(look: Callable[[Query, int], None]) -> Query:
+    """A query that was waited for."""
+    query = Query(look)
+    before = signal.getsignal(signal.SIGINT)
+    _await(cast(Any, query))
+    assert signal.getsignal(signal.SIGINT) is before
+    return query
+
+
+def test_an_interrupt_waits_for_the_end_of_the_micro_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    """Stopped at the second poll; the batch ends at the fifth."""
+
+    def look(query: Query, number: int) -> None:
+        if number == 2:
+            interrupt()
+        query.status["isTriggerActive"] = number < 5
+
+    assert awaited(look).looks == 5
+    assert capsys.readouterr().err.count("stopping after this micro-batch") == 1
+
+
+def test_a_stream_that_never_rests_ends_when_the_next_batch_has_begun() -> None:
+    """Batches follow each other without a pause: the number of the last one that ended shows it."""
+
+    def look(query: Query, number: int) -> None:
+        if number == 1:
+            interrupt()
+        query.lastProgress = {"batchId": number // 4}
+
+    assert awaited(look).looks == 4
+
+
+def test_a_second_interrupt_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second signal ends it without waiting."""
+    monkeypatch.setattr(stream, "_SAME_S", 0.0)
+
+    def look(query: Query, number: int) -> None:
+        interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        awaited(look)
+
+
+def test_an_interrupt_that_is_reported_twice_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`timeout` signals the process and its group; the micro-batch is still waited for."""
+    monkeypatch.setattr(stream, "_SAME_S", 600.0)
+
+    def look(query: Query, number: int) -> None:
+        interrupt()
+        query.status["isTriggerActive"] = number < 3
+
+    assert awaited(look).looks == 3
+
+
+def test_without_an_interrupt_it_ends_with_its_input() -> None:
+    """Without an interrupt the stream reads the current input and ends."""
+
+    def look(query: Query, number: int) -> None:
+        query.ends = number == 3
+
+    assert awaited(look).looks == 3
+
+
+# The state machine against the statistics in DuckDB, without common code, over histories with faults.
+
+
+TIMING_ORACLE = Timing(step_us=STEP_US, horizon_us=60 * SECOND)
+
+
+AFTER_US = 200 * SECOND
+"""So long after the last event everything is closed."""
+
+
+DELAY_US = 3 * SECOND
+
+
+def export(root: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One file per dataset."""
+    for dataset in DATASETS:
+        own = [row for row in rows if dataset_of(row["event_type"]) == dataset]
+        plain = [{column.name: row.get(column.name) for column in COLUMNS} for row in own]
+        path = root / "all" / "v1" / dataset / "dt=2026-11-21" / "hr=15" / "n1-i1-1-1.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(plain, schema=SCHEMA), path)
+
+
+def live_rows_oracle(
+    parts: Mapping[tuple[str, str, int], Sequence[Mapping[str, Any]]], timing: Timing
+) -> list[dict[str, Any]]:
+    """Final rows of every partition, its events given in three calls, with kept state going through its text form."""
+    found = []
+    for key, rows in parts.items():
+        ordered = sorted(rows, key=lambda row: row["ts_wall_us"])
+        third = len(ordered) // 3 + 1
+        carry, rest = Carry(), list[str]()
+        for first in (0, third, 2 * third):
+            to_come = [row["ts_wall_us"] for row in ordered[first + third :]]
+            texts = rest + [story_text(row) for row in ordered[first : first + third]]
+            watermark = to_come[0] - DELAY_US if to_come else ordered[-1]["ts_wall_us"] + AFTER_US
+            done = settle(carry, texts, watermark_us=watermark, timing=timing)
+            carry, rest = Carry.from_json(done.carry.to_json()), done.rest
+            own = dict(zip(("cluster_id", "topic_id", "partition"), key, strict=True))
+            found += [completed(row | own) for row in done.rows if row["final"]]
+    return found
+
+
+def compare(root: Path, scope: Scope, live: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Live rows equal the oracle's, and where there are none nothing is known. Returns how many, by statistic."""
+    oracle = Oracle(root, scope)
+    oracle.make_tables()
+    found: list[str] = []
+    counts = {}
+    for statistic in LIVE.values():
+        ours = [row for row in live if row["stat"] == statistic.id and row["window_end"] <= scope.end_us]
+        windows = {_window(row) for row in ours}
+        theirs = oracle.rows(statistic)
+        found += differences(statistic, scope, ours, [row for row in theirs if _window(row) in windows])
+        beside = [row for row in theirs if _window(row) not in windows and row["coverage"]]
+        found += [f"{statistic.id}: the machine lacks {row}" for row in beside]
+        counts[statistic.id] = len(ours)
+    oracle.close()
+    assert found == []
+    return counts
+
+
+def _window(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["cluster_id"], row["topic_id"], row["partition"], row["window_start"])
+
+
+def test_final_rows_are_those_of_the_oracle(tmp_path: Path) -> None:
+    """Final rows equal the oracle's for every window of thirty histories."""
+    histories = {f"c{n}": random_history(n, cluster_id=f"c{n}", start_us=START_US) for n in range(30)}
+    every = [row for rows in histories.values() for row in rows]
+    export(tmp_path, every)
+    end_us = max(row["ts_wall_us"] for row in every) // STEP_US * STEP_US + STEP_US
+    scope = Scope(start_us=START_US, end_us=end_us, step_us=STEP_US)
+    parts = {(cluster_id, "T", 0): rows for cluster_id, rows in histories.items()}
+
+    assert min(compare(tmp_path, scope, live_rows_oracle(parts, TIMING_ORACLE)).values()) > 30 * 5
+
+
+@pytest.mark.parametrize("seed", [11])
+def test_a_simulated_cluster(seed: int, tmp_path: Path) -> None:
+    """The export of a cluster under faults gives the same rows in both ways, second by second."""
+    command = [sys.executable, "-m", "strandline.cli", "sim", "replay", str(seed), "--export", str(tmp_path)]
+    subprocess.run([*command, "--export-format", "parquet"], check=True, capture_output=True, timeout=100)
+    rows = [row for path in tmp_path.rglob("*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
+    first_us, last_us = (pick(row["ts_wall_us"] for row in rows) for pick in (min, max))
+    scope = Scope(start_us=first_us // SECOND * SECOND, end_us=(last_us // SECOND + 1) * SECOND, step_us=SECOND)
+    parts: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["partition"] is not None and row["event_type"] not in UNUSED_TYPES:
+            parts.setdefault((row["cluster_id"], row["topic_id"], row["partition"]), []).append(row)
+    timing = Timing(step_us=SECOND, horizon_us=60 * SECOND)
+
+    assert min(compare(tmp_path, scope, live_rows_oracle(parts, timing)).values()) > 5

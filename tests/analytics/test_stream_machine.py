@@ -1,17 +1,20 @@
-"""The state machine of the live statistics, without Spark: worked histories, with the same result for any split."""
+"""The state machine of the live statistics, alone and in PySpark's own tester."""
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row as RowProcessor
+from pyspark.sql.streaming.stateful_processor import TimerValues
 from tests.analytics.random_history import SECOND, random_history, story_text
 
 from strandline.export.schema import EVENT_TYPES, SAMPLES
@@ -19,11 +22,21 @@ from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.stream.carry import FORMAT, Carry, Moves, Pending, UnknownFormat
 from strandline_analytics.stream.control_fold import Held
 from strandline_analytics.stream.feed import UNUSED_TYPES, is_control
+from strandline_analytics.stream.figures import completed, types
+from strandline_analytics.stream.job import LivePartition, trouble_of
 from strandline_analytics.stream.machine import Row, Timing, TooManyWindows, settle
 from strandline_analytics.stream.spans import Stall
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.tws_tester import TwsTester
+
+
 HISTORIES = Path(__file__).parent / "histories"
+
+
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
+
+
 DELAY_US = 3 * SECOND
 """How much disorder a history has, and so by how much a watermark stays behind."""
 
@@ -239,3 +252,99 @@ def test_samples_that_no_figure_here_is_made_of_are_not_kept() -> None:
     samples = {name for name, kind in EVENT_TYPES.items() if kind.dataset == SAMPLES}
 
     assert set(UNUSED_TYPES) == samples - {"REPLICA_SAMPLE", "HW_ADVANCE"}
+
+
+# The processor around the machine, with PySpark's own tester: state, timers and late rows as in a query.
+
+
+KEY = ("c", "T", 0)
+
+
+class Unwrapped(LivePartition):
+    """The tester passes a key of one column; this processor has three."""
+
+    def _settle(self, key: Any, news: list[str], timers: TimerValues) -> Iterator[RowProcessor]:
+        return super()._settle(key[0], news, timers)
+
+
+def in_memory(*, provisional: bool) -> TwsTester:
+    """A processor with state in memory."""
+    # PySpark 4.1 has no such module, and runs nothing of this file (`make test-with WHAT=matrix`).
+    from pyspark.sql.streaming.tws_tester import TwsTester
+
+    processor = Unwrapped(TIMING, provisional=provisional)
+    return TwsTester(processor, timeMode="EventTime", eventTimeExtractor=lambda row: int(row.at_ms))
+
+
+def drive(history: list[dict[str, Any]], *, provisional: bool) -> tuple[list[RowProcessor], TwsTester]:
+    """Every row of a history given in steps of 7 s, each with the watermark that Spark would have."""
+    one, reported, rows = in_memory(provisional=provisional), list[RowProcessor](), list(history)
+    newest = 0
+    while rows:
+        until = rows[0]["reported_us"] + 7 * SECOND
+        part = [row for row in rows if row["reported_us"] < until]
+        rows = rows[len(part) :]
+        inputs = [RowProcessor(at_ms=row["ts_wall_us"] // 1_000, story=story_text(row)) for row in part]
+        reported += one.test(KEY, inputs)
+        newest = max([newest, *(row["ts_wall_us"] for row in part)])
+        reported += one.setWatermark((newest - 5 * SECOND) // 1_000)
+    # Each timer that fires registers the next one for what the watermark has passed by then.
+    reported += one.setWatermark((newest + 10_000 * SECOND) // 1_000)
+    return reported, one
+
+
+def plain(rows: list[Any]) -> list[str]:
+    """Rows, in comparable form."""
+    return sorted(json.dumps(row if isinstance(row, dict) else row.asDict(), sort_keys=True) for row in rows)
+
+
+@pytest.mark.reads_stream
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("provisional", [True, False])
+def test_final_rows_are_those_of_the_machine(seed: int, provisional: bool) -> None:
+    """With every column, each once, with or without provisional rows."""
+    history = random_history(seed)
+    rows, _ = drive(history, provisional=provisional)
+    texts = [story_text(row) for row in history]
+    whole = settle(Carry(), texts, watermark_us=history[-1]["reported_us"] + 10_000 * SECOND, timing=TIMING)
+    own = dict(zip(("cluster_id", "topic_id", "partition"), KEY, strict=True))
+    until = history[-1]["reported_us"]
+
+    assert plain([row for row in rows if row.final and row.window_start < until]) == plain(
+        [completed(row | own) for row in whole.rows if row["final"] and row["window_start"] < until]
+    )
+    assert all(list(row.asDict()) == list(types()) for row in rows)
+    assert any(not row.final for row in rows) == provisional
+
+
+@pytest.mark.reads_stream
+def test_a_partition_that_is_deleted_leaves_one_line() -> None:
+    """After a partition is deleted, no event and no timer of it is kept."""
+    deleted = next(rows for seed in range(99) if (rows := random_history(seed))[-1].get("topic_deleted"))
+    _, one = drive(deleted, provisional=True)
+    kept = one.peekValueState("carry", KEY)
+
+    assert kept is not None
+    assert Carry.from_json(kept[0]).is_done
+    assert one.peekListState("stories", KEY) == []
+    assert list(one.handle._timers.listTimers(KEY)) == []
+
+
+@pytest.mark.reads_stream
+def test_what_is_of_no_partition_keeps_nothing() -> None:
+    """A heartbeat comes under a key without a partition, and has no history."""
+    one = in_memory(provisional=True)
+
+    assert one.test(("c", None, None), [RowProcessor(at_ms=1, story=None)]) == []
+    assert one.peekValueState("carry", ("c", None, None)) is None
+
+
+@pytest.mark.reads_stream
+def test_what_a_worker_found_is_reported_without_its_traceback() -> None:
+    """Spark wraps it into pages; the sentence says what to do."""
+    said = (
+        "[STREAM_FAILED] Query [id = 1]\n  File x, line 3\nstrandline_analytics.silver.events.ConflictingEvents: event "
+    )
+
+    assert str(trouble_of(RuntimeError(f"{said}1:1:1 is there twice\n\tat java"))) == "event 1:1:1 is there twice"
+    assert trouble_of(RuntimeError("no space left")) is None

@@ -1,12 +1,19 @@
-"""The options of the topic source: Kafka's spelling, and an error that names the option and the remedy."""
+"""The options of the topic source, the position in its checkpoint, and a topic that is deleted."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
 from strandline.client import TopicPartition
+from strandline_analytics.topic.checkpoint import read, written
+from strandline_analytics.topic.cluster import Found
 from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.ranges import Extent, OffsetRange
+from strandline_analytics.topic.reading import read_range
 from strandline_analytics.topic.selection import chosen
 from strandline_analytics.topic.where import EARLIEST, LATEST, Times
 
@@ -151,3 +158,62 @@ def test_one_time_counts_before_times_and_offsets() -> None:
     assert isinstance(times, Times)
     assert isinstance(time, Times)
     assert (times.at_ms, time.at_ms) == ({TopicPartition("t", 0): 7}, 9)
+
+
+# The position of a stream as its checkpoint keeps it.
+
+
+FOUND = Found(
+    {"a": "id-a", "b": "id-b"},
+    {TopicPartition("a", 0): Extent(0, 9), TopicPartition("b", 1): Extent(0, 9)},
+)
+
+
+OFFSETS = {TopicPartition("a", 0): 3, TopicPartition("b", 1): 4}
+
+
+def test_a_position_is_read_as_it_was_written() -> None:
+    """Every partition keeps its offset, and every topic its id."""
+    position = written(FOUND, OFFSETS)
+
+    assert position == {
+        "a": {"topic_id": "id-a", "offsets": {"0": 3}},
+        "b": {"topic_id": "id-b", "offsets": {"1": 4}},
+    }
+    assert read(position, FOUND, fail_on_data_loss=True) == OFFSETS
+
+
+def test_a_topic_that_is_gone_is_loss() -> None:
+    """It is reported, or with failOnDataLoss false left out."""
+    position = written(FOUND, OFFSETS)
+    left = Found({"a": "id-a"}, {TopicPartition("a", 0): Extent(0, 9)})
+
+    with pytest.raises(TopicFailed, match="failOnDataLoss: topic 'b' of the checkpoint is not read any more"):
+        read(position, left, fail_on_data_loss=True)
+    assert read(position, left, fail_on_data_loss=False) == {TopicPartition("a", 0): 3}
+
+
+@pytest.mark.parametrize(
+    "position", [{"topic_id": "id-a", "offsets": {"0": 3}}, {"a": {"topic_id": "x", "offsets": {}}}]
+)
+def test_a_position_of_something_else_is_refused(position: dict[str, object]) -> None:
+    """Neither another source's checkpoint nor that of an earlier topic of the name is continued."""
+    with pytest.raises(TopicFailed, match="begin with a new checkpointLocation"):
+        read(position, FOUND, fail_on_data_loss=False)
+
+
+# The error of a Spark task when its topic is deleted while it reads.
+
+
+async def test_a_topic_deleted_under_a_task_is_named() -> None:
+    """A task that waits for records of a topic that is deleted fails at once and names the option and the topic."""
+    async with fake_cluster() as cluster:
+        given = {"bootstrap": cluster.bootstrap, "topic": TOPIC, "fetchTimeoutMs": "60000"}
+        task = asyncio.create_task(
+            asyncio.to_thread(list, read_range(read_options(given, streaming=False), OffsetRange(TOPIC, 0, 0, 5)))
+        )
+        await until(lambda: bool(cluster.nodes[0].fetched))
+        cluster.delete_topic()
+        with pytest.raises(TopicFailed, match=f"option topic: .*'{TOPIC}' was deleted"):
+            async with asyncio.timeout(10):
+                await task

@@ -1,32 +1,33 @@
-"""The topic source against a real cluster: Spark reads the same records as the client, once, across failures."""
+"""The topic source and the topic sink against a real cluster."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType
 from tests.cluster.running_cluster import Probe, plan, started, stopped
 
 from strandline.cli.local.local_cluster import LocalCluster
 from strandline.client import Admin, Consumer, Producer
+from strandline.client.produce.routes import partition_for_key
 from strandline_analytics.topic import register
 from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.pool import close_idle
 from strandline_analytics.topic.ranges import OffsetRange
 from strandline_analytics.topic.reading import read_range
-
-# What PySpark 4.1 lacks is imported by the tests that need it, so that the others run with it (`make test-with
-# WHAT=matrix`).
-
-# The first query of a session starts the Python workers and real processes share two cores with them.
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+from strandline_analytics.topic.sink import sink_of
 
 PARTITIONS = 2
+
+
 COUNT = 400
 
 
@@ -89,6 +90,8 @@ def _bytes(value: bytearray | None) -> bytes | None:
     return None if value is None else bytes(value)
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 def test_a_batch_is_what_the_client_consumes(spark: SparkSession, cluster: LocalCluster) -> None:
     """Every record once with key, value, headers, time and epoch; ranges and offsets select among them."""
     asyncio.run(create(cluster, "batch"))
@@ -114,6 +117,8 @@ def test_a_batch_is_what_the_client_consumes(spark: SparkSession, cluster: Local
     assert some.rdd.getNumPartitions() >= 5
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 @pytest.mark.reads_stream
 def test_a_stream_gives_every_record_once(spark: SparkSession, cluster: LocalCluster, tmp_path: Path) -> None:
     """Two runs of availableNow, the second from the checkpoint of the first: no record twice, none left out."""
@@ -138,6 +143,8 @@ def test_a_stream_gives_every_record_once(spark: SparkSession, cluster: LocalClu
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == asyncio.run(consumed(cluster, "stream"))
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 def test_a_leader_that_dies_during_a_read_is_followed(cluster: LocalCluster) -> None:
     """The rest of the range comes from the next leader, in the old epoch for records written in it."""
     count = 6_000
@@ -158,6 +165,8 @@ def test_a_leader_that_dies_during_a_read_is_followed(cluster: LocalCluster) -> 
     assert offsets == list(range(count))
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 def test_what_is_wrong_is_reported_by_option(spark: SparkSession, cluster: LocalCluster) -> None:
     """A wrong topic and a wrong address are reported with the option that sets it, and with the remedy."""
     register(spark)
@@ -171,6 +180,8 @@ def test_what_is_wrong_is_reported_by_option(spark: SparkSession, cluster: Local
     assert "option bootstrap: it is missing" in failure(topic="t")
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 @pytest.mark.reads_stream
 def test_a_topic_made_anew_is_not_continued(cluster: LocalCluster) -> None:
     """An offset of a deleted topic is rejected, although a topic of the same name exists."""
@@ -200,6 +211,8 @@ def test_a_topic_made_anew_is_not_continued(cluster: LocalCluster) -> None:
         reader.partitions(start, before)
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 @pytest.mark.reads_stream
 def test_times_select_records(cluster: LocalCluster) -> None:
     """A time means the first record that is not older; where none is, that is an error or the end, as asked."""
@@ -223,6 +236,8 @@ def test_times_select_records(cluster: LocalCluster) -> None:
         begins(startingTimestamp=late)
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 @pytest.mark.reads_stream
 def test_several_topics_are_one_stream(cluster: LocalCluster) -> None:
     """A pattern takes a topic that is made later, and a least number of records holds a micro-batch back."""
@@ -252,6 +267,8 @@ def test_several_topics_are_one_stream(cluster: LocalCluster) -> None:
     ]
 
 
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
 def test_tasks_of_a_process_share_their_clients(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second range that a process reads opens no connection; one whose reading failed leaves no client behind."""
     asyncio.run(create(cluster, "shared", 1))
@@ -279,3 +296,181 @@ def test_tasks_of_a_process_share_their_clients(cluster: LocalCluster, monkeypat
         offsets(9, 10)
     assert offsets(0, 2) == [0, 1]
     assert started == 2
+
+
+# The topic sink: which rows it takes, and that they are records of a real cluster afterwards.
+
+
+NEEDED = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+
+
+PARTITIONS_SINK = 3
+
+
+@pytest.fixture(scope="module")
+def cluster_sink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A node and a controller, real processes, with the topics of this file."""
+    running = started(plan(tmp_path_factory.mktemp("cluster"), nodes=1))
+
+    async def create() -> None:
+        async with Probe(running) as probe:
+            await probe.everybody()
+            for topic in ("written", "streamed", "orders", "totals"):
+                await probe.create_topic(topic, partitions=PARTITIONS_SINK, replication_factor=1)
+
+    try:
+        asyncio.run(create())
+        yield running
+        close_idle()
+        ends = stopped(running)
+    finally:
+        running.kill()
+    assert ends == []
+
+
+async def consumed_sink(cluster: LocalCluster, topic: str) -> list[Any]:
+    """Every record of a topic."""
+    async with Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        await consumer.assign([topic])
+        return [record async for record in consumer]
+
+
+KINDS: dict[str, DataType] = {"STRING": StringType(), "INT": IntegerType(), "BIGINT": LongType()}
+
+
+def columns_of(words: str) -> StructType:
+    """Columns by name and type, without asking a session."""
+    columns = StructType()
+    for name, kind in (column.split() for column in words.split(", ")):
+        columns.add(name, KINDS[kind])
+    return columns
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("options", "columns", "reported"),
+    [
+        ({}, "key STRING", "column value: it is missing; select what is written AS value"),
+        ({}, "value INT", "column value: it is int; cast it to string or binary"),
+        ({}, "value STRING, partition BIGINT", "column partition: it is bigint; cast it to integer"),
+        ({}, "value STRING, headers STRING", "column headers: it is string; make it array<struct<key:string,value:bin"),
+        ({"topic": ""}, "value STRING", "option topic: it is missing; name the topic by it, or in a column of this"),
+        ({"kafka.acks": "1"}, "value STRING", "option kafka.acks: it is '1'; give all or -1"),
+        ({"topics": "t"}, "value STRING", "option topics: the sink has no such option; it has bootstrap"),
+        ({"startingOffsets": "earliest"}, "value STRING", "option startingOffsets: the sink has no such option"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(options: dict[str, str], columns: str, reported: str) -> None:
+    """The message begins with the option or column and ends with the remedy."""
+    with pytest.raises(TopicFailed) as caught:
+        sink_of(NEEDED | options, columns_of(columns), overwrite=False)
+
+    assert str(caught.value).startswith(reported)
+
+
+@pytest.mark.timeout(300)
+def test_options_of_the_query_are_no_options_of_the_sink() -> None:
+    """Spark passes the options of a streaming query on, and the sink is made without them."""
+    sparks = {"checkpointlocation": "/tmp/c", "queryname": "q"}
+    columns = columns_of("value STRING")
+
+    assert sink_of(NEEDED | sparks, columns, overwrite=False) == sink_of(NEEDED, columns, overwrite=False)
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_is_not_overwritten() -> None:
+    """The mode overwrite is refused, with the mode that works."""
+    with pytest.raises(
+        TopicFailed, match=r'option mode: it is overwrite; a topic is only appended to: .mode\("append"'
+    ):
+        sink_of(NEEDED, columns_of("value STRING"), overwrite=True)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.cluster
+def test_every_row_is_a_record(spark: SparkSession, cluster_sink: LocalCluster) -> None:
+    """Keys decide the partition as Kafka's default does, unless the row names one; null values are tombstones."""
+    rows = [
+        (f"k{number}", None if number == 7 else f"v{number}".encode(), None if number % 2 else number % PARTITIONS_SINK,
+         [("n", str(number).encode())] if number % 3 else None, "not written")
+        for number in range(40)
+    ]  # fmt: skip
+    columns = "key STRING, value BINARY, partition INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, more STRING"
+    frame = spark.createDataFrame(rows, columns).repartition(2)
+
+    # Nothing was registered: Spark finds the format by itself.
+    writer = frame.write.format("strandline").option("kafka.bootstrap.servers", cluster_sink.bootstrap)
+    writer.option("topic", "written").mode("append").save()
+    found = asyncio.run(consumed_sink(cluster_sink, "written"))
+
+    assert len(found) == len(rows)
+    assert {record.key: (record.value, [*record.headers]) for record in found} == {
+        key.encode(): (value, [*(headers or ())]) for key, value, _, headers, _ in rows
+    }
+    assert {record.key: record.partition for record in found} == {
+        key.encode(): partition_for_key(key.encode(), PARTITIONS_SINK) if partition is None else partition
+        for key, _, partition, _, _ in rows
+    }
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.cluster
+def test_a_missing_topic_is_named(spark: SparkSession, cluster_sink: LocalCluster) -> None:
+    """Rows for a topic that does not exist fail their task, with the topic in the message."""
+    frame = spark.createDataFrame([("nowhere", "v")], "topic STRING, value STRING").coalesce(1)
+    options = {"bootstrap": cluster_sink.bootstrap, "kafka.max.block.ms": "500"}
+
+    with pytest.raises(Exception, match="nowhere"):
+        frame.write.format("strandline").options(**options).mode("append").save()
+
+
+def job() -> ModuleType:
+    """The example that reads either system."""
+    path = Path(__file__).parents[2] / "examples" / "spark" / "totals.py"
+    spec = importlib.util.spec_from_file_location("totals_example", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.cluster
+def test_rows_of_a_stream_are_records(spark: SparkSession, cluster_sink: LocalCluster, tmp_path: Path) -> None:
+    """Two runs of availableNow from one checkpoint write every row once, the second only what came since the first."""
+    files = tmp_path / "in"
+    files.mkdir()
+    options = {"bootstrap": cluster_sink.bootstrap, "topic": "streamed", "checkpointLocation": str(tmp_path / "check")}
+    writer = spark.readStream.text(str(files)).writeStream.format("strandline").options(**options)
+
+    for name, text in {"first": "a\nb\nc\n", "second": "d\ne\n"}.items():
+        (files / name).write_text(text)
+        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+
+    found = asyncio.run(consumed_sink(cluster_sink, "streamed"))
+    assert sorted(record.value for record in found) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.reads_stream
+@pytest.mark.cluster
+def test_a_job_moves_from_kafka_by_format_and_address(
+    spark: SparkSession, cluster_sink: LocalCluster, tmp_path: Path
+) -> None:
+    """The example, written with the options of Kafka's source and sink, runs with format and address exchanged."""
+
+    async def order() -> None:
+        async with Producer(cluster_sink.bootstrap) as producer:
+            for number in range(30):
+                await producer.send("orders", b'{"customer": "c%d", "amount": %d}' % (number % 4, number))
+            await producer.flush()
+
+    asyncio.run(order())
+    query = job().totals(spark, "strandline", cluster_sink.bootstrap, str(tmp_path / "checkpoint"))
+    assert query.awaitTermination(120)
+    found = asyncio.run(consumed_sink(cluster_sink, "totals"))
+
+    assert {record.key: int(record.value) for record in found} == {
+        b"c%d" % customer: sum(range(customer, 30, 4)) for customer in range(4)
+    }

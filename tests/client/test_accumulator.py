@@ -1,15 +1,20 @@
-"""How records become batches, and how much may be buffered."""
+"""What becomes of a record on its way out: its partition, its batch, what a failed send means, and what is said at the
+end.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
-from strandline.client.produce.delivery import OutgoingBatch
-from strandline.client.produce.routes import BufferMemory, PartitionBuffer
-from strandline.core.errors import Refused
-from strandline.core.types import TopicPartition
+from strandline.client.errors import SendFailed
+from strandline.client.produce.delivery import Delivery, OutgoingBatch
+from strandline.client.produce.lane import AfterRefusal, after_refusal
+from strandline.client.produce.routes import BufferMemory, PartitionBuffer, StickyPartition, murmur2, partition_for_key
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.types import Offset, TopicPartition
 from strandline.records.codec import decode_batch
 from strandline.records.compression import Compression
 
@@ -105,3 +110,144 @@ async def test_room_is_given_in_order() -> None:
         await asyncio.gather(waiting[0], waiting[2])
 
     assert order == [0, 2]
+
+
+# The partition of a key: the same one that Kafka's own client chooses.
+
+
+# Kafka's UtilsTest.testMurmur2, as signed numbers.
+KAFKA = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "signed"), KAFKA.items())
+def test_murmur2_is_kafkas(key: bytes, signed: int) -> None:
+    """The hash of each of Kafka's own test keys equals Kafka's."""
+    assert murmur2(key) == signed & 0xFFFFFFFF
+
+
+def test_murmur2_equals_another_client() -> None:
+    """Hash and partition agree with kafka-python's for keys of every length."""
+    partitioner = pytest.importorskip("kafka.partitioner.default")
+    other = getattr(partitioner, "murmur2", None) or pytest.importorskip("kafka.partitioner.murmur2").murmur2
+    draw = random.Random(7)
+    keys = [draw.randbytes(length) for length in range(64)]
+
+    assert [murmur2(key) for key in keys] == [other(key) & 0xFFFFFFFF for key in keys]
+
+
+def test_partition_is_positive_modulo() -> None:
+    """The sign bit is dropped before the modulo, as in Kafka's toPositive."""
+    assert partition_for_key(b"21", 7) == (-973932308 & 0x7FFFFFFF) % 7
+
+
+def test_sticky_moves_on_to_partitions_with_a_leader() -> None:
+    """Another partition is chosen each time, one without a leader only if there is no other."""
+    sticky = StickyPartition(random.Random(1))
+    seen = [sticky.choose(4, [0, 2]) for _ in range(6)]
+
+    assert seen in ([0, 2] * 3, [2, 0] * 3)
+    assert StickyPartition().choose(1, []) == 0
+
+
+# What a failed send means for its batch.
+
+
+def decided(code: ErrorCode, *, idempotent: bool = True, appeared: bool = False, behind: bool = False) -> AfterRefusal:
+    """The retry decision for one batch."""
+    return after_refusal(Refusal(code), idempotent=idempotent, may_have_appeared=appeared, behind_an_older=behind)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_a_retry_may_cure_is_sent_again(idempotent: bool) -> None:
+    """A rejection that is retriable and certain is retried."""
+    assert decided(ErrorCode.NOT_LEADER_OR_FOLLOWER, idempotent=idempotent) is AfterRefusal.SENT_AGAIN
+    assert decided(ErrorCode.MESSAGE_TOO_LARGE, idempotent=idempotent) is AfterRefusal.GIVEN_UP
+
+
+def test_without_a_sequence_nothing_uncertain_is_sent_again() -> None:
+    """Without a sequence a second copy could not be detected, so an uncertain batch is given up."""
+    assert decided(ErrorCode.REQUEST_TIMED_OUT, idempotent=False, appeared=True) is AfterRefusal.GIVEN_UP
+    assert decided(ErrorCode.REQUEST_TIMED_OUT, appeared=True) is AfterRefusal.SENT_AGAIN
+
+
+def test_a_duplicate_is_acknowledged() -> None:
+    """A duplicate counts as acknowledged, because the leader has it."""
+    assert decided(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, appeared=True) is AfterRefusal.ACKNOWLEDGED
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_a_sequence_no_leader_takes_is_replaced_unless_it_may_be_written(code: ErrorCode) -> None:
+    """A batch that may be in the log keeps its number, so it is given up."""
+    assert decided(code) is AfterRefusal.NUMBERED_AGAIN
+    assert decided(code, appeared=True) is AfterRefusal.GIVEN_UP
+
+
+def test_a_gap_before_an_unanswered_batch_closes_by_itself() -> None:
+    """Out of order behind an older batch: both are sent again in order."""
+    assert decided(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, appeared=True, behind=True) is AfterRefusal.SENT_AGAIN
+    assert decided(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is AfterRefusal.NUMBERED_AGAIN
+
+
+# What is said of a batch at its end, and to whom.
+
+
+def _batch() -> OutgoingBatch:
+    return OutgoingBatch("t", TopicPartition("id", 0), now_ms=0, deadline_ms=1e9)
+
+
+async def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
+    """The record is under way all the same, and the others that wait for its batch hear of its end."""
+    batch = _batch()
+
+    async def wait(index: int) -> int | None:
+        return (await Delivery(batch, index, 5)).offset
+
+    one, other = (asyncio.create_task(wait(index)) for index in range(2))
+    await asyncio.sleep(0)
+    one.cancel()
+    await asyncio.gather(one, return_exceptions=True)
+    batch.succeed(Offset(7))
+
+    assert await asyncio.wait_for(other, 10) == 8
+
+
+@pytest.mark.parametrize(
+    ("attempts", "outcome"),
+    [
+        ((), Outcome.NOT_APPENDED),
+        (("refused",), Outcome.NOT_APPENDED),
+        (("lost",), Outcome.MAY_APPEAR),
+        (("lost", "refused"), Outcome.MAY_APPEAR),
+        (("under way",), Outcome.MAY_APPEAR),
+    ],
+)
+def test_an_end_is_definite_only_if_every_attempt_was(attempts: tuple[str, ...], outcome: Outcome) -> None:
+    """P2: an attempt that was lost, or whose answer is awaited still, may have written the records."""
+    batch = _batch()
+    for number, attempt in enumerate(attempts):
+        batch.attempt = number
+        if attempt == "lost":
+            batch.attempt_lost()
+        elif attempt == "refused":
+            batch.attempt = None
+    batch.fail(ErrorCode.REQUEST_TIMED_OUT, "over")
+
+    assert batch.refusal is not None and batch.refusal.outcome is outcome
+    with pytest.raises(SendFailed):
+        Delivery(batch, 0, None).result()
+
+
+def test_a_batch_ends_once() -> None:
+    """A second end would report records that were acknowledged as lost, or twice."""
+    batch = _batch()
+    batch.succeed(Offset(7))
+
+    with pytest.raises(AssertionError, match="ended twice"):
+        batch.fail(ErrorCode.REQUEST_TIMED_OUT, "over")

@@ -1,14 +1,28 @@
-"""The admin: which requests it sends where, and how errors come back."""
+"""The admin: which requests it sends where, how errors come back, and which open transactions are said to hang."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
 
-from strandline.client import LATEST, Admin, ClusterUnreachable, ConfigSource
+from strandline.client import (
+    LATEST,
+    Admin,
+    ClusterUnreachable,
+    CommitFailed,
+    ConfigSource,
+    DescribedTransaction,
+    GroupsIncomplete,
+    PartitionProducer,
+    TopicPartition,
+)
+from strandline.client import Refused as RefusedGroups
+from strandline.client.administer.transaction_admin import hanging_of, is_suspect
 from strandline.core.errors import ErrorCode, Refused
+from strandline.records.codec import NewRecord, encode_batch
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2
 
@@ -229,3 +243,141 @@ async def test_a_deletion_names_partitions_that_exist() -> None:
             await admin.delete_records(TOPIC, {7: 1})
 
         assert cluster.nodes[0].deletions == []
+
+
+# What an administrator asks of groups goes to their coordinators, and a gap is never taken for an answer.
+
+
+async def test_groups_are_deleted_at_their_coordinator() -> None:
+    """It is found by a node's hint, asked again while it loads, and each group has its own outcome."""
+    async with fake_cluster(nodes=2) as cluster:
+        groups = cluster.groups
+        groups.has_topic, groups.coordinator, groups.named, groups.epoch = True, 1, 0, 7
+        groups.committed["g"] = {(TOPIC, 0): 1}
+        groups.refusals.append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        async with Admin(cluster.bootstrap) as admin:
+            assert await admin.delete_groups(["g"]) == {"g": None}
+            missing = (await admin.delete_groups(["nobody"]))["nobody"]
+
+    assert missing is not None
+    assert missing.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert groups.committed == {}
+
+
+async def test_positions_are_altered_in_one_request() -> None:
+    """A group with members refuses them, and says so by partition."""
+    async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+        await admin.alter_group_offsets("g", {(TOPIC, 0): 1, (TOPIC, 1): 2})
+        cluster.groups.refused_partitions = {0: ErrorCode.UNKNOWN_MEMBER_ID, 1: ErrorCode.UNKNOWN_MEMBER_ID}
+        with pytest.raises(CommitFailed) as failed:
+            await admin.alter_group_offsets("g", {(TOPIC, 0): 5, (TOPIC, 1): 5})
+        with pytest.raises(ValueError, match="at least one"):
+            await admin.alter_group_offsets("g", {})
+
+    assert cluster.groups.commits == [{0: 1, 1: 2}, {0: 5, 1: 5}]
+    assert list(failed.value.refused) == [(TOPIC, 0), (TOPIC, 1)]
+    assert cluster.groups.committed["g"] == {(TOPIC, 0): 1, (TOPIC, 1): 2}
+
+
+async def test_a_list_with_a_gap_is_an_error() -> None:
+    """Every living node is asked; of one that does not answer the groups are not known, and those of others are."""
+    async with fake_cluster(nodes=2) as cluster, Admin(cluster.bootstrap, timeout_ms=2_000) as admin:
+        cluster.groups.committed["g"] = {(TOPIC, 0): 1}
+        assert [group.group_id for group in await admin.list_groups()] == ["g"]
+        await cluster.nodes[1].stop()
+        with pytest.raises(GroupsIncomplete) as incomplete:
+            await admin.list_groups()
+
+    assert [group.group_id for group in incomplete.value.groups] == ["g"]
+    assert {node_id: why.code for node_id, why in incomplete.value.missing.items()} == {1: ErrorCode.NETWORK_EXCEPTION}
+
+
+async def test_the_record_at_an_offset_says_when_it_was_written() -> None:
+    """Each partition by itself; where there is no record, or the log does not reach, there is no time."""
+    async with fake_cluster(partitions=3) as cluster, Admin(cluster.bootstrap) as admin:
+        for partition, times in enumerate([(1_000, 2_000), (3_000,), (4_000,)]):
+            cluster.append(cluster.tp(partition), encode_batch([NewRecord(None, b"v", at_ms) for at_ms in times]))
+        found = await admin.record_times({(TOPIC, 0): 1, (TOPIC, 1): 0, (TOPIC, 2): 7})
+        with pytest.raises(RefusedGroups, match="partition 9 of topic"):
+            await admin.record_times({(TOPIC, 9): 0})
+
+    assert found == {(TOPIC, 0): 2_000, (TOPIC, 1): 3_000}
+
+
+# Which open transactions are said to hang: those that nobody will end, and no other.
+
+
+OPEN = PartitionProducer(
+    topic="t",
+    partition=0,
+    producer_id=7,
+    producer_epoch=3,
+    last_sequence=9,
+    last_timestamp_ms=1_000_000,
+    coordinator_epoch=2,
+    open_since_offset=100,
+)
+
+
+KNOWN = DescribedTransaction(
+    transactional_id="pay",
+    producer_id=7,
+    producer_epoch=3,
+    state="Ongoing",
+    timeout_ms=60_000,
+    start_ms=900_000,
+    partitions=(TopicPartition("t", 0),),
+    coordinator=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("producer", "is_one"),
+    [
+        (OPEN, True),
+        (replace(OPEN, open_since_offset=None), False),
+        (replace(OPEN, last_timestamp_ms=1_000_001), False),
+        (replace(OPEN, last_timestamp_ms=9_000_000), False),
+    ],
+)
+def test_a_suspect_is_open_and_silent_for_longer(producer: PartitionProducer, is_one: bool) -> None:
+    """The limit itself is not longer, and a time in the future is not old."""
+    assert is_suspect(producer, now_ms=1_060_001, older_than_ms=60_000) is is_one
+
+
+@pytest.mark.parametrize(
+    ("described", "why"),
+    [
+        (None, "no coordinator knows the producer id"),
+        (replace(KNOWN, state="CompleteAbort"), "its coordinator has no transaction open: CompleteAbort"),
+        (replace(KNOWN, state="Empty"), "its coordinator has no transaction open: Empty"),
+        (
+            replace(KNOWN, partitions=(TopicPartition("t", 1),)),
+            "the transaction that its coordinator has open (Ongoing) does not include the partition",
+        ),
+        (replace(KNOWN, producer_epoch=4), "its coordinator has another transaction open, of epoch 4"),
+        (
+            replace(KNOWN, producer_epoch=5, state="PrepareCommit"),
+            "its coordinator has another transaction open, of epoch 4",
+        ),
+    ],
+)
+def test_what_no_coordinator_will_end_hangs(described: DescribedTransaction | None, why: str) -> None:
+    """With what the coordinator says, and whose it is as far as one knows."""
+    (found,) = hanging_of([OPEN], {} if described is None else {7: described})
+
+    assert (found.producer, found.why) == (OPEN, why)
+    assert found.transactional_id == (None if described is None else "pay")
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        KNOWN,
+        replace(KNOWN, state="PrepareCommit", producer_epoch=4),
+        replace(KNOWN, state="PrepareAbort", producer_epoch=4),
+    ],
+)
+def test_what_a_coordinator_will_end_does_not_hang(described: DescribedTransaction) -> None:
+    """While it is ended its markers, and so its coordinator, have the epoch after its own."""
+    assert hanging_of([OPEN], {7: described}) == []

@@ -1,15 +1,26 @@
-"""The client's view: changes merged, older controller epochs ignored, hints until the controller has newer state."""
+"""The client's view of the cluster: changes merged, subscribed at any process, watched at the controller."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster
+import pytest
+from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster, Refuse, fake_cluster, until
+from tests.core.test_metadata_history import image, node, partition, topic
+from tests.subscriptions.served_metadata import Served, served
 
+from strandline.client import ControllersAway, NotAController, Producer
+from strandline.client.cluster import metadata
+from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.client.cluster.view import ClusterView, Taken
+from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import AsOf, Endpoint, MetadataImage
-from strandline.core.types import LeaderEpoch, NodeId
+from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.rpc.convert.subscription import MetadataUpdate, update_of_image
+from strandline.v1 import controller_service_pb2 as pb
 
 
 def image_of(cluster: FakeCluster, *, is_snapshot: bool = True) -> MetadataImage:
@@ -154,3 +165,270 @@ def test_nobody_leads() -> None:
     assert view.leader_of(cluster.tp()) is None
     assert view.leader_of(cluster.tp(3)) is None
     assert view.partition(cluster.tp(3)) is None
+
+
+# A client that subscribes at any process: what it asks for, what it believes, and when it goes elsewhere.
+
+
+TP = TopicPartition("id-a", 0)
+
+
+def seen(client: Cluster) -> int | None:
+    """The leader epoch that the client knows of the one partition."""
+    known = client.view.partition(TP)
+    return known.leader_epoch if known is not None else None
+
+
+def at_epoch(cluster: Served, epoch: int, *, offset: int | None = None) -> None:
+    """The partition has this leader epoch, as of this offset."""
+    cluster.take(image(offset or epoch, topic("a", partition("a", 0, epoch=epoch)), whole=False))
+
+
+@asynccontextmanager
+async def client_of(*addresses: str, want: str = "a", **settings: int | bool) -> AsyncIterator[Cluster]:
+    """A client that asks at these addresses in this order."""
+    client = Cluster(list(addresses), **settings)  # type: ignore[arg-type]
+    client._drawn = parse_bootstrap(addresses)
+    await client.start()
+    try:
+        if want:
+            client.want(want)
+            await until(lambda: seen(client) is not None)
+        yield client
+    finally:
+        await client.close()
+
+
+async def test_a_data_node_is_a_bootstrap_address() -> None:
+    """A client starts at a data node, and is sent the topics that it uses, and no other."""
+    async with (
+        served(image(1, topic("a"), topic("b"), nodes=(node(1),))) as cluster,
+        client_of(cluster.address) as client,
+    ):
+        names = [known.name for known in client.image.topics]
+        nodes = [known.node_id for known in client.image.nodes]
+
+    assert (names, nodes) == (["a"], [1])
+
+
+async def test_everything_if_it_is_asked_for() -> None:
+    """A client that shows the cluster follows every topic, those that are created later included."""
+    async with (
+        served(image(1, topic("a"), topic("b"))) as cluster,
+        client_of(cluster.address, all_topics=True) as client,
+    ):
+        cluster.take(image(2, topic("c"), whole=False))
+        await until(lambda: client.view.topic("c") is not None)
+
+    assert [known.name for known in client.image.topics] == ["a", "b", "c"]
+
+
+async def test_a_topic_is_known_once_it_exists() -> None:
+    """A wait for a topic that is missing ends with its creation."""
+    async with served(image(1)) as cluster, client_of(cluster.address, want="") as client:
+        waiting = asyncio.create_task(client.topic("a"))
+        await until(lambda: "a" in client._wanted.held)
+        cluster.take(image(2, topic("a"), whole=False))
+        found = await waiting
+
+    assert found == topic("a")
+
+
+async def test_never_back_from_a_fresh_node_to_a_stale_one() -> None:
+    """TR35: behind the death of a fresh node a client keeps what it has until another one has something newer."""
+    stale_images = (image(1, topic("a", partition("a", 0, epoch=1))),)
+    async with (
+        served(*stale_images) as stale,
+        served(image(9, topic("a", partition("a", 0, epoch=9)))) as fresh,
+        client_of(fresh.address, stale.address) as client,
+    ):
+        await fresh.server.stop(None)
+        await until(lambda: stale.feed.follower_count > 0)
+        at_epoch(stale, 3)
+        await until(lambda: client.heard_s is not None and stale.history.next_number == 1)
+        kept = seen(client)
+        at_epoch(stale, 10)
+        await until(lambda: seen(client) == 10)
+
+    assert kept == 9
+
+
+async def test_the_next_server_sends_only_what_is_new() -> None:
+    """A client that comes from another server goes on behind its position, with the topics that it holds."""
+    states = [image(1, topic("a")), image(2, topic("b"), whole=False)]
+    async with (
+        served(*states) as first,
+        served(*states) as second,
+        client_of(first.address, second.address) as client,
+    ):
+        client.want("b")
+        await until(lambda: client.view.topic("b") is not None)
+        await first.server.stop(None)
+        await until(lambda: second.feed.follower_count > 0)
+        held = client.view.topic("a"), client.view.topic("b")
+        at_epoch(second, 3)
+        await until(lambda: seen(client) == 3)
+
+    assert held == (topic("a"), topic("b"))
+
+
+async def test_a_stale_source_is_left_for_another() -> None:
+    """Metadata that is too old is looked for elsewhere, and what is known stays in use meanwhile."""
+    states = [image(1, topic("a"))]
+    async with served(*states) as stale, served(*states) as fresh:
+        stale.age_ms = 10_000
+        async with client_of(stale.address, fresh.address, stale_ms=5_000, elsewhere_ms=0) as client:
+            await until(lambda: fresh.feed.follower_count > 0)
+            at_epoch(fresh, 2)
+            await until(lambda: seen(client) == 2)
+            age_ms = client.metadata_age_ms
+
+    assert age_ms is not None
+    assert age_ms < 10_000
+
+
+async def test_a_source_that_is_old_but_the_only_one_is_kept_in_use() -> None:
+    """Every controller away for long: the client goes on with what the only node has."""
+    async with served(image(1, topic("a"))) as stale:
+        stale.age_ms = 60_000
+        async with client_of(stale.address, elsewhere_ms=0) as client:
+            at_epoch(stale, 2)
+            await until(lambda: seen(client) == 2)
+            age_ms = client.metadata_age_ms
+
+    assert age_ms is not None
+    assert age_ms >= 60_000
+
+
+async def test_every_node_is_a_source_once_it_is_known() -> None:
+    """When no bootstrap address answers any more, the client goes to the nodes that it heard of."""
+    async with served(image(1, topic("a"))) as other:
+        host, _, port = other.address.rpartition(":")
+        beside = replace(node(2), client_endpoint=Endpoint(host, int(port)))
+        async with served(image(1, topic("a"), nodes=(beside,))) as first, client_of(first.address) as client:
+            await first.server.stop(None)
+            at_epoch(other, 2)
+            await until(lambda: seen(client) == 2)
+
+
+async def test_what_a_controller_decides_fails_with_the_addresses_tried() -> None:
+    """Without a controller a change is refused before anything is asked, with the addresses that do not answer."""
+    async with served(image(1)) as cluster, client_of(cluster.address, want="") as client:
+        with pytest.raises(ControllersAway, match=r"controllers away: none answered at 127\.0\.0\.1:9000"):
+            await client.ask_controller(lambda to: to.CreateTopics, pb.CreateTopicsRequest())
+
+
+async def test_the_state_of_a_node_without_a_controller() -> None:
+    """A question for the whole state is answered by the node when no controller is there."""
+    async with served(image(4, topic("a"), topic("b"))) as cluster, client_of(cluster.address, want="") as client:
+        whole = await client.fetch_image()
+
+    assert ([known.name for known in whole.topics], whole.metadata_offset) == (["a", "b"], 4)
+
+
+async def test_a_view_ten_elections_old_finds_the_leader_by_hints() -> None:
+    """C64: with no controller to ask, each refusing node names the leader that it knows, and the last one leads."""
+    async with fake_cluster(nodes=3) as cluster, Producer(cluster.bootstrap) as producer:
+        await producer.send_and_wait("t", b"before")
+        for leader in (1, 2, 0, 1, 2, 0, 1, 2, 0, 2):
+            cluster.move_leader(leader, announce=False)
+        await cluster._server.stop(None)
+        # Node 0 knows of an election that node 1 won, and node 1 of the last one.
+        moved = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.nodes[0].next_produce.append(Refuse(moved, hint=1, hint_epoch=8))
+        cluster.nodes[1].next_produce.append(Refuse(moved, hint=2, hint_epoch=11))
+        await producer.send_and_wait("t", b"after")
+
+    assert cluster.log().values() == [b"before", b"after"]
+    assert [len(node.produced) for node in cluster.nodes] == [2, 1, 1]
+
+
+# The watch on the controller: the next address when one is silent or down, and bounded waits.
+
+
+def test_bootstrap_is_a_list() -> None:
+    """Addresses are given as one string or as a list; an empty list is rejected."""
+    assert parse_bootstrap("a:1, b:2") == parse_bootstrap(["a:1", "b:2"]) == [("a", 1), ("b", 2)]
+    with pytest.raises(ValueError, match="names no address"):
+        parse_bootstrap(" ,")
+
+
+async def test_second_address_is_tried() -> None:
+    """A bootstrap address that refuses the connection does not keep the client from the next."""
+    async with fake_cluster() as cluster:
+        client = Cluster(f"127.0.0.1:1,{cluster.bootstrap}")
+        await client.start()
+        try:
+            assert client.view.topic(TOPIC) is not None
+            assert (await client.fetch_image()).cluster_id == "c"
+        finally:
+            await client.close()
+
+
+async def test_data_nodes_as_bootstrap_are_named_at_once() -> None:
+    """When only data nodes answer, the client fails at once and says that the controller's address is needed."""
+    async with fake_cluster(nodes=2) as cluster:
+        addresses = [f"{node.endpoint.host}:{node.endpoint.port}" for node in cluster.nodes]
+        client = Cluster(addresses, timeout_ms=60_000)
+        async with asyncio.timeout(10):
+            with pytest.raises(NotAController, match=f"{addresses[0]}, {addresses[1]} are not controllers.* address"):
+                await client.start()
+
+
+async def test_a_data_node_beside_the_controller_is_passed_over() -> None:
+    """A data node in the bootstrap list does not keep the client from the controller behind it."""
+    async with fake_cluster() as cluster:
+        node = cluster.nodes[0].endpoint
+        client = Cluster([f"{node.host}:{node.port}", cluster.bootstrap])
+        await client.start()
+        try:
+            assert client.view.topic(TOPIC) is not None
+        finally:
+            await client.close()
+
+
+async def test_silence_opens_the_watch_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch without any message is replaced, so that a hung controller is detected."""
+    monkeypatch.setattr(metadata, "WATCH_SILENCE_MS", 50)
+    async with fake_cluster() as cluster:
+        client = Cluster(cluster.bootstrap)
+        await client.start()
+        try:
+            first = set(cluster.controller.watchers)
+            await until(lambda: bool(cluster.controller.watchers - first))
+        finally:
+            await client.close()
+
+
+async def test_the_age_of_what_is_known_can_be_reported() -> None:
+    """Every message of the watch moves the time at which the controller was last heard; before the first it is None."""
+    async with fake_cluster() as cluster:
+        client = Cluster(cluster.bootstrap)
+        assert client.heard_s is None
+        await client.start()
+        try:
+            first = client.heard_s
+            assert first is not None
+            cluster.move_leader(None)
+            await until(lambda: client.heard_s is not None and client.heard_s > first)
+        finally:
+            await client.close()
+
+
+async def test_waits_have_deadlines() -> None:
+    """A wait that times out is rejected with the caller's message; a result is returned at once."""
+    async with fake_cluster() as cluster:
+        client = Cluster(cluster.bootstrap)
+        await client.start()
+        try:
+            gone = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "still led")
+            with pytest.raises(Refused, match="still led"):
+                await client.wait_for(lambda view: None, otherwise=gone, deadline_ms=20)
+            waiting = asyncio.create_task(
+                client.wait_for(lambda view: view.leader_of(cluster.tp()) is None or None, otherwise=gone)
+            )
+            cluster.move_leader(None)
+
+            assert await waiting
+        finally:
+            await client.close()

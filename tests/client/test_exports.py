@@ -1,4 +1,4 @@
-"""What a user of the client needs comes from `strandline.client` alone, and is the client's own."""
+"""What the package `strandline.client` gives its users, whose call each call is, and which errors its page names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ import inspect
 import re
 import typing
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.fake_cluster import TOPIC, fake_cluster
 
 import strandline.client as client
-from strandline.client import sync
+from strandline import client as client_page
+from strandline.client import Admin, Consumer, Producer, sync
 
 _NAMES = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
+
+
 _QUOTED = re.compile(r"(?<!`)`([A-Za-z_]+)(?:\.([a-z_]+))?`(?!`)")
+
+
 _NOT_MADE_BY_USERS = {"OutgoingBatch", "Blocking", "BlockingReader", "Cluster", "TransactionalId"}
 """Parameters of constructors that only the client itself calls."""
+
+
 _SHARED = {
     "Acks",
     "Compression",
@@ -32,6 +44,8 @@ _SHARED = {
 }
 """Words of the protocol that every part uses: what is refused and how, and what a record is. Nothing else that a user
 meets is a type of the core."""
+
+
 _MODULES = [client, sync]
 
 
@@ -127,3 +141,57 @@ def test_docstrings_name_what_a_user_has() -> None:
 
 def _parameters(function: typing.Any) -> list[str]:
     return list(inspect.signature(function).parameters)
+
+
+# Whose call it is: every call of a client begins its user agent with the client's name.
+
+
+async def test_every_call_says_whose_it_is() -> None:
+    """Streams and single calls to controllers, leaders and followers have the name as the first word."""
+    async with (
+        fake_cluster(nodes=2) as cluster,
+        Producer(cluster.bootstrap, client_id="shop") as producer,
+        Consumer(cluster.bootstrap, client_id="shop") as consumer,
+        Consumer(cluster.bootstrap, client_id="shop", read_from="follower") as follower,
+        Admin(cluster.bootstrap, client_id="shop") as admin,
+    ):
+        await producer.send_and_wait(TOPIC, b"x")
+        for reader in (consumer, follower):
+            await reader.assign(TOPIC)
+            await reader.poll(5_000)
+        await admin.list_nodes()
+        await admin.list_offsets(TOPIC)
+        await admin.describe_partitions()
+        await admin.describe_replicas()
+        agents = cluster.user_agents
+
+    called = {"WatchMetadata", "InitProducerId", "ProduceStream", "ListOffsets", "FetchStream", "Fetch", "ListNodes"}
+    assert called | {"DescribePartitions", "DescribeReplicas"} <= agents.keys()
+    assert {agent.split()[0] for found in agents.values() for agent in found} == {"shop"}
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, Admin])
+@pytest.mark.parametrize("name", ["", "two words", "x" * 250, "line\n"])
+def test_a_name_is_one_word(kind: type[Any], name: str) -> None:
+    """Anything else is rejected, because it would not arrive as it was given."""
+    with pytest.raises(ValueError, match=r"client_id .* must be 1 to 249"):
+        kind("127.0.0.1:1", client_id=name)
+
+
+# docs/CLIENT.md names every error of the client; tests/cluster/test_client_page.py runs what it shows.
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "CLIENT.md").read_text()
+
+
+def test_the_page_has_every_error() -> None:
+    """Everything that is exported to be caught is in the table of what is raised."""
+    table = PAGE.partition("### What is raised")[2].partition("## ")[0]
+    errors = {
+        name
+        for name in client_page.__all__
+        if inspect.isclass(one := getattr(client_page, name)) and issubclass(one, BaseException)
+    }
+    named = set(re.findall(r"`(\w+)`", table))
+
+    assert {"Refused", "TopicDeleted"} <= errors <= named

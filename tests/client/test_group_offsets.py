@@ -1,18 +1,30 @@
-"""A consumer that has a group and assigns its partitions itself: where it begins, and what it commits when."""
+"""Offsets of a group: where a consumer begins, what it holds for worked on, and in whose name it commits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 from tests.client.test_consumer import write
 
 from strandline.client import CommitFailed, Consumer, Interceptor, OffsetAndMetadata, Outcome, Refused, TopicPartition
-from strandline.core.errors import ErrorCode
+from strandline.client.background import Background
+from strandline.client.consume.cursor import Cursor
+from strandline.client.errors import CommitFailed as CommitFailedCommitting
+from strandline.client.groups.committed_offsets import AsMember
+from strandline.client.groups.committing import Commits, Positions
+from strandline.client.groups.group_commits import GroupCommits
+from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.types import Offset
+from strandline.core.types import TopicPartition as TopicPartitionCommits
 
 ZERO = TopicPartition(TOPIC, 0)
+
+
 NEVER_MS = 3_600_000
 
 
@@ -352,3 +364,79 @@ async def test_an_interceptor_sees_what_was_committed() -> None:
             await consumer.poll(5_000, max_records=1)
 
     assert seen.commits == [{ZERO: 3}, {ZERO: 4}]
+
+
+# What a consumer of a group holds for worked on, without a cluster.
+
+
+async def test_what_the_user_commits_counts_as_worked_on_at_once() -> None:
+    """While the coordinator is asked already: a step meanwhile, or the end of reading, must not fall behind it."""
+    cursor = Cursor("t", TopicPartitionCommits("id", 0))
+    cursor.position = Offset(5)
+    is_sent, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def commit(*_: Any, **__: Any) -> dict[Any, Any]:
+        is_sent.set()
+        await may_answer.wait()
+        return {}
+
+    offsets: Any = SimpleNamespace(group_id="g", member=lambda: None, commit=commit)
+    fetching: Any = SimpleNamespace(cursors={cursor.tp: cursor})
+    background = Background()
+    commits = GroupCommits(offsets, fetching, background, timeout_ms=5_000)
+    commits.gave(cursor, Offset(0))
+    before = commits.worked_on()
+    committing = asyncio.create_task(commits.commit({cursor.name: OffsetAndMetadata(Offset(5))}))
+    await asyncio.wait_for(is_sent.wait(), 10)
+    meanwhile = commits.worked_on()
+    may_answer.set()
+    await committing
+    await background.close()
+
+    assert before == {}
+    assert meanwhile == {cursor.name: OffsetAndMetadata(Offset(5))}
+
+
+# One commit at a time, and each in the name of the member epoch in which it was asked for.
+
+
+ZERO_COMMITTING = TopicPartition("t", 0)
+
+
+def at(offset: int) -> Positions:
+    return {ZERO_COMMITTING: OffsetAndMetadata(Offset(offset))}
+
+
+async def test_commits_of_two_member_epochs_are_not_merged() -> None:
+    """What is asked for while a commit is under way goes with the next one, together with what its own epoch has asked
+    for and with nothing of another epoch, in the order in which it was asked for."""
+    sent: list[tuple[int | None, int]] = []
+    heard: list[tuple[int, CommitFailedCommitting | None]] = []
+    is_answered = asyncio.Event()
+    epoch = 1
+
+    async def send(offsets: Positions, member: AsMember | None) -> dict[TopicPartition, Refusal]:
+        sent.append((None if member is None else member.member_epoch, offsets[ZERO_COMMITTING].offset))
+        await is_answered.wait()
+        return {}
+
+    def done(offsets: Positions, failed: CommitFailedCommitting | None) -> None:
+        heard.append((offsets[ZERO_COMMITTING].offset, failed))
+
+    background = Background()
+    commits = Commits("g", send, background, lambda: AsMember("m", epoch, None))
+    commits.add(at(1), done)
+    await asyncio.sleep(0)
+    commits.add(at(2), done)
+    commits.add(at(3), done)
+    epoch = 2
+    commits.add(at(4), done)
+    commits.add(at(5), done)
+    epoch = 3
+    commits.add(at(6), done)
+    is_answered.set()
+    await until(lambda: len(heard) == 6)
+    await background.close()
+
+    assert sent == [(1, 1), (1, 3), (2, 5), (3, 6)]
+    assert heard == [(offset, None) for offset in range(1, 7)]

@@ -1,12 +1,19 @@
-"""How far behind a consumer is: by what leaders say, without moving anything."""
+"""How far behind a consumer is, and how offsets are found by time."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 
+import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 
 from strandline.client import Consumer, Lag, TopicPartition
+from strandline.client.cluster.metadata import Cluster
+from strandline.client.offsets import FoundOffset, OffsetFinder
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.types import LeaderEpoch, Offset
+from strandline.core.types import TopicPartition as TopicPartitionFinder
 from strandline.records.codec import NewRecord, encode_batch
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -88,3 +95,39 @@ async def test_a_partition_without_a_leader_is_left_out() -> None:
         await until(lambda: consumer._cluster.view.leader_of(cluster.tp(1)) is None)
 
         assert set(await consumer.lag()) == {PLACE}
+
+
+# Finding offsets: what the caller gets when the time is up.
+
+
+FIRST, SECOND = TopicPartitionFinder("T", 0), TopicPartitionFinder("T", 1)
+
+
+ANSWER = FoundOffset(Offset(7), None, LeaderEpoch(1))
+
+
+class AnsweredAndCutOff(OffsetFinder):
+    """Stores the answers for ``answered``, and does not return before the deadline."""
+
+    def __init__(self, *answered: TopicPartitionFinder) -> None:
+        super().__init__(Cluster.__new__(Cluster))
+        self._answered = answered
+
+    async def _ask_leaders(self, missing, found, why) -> None:
+        found.update(dict.fromkeys(self._answered, ANSWER))
+        await asyncio.Event().wait()
+
+
+async def test_answers_that_came_in_the_moment_of_the_deadline_are_given() -> None:
+    """When every partition has answered, reaching the deadline is not a failure, however late it is."""
+    found = await AnsweredAndCutOff(FIRST, SECOND).find({FIRST: -1, SECOND: -1}, deadline_ms=20)
+
+    assert found == {FIRST: ANSWER, SECOND: ANSWER}
+
+
+async def test_the_deadline_names_a_partition_that_did_not_answer() -> None:
+    """A partition without an answer gets an error, although the other has one."""
+    with pytest.raises(Refused, match="partition 1") as refused:
+        await AnsweredAndCutOff(FIRST).find({FIRST: -1, SECOND: -1}, deadline_ms=20)
+
+    assert refused.value.refusal.code is ErrorCode.LEADER_NOT_AVAILABLE

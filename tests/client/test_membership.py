@@ -13,8 +13,7 @@ import pytest
 from strandline.client.consume.cursor import Cursor
 from strandline.client.groups.member import Confirmed, MemberTerms, Subscription
 from strandline.client.groups.membership import Membership, MembershipHooks, MembershipSettings
-from strandline.client.groups.rebalance_listener import RebalanceListener
-from strandline.client.records import TopicPartition
+from strandline.client.records import RebalanceListener, TopicPartition
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Refused
 from strandline.v1 import group_service_pb2 as pb

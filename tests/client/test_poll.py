@@ -1,12 +1,15 @@
-"""Records given in bounded lists, withheld, deserialized and intercepted: none is lost, given twice or out of order."""
+"""Records given in bounded lists, what a cursor keeps of an answer, and where a consumer reads."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import crc32c
 import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 
@@ -18,7 +21,16 @@ from strandline.client import (
     OffsetOutOfRange,
     TopicDeleted,
 )
+from strandline.client.cluster.view import ClusterView
+from strandline.client.consume.cursor import Cursor, FetchAnswer
+from strandline.client.consume.fetching import choose_replica
+from strandline.client.errors import UnreadableBatch
+from strandline.core.errors import ErrorCode, Refused
+from strandline.core.messages import Endpoint, MetadataImage
+from strandline.core.types import NodeId, Offset, TopicPartition
+from strandline.records.batch import stamp
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc.convert.subscription import update_of_image
 
 
 def write(cluster: FakeCluster, *values: bytes | None, partition: int = 0, key: bytes | None = None) -> None:
@@ -289,3 +301,166 @@ async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureF
         assert [record.value for record in records] == [b"1", b"2"]
         assert "on_records of _Broken failed" in caplog.text
         assert "not today" in caplog.text
+
+
+# What a cursor keeps of an answer, and what it gives of it, without sockets.
+
+
+def _batch(base_offset: int, *values: bytes, attributes: int = 0) -> bytes:
+    """As a log holds it; with the bits of a codec in ``attributes`` over plain bytes it cannot be unpacked."""
+    batch = bytearray(encode_batch([NewRecord(None, value, 5) for value in values]))
+    struct.pack_into(">h", batch, 21, attributes)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+    stamp(batch, base_offset, 3)
+    return bytes(batch)
+
+
+def _cursor(offset: int = 0) -> Cursor:
+    cursor = Cursor("t", TopicPartition("id", 0))
+    cursor.seek(offset=Offset(offset))
+    return cursor
+
+
+def _take(cursor: Cursor, payload: bytes) -> None:
+    unknown: Any = None
+    cursor.take(FetchAnswer(unknown, Offset(100), Offset(0), unknown, payload))
+
+
+def _offsets(cursor: Cursor) -> list[int]:
+    return [record.offset for record in cursor.pop_records().records]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        _batch(0, b"a") + _batch(2, b"c"),
+        _batch(0, b"a", b"b") + _batch(1, b"b"),
+        _batch(1, b"b"),
+        _batch(0, b"a") + _batch(1, b"b")[:-1] + b"?",
+    ],
+    ids=["a gap", "an overlap", "a later offset", "damaged bytes"],
+)
+def test_an_answer_that_is_not_dense_is_not_kept(payload: bytes) -> None:
+    """P4: whole or not at all, so that the very offset is asked for again."""
+    cursor = _cursor()
+    with pytest.raises(Refused) as refused:
+        _take(cursor, payload)
+
+    assert refused.value.refusal.code is ErrorCode.CORRUPT_MESSAGE
+    assert (cursor.fetch_offset, cursor.has_records, cursor.buffered_bytes) == (0, False, 0)
+
+
+def test_what_lies_before_the_offset_in_its_batch_is_not_given() -> None:
+    """A fetch from inside a batch brings the batch whole; the next one goes on behind it."""
+    cursor = _cursor(1)
+    _take(cursor, _batch(0, b"a", b"b", b"c"))
+
+    assert cursor.fetch_offset == 3
+    assert _offsets(cursor) == [1, 2]
+
+
+def test_nothing_of_before_a_seek_is_given_after_it() -> None:
+    """Neither what was fetched nor what was unpacked, and an answer under way is known to be of before."""
+    cursor = _cursor()
+    _take(cursor, _batch(0, b"a", b"b"))
+    cursor.unpack(cursor.pop_records())
+    _take(cursor, _batch(2, b"c"))
+    generation = cursor.generation
+    cursor.seek(offset=Offset(7))
+
+    assert (cursor.has_records, cursor.buffered_bytes) == (False, 0)
+    assert (cursor.position, cursor.fetch_offset) == (7, 7)
+    assert cursor.generation != generation
+
+
+def test_nothing_behind_a_batch_that_cannot_be_unpacked_is_given() -> None:
+    """The records before it are; then its error is raised, until the user goes elsewhere."""
+    cursor = _cursor()
+    _take(cursor, _batch(0, b"a") + _batch(1, b"no zstd", attributes=4) + _batch(2, b"c"))
+    _take(cursor, _batch(3, b"d"))
+    given = _offsets(cursor)
+
+    assert given == [0]
+    assert isinstance(cursor.failure, UnreadableBatch)
+    assert (cursor.has_records, cursor.buffered_bytes, cursor.fetch_offset) == (False, 0, 1)
+    assert not cursor.may_fetch(0, 1 << 20)
+
+
+# Which replica a reader of followers asks.
+
+
+RACKS = {0: "a", 1: "b", 2: "b", 3: "c"}
+
+
+def image() -> MetadataImage:
+    """Four nodes at ports 1000 to 1003 in three racks, all in sync; node 0 leads."""
+    cluster = FakeCluster(4, 1)
+    cluster.racks = dict(RACKS)
+    for node in cluster.nodes:
+        node.endpoint = Endpoint("n", 1000 + node.node_id)
+    return cluster.image()
+
+
+def chosen(of: MetadataImage, rack: str | None, *, draws: range = range(8)) -> set[int]:
+    """The nodes that consumers with these draws read from."""
+    view = ClusterView()
+    view.apply(update_of_image(of))
+    (topic,) = of.topics
+    (partition,) = topic.partitions
+    leader = view.leader_of(partition.tp)
+    assert leader is not None
+    return {choose_replica(view, partition, leader, rack=rack, draw=draw).port - 1000 for draw in draws}
+
+
+def with_isr(*node_ids: int) -> MetadataImage:
+    """The image with only these in sync."""
+    whole = image()
+    (topic,) = whole.topics
+    (partition,) = topic.partitions
+    changed = replace(partition, isr=tuple(NodeId(node_id) for node_id in node_ids))
+    return replace(whole, topics=(replace(topic, partitions=(changed,)),))
+
+
+def without(image_: MetadataImage, *node_ids: int) -> MetadataImage:
+    """The image with these nodes fenced."""
+    nodes = tuple(replace(node, fenced=node.node_id in node_ids) for node in image_.nodes)
+    return replace(image_, nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("of", "rack", "expected"),
+    [
+        (image(), "b", {1, 2}),
+        (image(), "c", {3}),
+        (image(), "a", {0}),
+        (image(), "elsewhere", {1, 2, 3}),
+        (image(), None, {1, 2, 3}),
+        (with_isr(0, 2, 3), "b", {2}),
+        (with_isr(0, 3), "b", {3}),
+        (with_isr(0), "b", {1, 2}),
+        (with_isr(0), "elsewhere", {1, 2, 3}),
+        (without(image(), 1), "b", {2}),
+        (without(image(), 1, 2, 3), "b", {0}),
+    ],
+    ids=[
+        "in the rack",
+        "one in the rack",
+        "only the leader is in the rack",
+        "nobody in the rack",
+        "no rack",
+        "in the rack and in sync",
+        "in sync goes before the rack",
+        "nobody else in sync",
+        "nobody else in sync, none in the rack",
+        "the rack's other one is gone",
+        "only the leader lives",
+    ],
+)
+def test_rack_first_then_spread(of: MetadataImage, rack: str | None, expected: set[int]) -> None:
+    """An in-sync replica in the reader's rack goes first; readers are spread over all that are equally good."""
+    assert chosen(of, rack) == expected
+
+
+def test_a_reader_stays_with_its_choice() -> None:
+    """The same draw chooses the same replica again."""
+    assert all(len(chosen(image(), "b", draws=range(draw, draw + 1))) == 1 for draw in range(8))

@@ -1,24 +1,50 @@
-"""Causes that nobody recorded: each rule where its condition holds and where it does not, and all of them on run A."""
+"""Causes that nobody recorded, rare records, and contradictions at which Kafka's controller would stop."""
 
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from metadata_log_bytes import (
+    FENCED,
+    HEAD,
+    NO_OP,
+    START_MS,
+    TOPIC,
+    batch,
+    broker,
+    change,
+    feature,
+    framed,
+    ids,
+    node,
+    partition,
+    registration,
+    tagged,
+    text,
+    topic,
+    voters,
+)  # fmt: skip
 from run_a_files import CLUSTER, RUN_A, rows_of
+from typer.testing import CliRunner
 
+from strandline.cli.app import app
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.export.destination import LocalDirectory
+from strandline.export.reading import find_files, read_rows
 from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
 from strandline_kafka.inferred.evidence import Finding, Scene, Seen
 from strandline_kafka.inferred.judging import MOST_EVIDENCE, RULES, inferred
-from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.importing import Import, Imported
 from strandline_kafka.metadata.log_files import open_copy
 from strandline_kafka.metadata.skeleton import Moment, Registration, Removal, Return, Silence
+from strandline_kafka.metadata.wire import Unreadable
 
 LAG_MS = 4_000
 
@@ -60,6 +86,8 @@ def back(one: Seen, at_ms: int) -> Return:
 
 
 STOPPED = (removal(1, 2, 6_000), removal(3, 2, 6_015))
+
+
 FENCE = Moment(14_500, 99, NodeId(2))
 
 
@@ -235,3 +263,162 @@ def test_the_metadata_log_alone_explains_the_kill_only(run_a_node: Any, tmp_path
     found = findings_of_run_a(run_a_node, None, tmp_path / "out")
     assert {one["rule"] for _, one in found} == {"node_stopped"}
     assert len(found) == 4
+
+
+# Records that run A lacks, each as Kafka's controller writes it: causes, ELRs, orders, and a clock that goes back.
+
+
+DIRECTORY = b"\x02" + bytes(range(16))
+"""One directory of logs."""
+
+
+def rows_of_rare(tmp_path: Path, *batches: bytes) -> list[dict[str, Any]]:
+    """The events behind those of `HEAD`, in order."""
+    root = node(tmp_path, 1, *HEAD, *batches)
+    Import([open_copy(root)], "c").write(LocalDirectory(tmp_path / "out"))
+    place = LocalDirectory(tmp_path / "out")
+    rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
+    rows.sort(key=lambda row: row["seq"])
+    return [
+        row for row in rows if row["ts_wall_us"] >= (START_MS + 500) * 1_000 and "HEARTBEAT" not in row["event_type"]
+    ]
+
+
+def directories(broker_id: int) -> bytes:
+    """A change of a registration that names the directories that are left."""
+    return framed(17, 3, struct.pack(">iq", broker_id, 1) + tagged(t2=DIRECTORY))
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"), [(broker(2), "unclean_registration"), (directories(2), "offline_directory")]
+)
+def test_a_removal_before_a_registration_has_its_cause(tmp_path: Path, reason: bytes, cause: str) -> None:
+    """The controller removes a broker that was not stopped in order, or lost a directory, before it says so."""
+    rows = rows_of_rare(tmp_path, batch(5, broker(2)), batch(6, change(t0=ids(1, 3)), reason))
+    (removal,) = (row for row in rows if row["event_type"] == "ISR_CHANGE")
+    assert (removal["cause"], removal["initiator"]) == (cause, "controller")
+
+
+def test_the_order_of_an_isr_is_no_change(tmp_path: Path) -> None:
+    """An ISR is a set: the same members in another order are no change of it (A5)."""
+    rows = rows_of_rare(tmp_path, batch(5, change(t0=ids(3, 2, 1))))
+    assert [(row["event_type"], row["partition_epoch"]) for row in rows] == [("CONFIG_CHANGE", 1)]
+
+
+def test_an_elr_is_cleared_without_a_new_epoch(tmp_path: Path) -> None:
+    """The record empties the ELR of a topic's partitions, and leaves their partition epochs (A6)."""
+    shrink = framed(5, 2, struct.pack(">i", 0) + TOPIC + tagged(t0=ids(1, 2), t6=ids(3)))
+    rows = rows_of_rare(tmp_path, batch(5, shrink), batch(6, framed(28, 0, text("t") + b"\0")))
+    seen = [(row["event_type"], row["elr"], row["partition_epoch"]) for row in rows]
+    assert seen == [("ISR_CHANGE", [3], 1), ("STATE_SNAPSHOT", [], 1)]
+
+
+def test_a_clock_that_goes_back_leaves_an_order(tmp_path: Path) -> None:
+    """The time of day is the record's; the monotonic time never falls within a reign (A16)."""
+    times = (START_MS + 9_000, START_MS + 6_000, START_MS + 9_500)
+    isrs = (ids(1, 3), ids(1, 2, 3), ids(1, 2))
+    changes = [batch(5 + n, change(t0=isr), at_ms=at) for n, (isr, at) in enumerate(zip(isrs, times, strict=True))]
+    rows = [row for row in rows_of_rare(tmp_path, *changes) if row["event_type"] == "ISR_CHANGE"]
+    assert [row["ts_wall_us"] // 1_000 - START_MS for row in rows] == [9_000, 6_000, 9_500]
+    assert [row["ts_mono_us"] // 1_000 - START_MS for row in rows] == [9_000, 9_000, 9_500]
+    assert {row["ext"]["clock"] for row in rows} == {"wall"}
+
+
+def test_nothing_is_written_into_kafkas_directories(run_a_node: Any, run_a_logs: Any, tmp_path: Path) -> None:
+    """Logs of controllers and brokers and checkpoint files are as they were, to the nanosecond (A35)."""
+    own = [run_a_node(1), run_a_node(2), run_a_logs(1), run_a_logs(1).parent]
+
+    def state() -> dict[Path, tuple[int, int]]:
+        paths = {path for root in own for path in (root, *root.rglob("*"))}
+        return {path: ((found := path.stat()).st_mtime_ns, found.st_size) for path in paths}
+
+    before = state()
+    given = [
+        "--metadata-log",
+        own[0],
+        "--metadata-log",
+        own[1],
+        "--logs",
+        f"n1={own[2]}",
+        "--partitions",
+        f"n1={own[3]}",
+    ]
+    ran = CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, given), "--out", str(tmp_path / "export")])
+    assert ran.exit_code == 0, ran.stderr
+    assert state() == before
+
+
+def test_without_a_metadata_log_nothing_is_imported(run_a_logs: Any, tmp_path: Path) -> None:
+    """What other sources say is placed by the metadata log, so that they are refused without it (A1)."""
+    given = ["--logs", f"n1={run_a_logs(1)}", "--out", str(tmp_path / "export")]
+    ran = CliRunner().invoke(app, ["analytics", "import", "kafka", *given])
+    assert ran.exit_code == 2
+    assert "--metadata-log: name the log.dir of a controller" in " ".join(ran.stderr.replace("│", " ").split())
+    assert not (tmp_path / "export").exists()
+
+
+# What Kafka's own controller would stop at: an import says it, or ends at it, and never passes over it in silence.
+
+
+BEGINS, ENDS = framed(23, 0, tagged()), framed(24, 0, tagged())
+
+
+OTHER = bytes(16)
+
+
+def imported(tmp_path: Path, batches: Iterable[bytes], first: int = 0) -> Imported:
+    root = node(tmp_path, 1, *batches, first=first)
+    return Import([open_copy(root)], "c", trust_tail=True).write(LocalDirectory(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([change(t0=ids(1)).replace(TOPIC, OTHER)], "changes partition 0 of topic 0{8}-.*, which no record made"),
+        ([partition(1, 2, 3).replace(TOPIC, OTHER)], "is of topic 0{8}-.*, which no record made"),
+        ([framed(9, 0, OTHER + b"\0")], "removes topic 0{8}-.*, which no record made"),
+        ([topic().replace(TOPIC, OTHER)], "makes a second topic of the name t"),
+        ([registration(2, t0=FENCED)], "changes the registration of broker 2, which never registered"),
+        ([framed(1, 0, struct.pack(">iq", 2, 1) + b"\0")], "changes the registration of broker 2, which never"),
+        (
+            [broker(2), framed(7, 0, struct.pack(">iq", 2, 9) + b"\0")],
+            "of broker epoch 9 of broker 2, which .* with 1",
+        ),
+        ([BEGINS, BEGINS], "BeginTransaction stands within a transaction"),
+        ([ENDS], "EndTransaction stands without a BeginTransaction"),
+        ([framed(5, 7, b"\0")], "PartitionChange version 7 is of a Kafka newer than 4.3"),
+    ],
+)
+def test_a_record_that_contradicts_those_before_it_ends_the_import(
+    records: list[bytes], said: str, tmp_path: Path
+) -> None:
+    """Where nothing is missing before it, what no controller could replay is refused with its offset."""
+    with pytest.raises(Unreadable, match=said) as refused:
+        imported(tmp_path, [*HEAD, batch(5, *records)])
+    assert "offset 5" in str(refused.value) or "offset 6" in str(refused.value)
+
+
+@pytest.mark.parametrize("record", [change(t0=ids(1)), registration(2, t0=FENCED), ENDS])
+def test_a_log_that_begins_later_may_name_what_it_does_not_hold(record: bytes, tmp_path: Path) -> None:
+    """What was made before the first offset that is kept is in no record, and contradicts nothing."""
+    log = [voters(40, 1), batch(41, feature()), batch(42, record), batch(43, NO_OP)]
+    assert imported(tmp_path, log, first=40).records == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "said"),
+    [
+        ("metadata.version", 31, "1 of feature metadata.version level 31"),
+        ("moon.version", 1, "1 of feature moon.version level 1"),
+        ("metadata.version", 30, None),
+        ("moon.version", 0, None),
+    ],
+)
+def test_a_feature_that_is_not_known_is_said(name: str, level: int, said: str | None, tmp_path: Path) -> None:
+    """A level that no released controller has is counted, named, and a gap of the export; one that is known is not."""
+    root = node(tmp_path, 1, *HEAD, batch(5, framed(12, 0, text(name) + struct.pack(">h", level) + b"\0")))
+    given = ["--metadata-log", root, "--trust-tail", "--out", tmp_path / "out"]
+    ran = CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, given)])
+    assert ran.exit_code == 0
+    assert (said or "gaps of the export") in ran.stderr or said is None
+    assert ("gaps of the export" in ran.stderr) == (said is not None)

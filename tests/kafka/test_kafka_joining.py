@@ -1,13 +1,16 @@
-"""Lines of brokers' logs against the decisions that they are about: by identity and time, never by a name alone."""
+"""Brokers' log lines: their layouts, their forms, and the decisions they are joined to."""
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from metadata_log_bytes import (
     HEAD,
     START_MS,
@@ -32,14 +35,20 @@ from strandline_kafka.brokers.broker_clocks import BrokerClock
 from strandline_kafka.brokers.broker_events import BrokerStory
 from strandline_kafka.brokers.broker_logs import Logged, read_logs
 from strandline_kafka.brokers.joining import join
-from strandline_kafka.brokers.line_facts import CutDone
-from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
+from strandline_kafka.brokers.line_facts import CutDone, IsrUpdated, OutOfSync, Setting, ShrinkProposed
+from strandline_kafka.brokers.line_forms import FAMILIES, FORMS, LineForm, may_matter, read_message, read_setting
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, JSON_LAYOUT, Line, layout_of
 from strandline_kafka.metadata.importing import Import, Imported
 from strandline_kafka.metadata.log_files import open_copy
 from strandline_kafka.metadata.skeleton import Registration, Skeleton, TopicLife
+from strandline_kafka.metadata.wire import Unreadable
 
 Row = dict[str, Any]
+
+
 ONE, TWO = ids(1, 3), ids(1, 2, 3)
+
+
 PRINTED_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 """`TOPIC_ID` as Kafka prints it."""
 
@@ -256,3 +265,200 @@ def changes_of(topic_id: bytes, offset: int, at_ms: int) -> list[bytes]:
     """Its first removal."""
     own = change(t0=ONE).replace(bytes.fromhex(TOPIC_ID.replace("-", "")), topic_id)
     return [batch(offset, own, at_ms=START_MS + at_ms + 10_010)]
+
+
+# The table of line forms: each sample is read by its own row, and what fits no row is never guessed.
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.family} {form.releases}")
+def test_each_sample_fits_its_row_alone(form: LineForm) -> None:
+    """A sample is found by its family's words, and by no other row of the family."""
+    fitting = [other for other in FORMS if other.family == form.family and other.expression.fullmatch(form.sample)]
+    assert fitting == [form]
+    read = read_message(form.sample)
+    assert read is not None
+    assert (read.family, type(read.fact)) == (form.family, type(form.fact(form.expression.fullmatch(form.sample))))  # type: ignore[arg-type]
+    assert may_matter(form.sample)
+
+
+def test_every_family_but_one_has_a_form() -> None:
+    """Expansions are known by their words only: releases with KRaft do not log them."""
+    assert FAMILIES.keys() - {form.family for form in FORMS} == {"expansion"}
+
+
+def test_a_removal_gives_positions_and_members() -> None:
+    """HW, LEO and each member with its end offset and the moment when it was last caught up."""
+    read = read_message(
+        "[Partition a-b.c-12 broker=3] Shrinking ISR from 1,2,3 to 3. Leader: (highWatermark: 9, endOffset: 12). Out "
+        "of sync replicas: (brokerId: 1, endOffset: 9, lastCaughtUpTimeMs: 1000) (brokerId: 2, endOffset: unknown, "
+        "lastCaughtUpTimeMs: -1)."
+    )
+    assert read is not None
+    removed = (OutOfSync(1, 9, 1000), OutOfSync(2, None, None))
+    assert read.fact == ShrinkProposed("a-b.c", 12, 3, (1, 2, 3), (3,), 9, 12, removed)
+
+
+def test_an_older_release_leaves_what_it_does_not_say_open() -> None:
+    """Without lastCaughtUpTimeMs the moment is not known, and without offsets nothing but the members is."""
+    untimed, bare = (form.sample for form in FORMS if form.releases in ("2.2 to 3.4", "before 2.2"))
+    found = [read.fact for text in (untimed, bare) if (read := read_message(text)) is not None]
+    assert [(one.hw, one.removed) for one in found if isinstance(one, ShrinkProposed)] == [
+        (150, (OutOfSync(2, 132, None),)),
+        (None, (OutOfSync(4, None, None),)),
+    ]
+
+
+def test_a_take_over_below_the_minimum_is_one_too() -> None:
+    """The words about the minimum do not hide the partition epoch."""
+    read = read_message("[Partition orders-0 broker=1] ISR updated to 2 (under-min-isr) and version updated to 7")
+    assert read is not None
+    assert read.fact == IsrUpdated("orders", 0, 1, (2,), 7)
+
+
+@pytest.mark.parametrize(
+    ("message", "family"),
+    [
+        ("[Partition orders-0 broker=1] Expanding ISR from 1,2 to 1,2,3", "expansion"),
+        ("[Partition orders-0 broker=1] Shrinking ISR from 1,2 to 1 because of the moon", "shrink"),
+        ("[QuorumController id=3] Fencing broker 2 because nobody likes it.", "fence"),
+        ("[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 9999999999", "update"),
+    ],
+)
+def test_a_line_of_a_family_that_fits_no_row_is_counted_and_not_guessed(message: str, family: str) -> None:
+    """Its family is known, and no fact comes of it."""
+    read = read_message(message)
+    assert read is not None
+    assert (read.family, read.fact) == (family, None)
+
+
+def test_settings_are_a_closed_list() -> None:
+    """Of a block of settings those of the list are read; no other value leaves the reader."""
+    assert read_setting("\treplica.lag.time.max.ms = 4000") == Setting("replica.lag.time.max.ms", 4000)
+    for text in ("\tssl.key.password = 12345", "\tmin.insync.replicas = two", "min.insync.replicas = 2"):
+        assert read_setting(text) is None
+
+
+@given(st.sampled_from([form.sample for form in FORMS]), st.integers(0, 200), st.text(max_size=30))
+def test_any_change_of_a_sample_is_read_or_counted(sample: str, place: int, more: str) -> None:
+    """Whatever stands in a line, it is a fact, a counted line, or nothing."""
+    at = place % len(sample)
+    read = read_message(sample[:at] + more + sample[at:])
+    assert read is None or read.family in FAMILIES
+
+
+# How lines of brokers' logs are taken apart: patterns of log4j, JSON layouts, dates and zones.
+
+
+AT_MS = 1_795_387_881_246
+
+
+MESSAGE = "[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 1"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (DEFAULT_PATTERN, f"[2026-11-22 22:51:21,246] INFO {MESSAGE} (kafka.cluster.Partition)"),
+        (
+            "%d{ISO8601} %-5p [%t] %c - %m%n",
+            f"2026-11-22T22:51:21,246 INFO  [main] kafka.cluster.Partition - {MESSAGE}",
+        ),
+        (
+            "%d{yyyy-MM-dd HH:mm:ss.SSSXXX} [%X{node}] %level %logger: %msg%n%throwable",
+            f"2026-11-23 00:51:21.246+02:00 [n1] INFO kafka.cluster.Partition: {MESSAGE}",
+        ),
+    ],
+)
+def test_a_pattern_gives_time_message_and_logger(pattern: str, text: str) -> None:
+    """A line that the pattern wrote gives the same three parts, whatever their order; a zone is taken off."""
+    assert layout_of(pattern).parts(text) == Line(AT_MS, MESSAGE, "kafka.cluster.Partition")
+
+
+@pytest.mark.parametrize(
+    ("date", "written"),
+    [
+        ("%d{DEFAULT_MICROS}", "2026-11-22 22:51:21,246789"),
+        ("%d{ISO8601_BASIC}", "20261122T225121,246"),
+        ("%d{COMPACT}", "20261122225121246"),
+        ("%d{DATE}", "22 Nov 2026 22:51:21,246"),
+        ("%date{dd/MMM/yyyy HH:mm:ss.SSS}", "22/nov/2026 22:51:21.246"),
+        ("%d{yyyy/MM/dd HH:mm:ss.SSS}", "2026/11/22 22:51:21.246"),
+        ("%d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}", "2026-11-22T22:51:21.246Z"),
+        ("%d{yyyy-MM-dd HH:mm:ss,SSS Z}", "2026-11-23 00:51:21,246 +0200"),
+        ("%d{ISO8601}{UTC}", "2026-11-22T22:51:21,246"),
+        ("%d{yyyy-MM-dd HH:mm:ss,SSS}{Europe/Berlin}", "2026-11-22 23:51:21,246"),
+        ("%d{ISO8601}{America/St_Johns}", "2026-11-22T19:21:21,246"),
+    ],
+)
+def test_a_date_of_any_format_is_read(date: str, written: str) -> None:
+    """Formats by name and by letters give one moment; a zone that the text or the pattern names is taken off."""
+    line = layout_of(f"{date} [%t] %-5p %c{{1}} - %m%n").parts(f"{written} [main] INFO  Partition - {MESSAGE}")
+    assert line == Line(AT_MS, MESSAGE, "Partition")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("%d{yyyy-MM-dd HH:mm:ss} %m%n", f"2026-11-22 22:51:21 {MESSAGE}"),
+        (JSON_LAYOUT, json.dumps({"@timestamp": "2026-11-22T22:51:21Z", "message": MESSAGE})),
+    ],
+)
+def test_whole_seconds_are_known_to_be_coarse(pattern: str, text: str) -> None:
+    """A time without a fraction may be up to a second later than it says."""
+    assert layout_of(pattern).parts(text) == Line(AT_MS // 1_000 * 1_000, MESSAGE, "", 1_000)
+
+
+def test_each_line_has_the_layout_that_fits_it() -> None:
+    """Two patterns, as before and after an upgrade, read a file of both; a line of neither is none."""
+    both = layout_of(DEFAULT_PATTERN, "%d %p %m (%c) [%t]%n")
+    texts = [f"[2026-11-22 22:51:21,246] INFO {MESSAGE} (k)", f"2026-11-22 22:51:21,246 INFO {MESSAGE} (k) [main]"]
+    assert [both.parts(text) for text in texts] == [Line(AT_MS, MESSAGE, "k")] * 2
+    assert both.parts(f"INFO 2026-11-22 22:51:21,246 {MESSAGE}") is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"timestamp": "2026-11-22T22:51:21.246Z", "message": MESSAGE, "logger": "k"},
+        {"timeMillis": AT_MS, "message": MESSAGE, "loggerName": "k"},
+        {"instant": {"epochSecond": 1_795_387_881, "nanoOfSecond": 246_000_000}, "message": MESSAGE, "loggerName": "k"},
+        {"@timestamp": "2026-11-22T22:51:21.246Z", "message": MESSAGE, "log.logger": "k"},
+    ],
+)
+def test_json_layouts_give_the_same_parts(said: dict[str, object]) -> None:
+    """The layouts of log4j2 that write an object a line name time, message and logger each in their way."""
+    assert layout_of(JSON_LAYOUT).parts(json.dumps(said)) == Line(AT_MS, MESSAGE, "k")
+
+
+@pytest.mark.parametrize(
+    "text", ["\tat kafka.server.KafkaServer.startup(KafkaServer.scala:1)", "", "[2026-13-45 22:51:21,246] INFO x (y)"]
+)
+def test_a_line_of_another_layout_is_no_line(text: str) -> None:
+    """The rest of a stack trace, an empty line and a date that is none have no parts."""
+    assert layout_of(DEFAULT_PATTERN).parts(text) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("%p %m%n", "must have %d once"),
+        ("%d %p%n", "must have %m once"),
+        ("%d{HH:mm} %m%n", "has a date that is not read: the date 'HH:mm' has no year"),
+        ("%d{ABSOLUTE} %m%n", "has a date that is not read"),
+        ("%d{yyyy-MM-dd HH:mm:ss z} %m%n", "has 'z', which is not read"),
+        ("%d{yyyy-MM-dd yyyy HH:mm:ss} %m%n", "names one part twice"),
+        ("%d{ISO8601}{Moon/Base} %m%n", "the zone 'Moon/Base' is not known; name one as Europe/Berlin"),
+        ("x" * 500, "has 500 characters"),
+    ],
+)
+def test_a_pattern_that_cannot_be_read_is_refused(pattern: str, said: str) -> None:
+    """A pattern without a date or a message, or with a date without a day, is refused before a line is read."""
+    with pytest.raises(Unreadable, match=said):
+        layout_of(pattern)
+
+
+@given(st.text(max_size=300), st.sampled_from([DEFAULT_PATTERN, JSON_LAYOUT]))
+def test_any_text_is_a_line_or_none(text: str, pattern: str) -> None:
+    """No text makes a layout fail."""
+    found = layout_of(pattern).parts(text)
+    assert found is None or isinstance(found.message, str)

@@ -1,4 +1,4 @@
-"""The decoder of metadata logs against Kafka's own, and against bytes that nobody meant."""
+"""The decoder of metadata logs against Kafka's own: records, files, the text of kafka-dump-log, and damage."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_a_files import RUN_A
 
-from strandline_kafka.metadata.log_files import open_copy, read_records, snapshot_records
+from strandline.export.destination import LocalDirectory
+from strandline.export.reading import find_files, read_rows
+from strandline_kafka.metadata.dump_log import open_dump
+from strandline_kafka.metadata.importing import Import
+from strandline_kafka.metadata.log_files import Copy, open_copy, read_records, snapshot_records
 from strandline_kafka.metadata.record_table import RECORDS
 from strandline_kafka.metadata.records import MetadataRecord, decode_value
 from strandline_kafka.metadata.wire import Unreadable
 
 NO_OP = bytes((1, 20, 0, 0))
+
+
 _DEFAULTS = (None, (), 0, -1, -2, False)
 
 
@@ -175,3 +181,149 @@ def test_any_bytes_are_a_record_or_a_sentence(number: int, version: int, body: b
     assert kind in (None, RECORDS[number].name)
     assert len(fields) <= 16
     assert "\n" not in refused
+
+
+# Segment files of metadata logs: damage, cut ends, and random bytes.
+
+
+SEGMENT = "00000000000000000000.log"
+
+
+def count(copy: Copy) -> int:
+    return sum(len(read_records(batch)) for batch in copy.batches())
+
+
+def segment_of(root: Path) -> Path:
+    return root / "__cluster_metadata-0" / SEGMENT
+
+
+def test_one_flipped_byte_is_found_with_file_and_offset(run_a_node: Any) -> None:
+    """A bad CRC in the middle is an error that names the file and the offset of its batch."""
+    path = segment_of(run_a_node(1))
+    content = bytearray(path.read_bytes())
+    content[60_000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Unreadable, match=rf"{path}: position \d+, offset \d+: the CRC of the batch is wrong"):
+        count(open_copy(path.parent))
+
+
+@pytest.mark.parametrize("cut", [1, 30, 61, 75])
+def test_a_file_that_ends_within_a_batch_ends_before_it(run_a_node: Any, cut: int) -> None:
+    """What an active segment has not yet written whole is left out and counted in bytes."""
+    path = segment_of(run_a_node(1))
+    path.write_bytes(path.read_bytes()[:-cut])
+    copy = open_copy(path.parent)
+    found = count(copy)
+    assert 0 < 1658 - found <= 4
+    assert 0 <= copy.tail_bytes < 200
+
+
+def test_zeros_at_the_end_end_the_file(run_a_node: Any) -> None:
+    """A segment that was preallocated is read up to its zeros."""
+    path = segment_of(run_a_node(1))
+    path.write_bytes(path.read_bytes() + bytes(3_000_000))
+    copy = open_copy(path.parent)
+    assert (count(copy), copy.tail_bytes) == (1658, 3_000_000)
+
+
+def test_something_behind_zeros_is_damage(run_a_node: Any) -> None:
+    """Zeros in the middle are no end."""
+    path = segment_of(run_a_node(1))
+    path.write_bytes(path.read_bytes() + bytes(5000) + b"x")
+    with pytest.raises(Unreadable, match="zeros, and something behind them"):
+        count(open_copy(path.parent))
+
+
+def test_a_declared_length_beyond_all_batches_is_damage(run_a_node: Any) -> None:
+    """A length of two gigabytes is not taken for a batch that is still being written."""
+    path = segment_of(run_a_node(1))
+    path.write_bytes(path.read_bytes() + bytes(8) + b"\x7f\xff\xff\xff" + bytes(60))
+    with pytest.raises(Unreadable, match="a batch of 2147483659 bytes is declared"):
+        count(open_copy(path.parent))
+
+
+def test_a_segment_that_is_missing_between_two_is_named(run_a_node: Any, run_a_log: bytes) -> None:
+    """Segments whose offsets do not follow each other are refused."""
+    folder = segment_of(run_a_node(1)).parent
+    (folder / "00000000000000009999.log").write_bytes(run_a_log)
+    with pytest.raises(Unreadable, match="the batch at offset 0 must be at 1658; offsets are missing between"):
+        count(open_copy(folder))
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
+    """A folder without segments is not taken for an empty log."""
+    with pytest.raises(Unreadable, match="holds no metadata log"):
+        open_copy(tmp_path)
+
+
+@given(junk=st.binary(max_size=400), at=st.integers(0, 2000))
+def test_random_bytes_are_records_or_a_sentence(tmp_path_factory: Any, run_a_log: bytes, junk: bytes, at: int) -> None:
+    """Whatever a file holds behind sound batches, it is read or refused in one sentence; nothing else escapes."""
+    folder = tmp_path_factory.mktemp("junk")
+    path = folder / SEGMENT
+    path.write_bytes(run_a_log[:at] + junk + run_a_log[at + len(junk) : 3000])
+    refused = ""
+    found = 0
+    try:
+        found = count(open_copy(folder))
+    except Unreadable as error:
+        refused = str(error)
+    assert found < 100
+    assert not refused or (str(path) in refused and "\n" not in refused)
+
+
+# The text of kafka-dump-log as a source: the same events as the file that it was printed of.
+
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """What Kafka's tool printed of the log of run A."""
+    path = tmp_path / "dump.txt"
+    path.write_bytes(lzma.decompress((RUN_A / "dump-log.txt.xz").read_bytes()))
+    return path
+
+
+def rows_of(copy: Copy, out: Path) -> list[Row]:
+    Import([copy], "c", trust_tail=True).write(LocalDirectory(out))
+    place = LocalDirectory(out)
+    rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
+    return sorted(rows, key=lambda row: row["seq"])
+
+
+def test_the_text_becomes_the_same_events(run_a_node: Any, text: Path, tmp_path: Path) -> None:
+    """Up to where the text ends, every event is that of the file: number, time, causes, what is inferred."""
+    from_text = rows_of(open_dump([text]), tmp_path / "text")
+    from_file = rows_of(open_copy(run_a_node(1)), tmp_path / "file")
+    assert len(from_text) > 150
+    # The last row of the text is the end of its emitter.
+    assert from_text[:-1] == from_file[: len(from_text) - 1]
+
+
+def test_the_text_alone_proves_nothing(text: Path, tmp_path: Path) -> None:
+    """A text names no node, so that of three voters none is known to hold it."""
+    assert Import([open_dump([text])], "c").result.proof.proved_end == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda lines: [line.replace("isvalid: true", "isvalid: false") for line in lines],
+            "line 3: Kafka's tool says",
+        ),
+        (lambda lines: lines[:5] + lines[7:], "the batch at offset 1 has 7 records of 9"),
+        (lambda lines: [line.replace("payload: {", "payload: {{") for line in lines], "line 6, offset 1: Expecting"),
+        (lambda lines: [line.replace(" payload: ", " ") for line in lines], "line 6 is no record"),
+        (lambda lines: lines[3:], "line 1 is a record in front of its batch"),
+        (lambda lines: [line.replace('"isr":', '"rsi":') for line in lines], "Partition version 2 lacks isr"),
+    ],
+)
+def test_a_text_that_is_not_whole_is_named(text: Path, tmp_path: Path, change: Any, said: str) -> None:
+    """A batch that is not valid, missing records, or lines of another tool end the import with file and line."""
+    text.write_text("".join(change(text.read_text().splitlines(keepends=True))))
+    with pytest.raises(Unreadable, match=said) as refused:
+        rows_of(open_dump([text]), tmp_path / "out")
+    assert str(text) in str(refused.value)

@@ -1,4 +1,4 @@
-"""The rules for a produce payload, one by one, with the exact code for each violation."""
+"""The rules for a produce payload: one batch, its header, and whose it is."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from strandline.records.batch import (
     split_batches,
     stamp,
     stamp_prefix,
+    with_producer,
 )
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.records.compression import Compression
 
 FIELDS = {
     "length": (8, ">i"),
@@ -213,3 +215,54 @@ def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> No
 
     assert accepted == (is_stamp or not changed)
     assert accepted is False or parse_header(batch).size_bytes == len(batch)
+
+
+# A partition of a produce holds exactly one batch.
+
+
+def _batch(count: int, base_offset: int = 0) -> bytes:
+    plain = bytearray(encode_batch([NewRecord(None, b"v%d" % index, 5) for index in range(count)]))
+    stamp(plain, base_offset, 3)
+    return bytes(plain)
+
+
+def test_exactly_one_batch_is_taken() -> None:
+    """The header of the one batch is returned in the core's form."""
+    header = check_one_batch(_batch(4))
+
+    assert (header.record_count, header.size_bytes) == (4, len(_batch(4)))
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (b"", ErrorCode.INVALID_RECORD),
+        (_batch(1) * 2, ErrorCode.INVALID_RECORD),
+        (b"x" * 80, ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=["none", "two", "noise"],
+)
+def test_anything_else_is_refused(payload: bytes, code: ErrorCode) -> None:
+    """No batch, two batches, or a wrong length prefix are rejected."""
+    with pytest.raises(Refused) as caught:
+        check_one_batch(payload)
+
+    assert caught.value.refusal.code is code
+
+
+# A batch under another producer's identity.
+
+
+RECORDS = [NewRecord(b"k", b"v" * 100, 5), NewRecord(None, b"w" * 100, 6, [("h", b"1")])]
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_identity_set_later_is_identity_built_in(compression: Compression) -> None:
+    """The bytes equal those of a batch that was encoded with the identity, CRC included."""
+    plain = encode_batch(RECORDS, compression=compression)
+    later = with_producer(plain, producer_id=7, producer_epoch=2, base_sequence=40)
+    built_in = encode_batch(RECORDS, compression=compression, producer_id=7, producer_epoch=2, base_sequence=40)
+
+    assert later == built_in
+    assert check_batch(memoryview(later)).producer == (7, 2, 40)
+    assert with_producer(later, producer_id=-1, producer_epoch=-1, base_sequence=-1) == plain

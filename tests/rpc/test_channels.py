@@ -1,4 +1,4 @@
-"""Addresses, and the waits between two attempts."""
+"""Addresses and channels: waits between attempts, names that move, and the way back to the controller."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ import asyncio
 import os
 import random
 import socket
+import struct
 from collections.abc import Callable
+from typing import Any, cast
 
 import grpc
 import pytest
 
-from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import Endpoint
+from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
+from strandline.core.messages import Endpoint, Heartbeat
+from strandline.core.types import NodeEpoch, NodeId
 from strandline.etcd.client import Etcd
-from strandline.rpc.channels import Backoff, call, open_channel, parse_endpoint, target
+from strandline.rpc.channels import Backoff, Channels, call, open_channel, parse_endpoint, reconnection, target
+from strandline.rpc.controller_link import ControllerLink
+from strandline.rpc.interceptors import abort
+from strandline.v1 import controller_service_pb2 as pb_link
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
+from strandline.v1.controller_service_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
 
 
 def test_waits_double_up_to_the_most_and_start_small_after_a_success() -> None:
@@ -115,3 +122,198 @@ async def _echo(request: bytes, _: object) -> bytes:
 
 
 _ECHO = grpc.unary_unary_rpc_method_handler(_echo)
+
+
+# A channel whose dialled name gets another address, like a pod's at every restart.
+
+
+NOBODY, SOMEBODY = "127.0.0.2", "127.0.0.1"
+
+
+READY_S = 10.0
+"""gRPC by itself asks again after 30 s."""
+
+
+_TYPE_A = 1
+
+
+_POINTER_TO_QUESTION = 0xC00C
+
+
+class NameServer(asyncio.DatagramProtocol):
+    """Answers every query for an IPv4 address with the one address that is currently set."""
+
+    def __init__(self) -> None:
+        self.address = NOBODY
+        self._transport: asyncio.DatagramTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        """RFC 1035, 4: the question again, and one answer if it was for an IPv4 address."""
+        assert self._transport is not None
+        end = data.index(b"\0", 12) + 5
+        (kind,) = struct.unpack(">H", data[end - 4 : end - 2])
+        answer = b""
+        if kind == _TYPE_A:
+            packed = bytes(int(part) for part in self.address.split("."))
+            answer = struct.pack(">HHHIH", _POINTER_TO_QUESTION, _TYPE_A, 1, 1, len(packed)) + packed
+        counts = struct.pack(">HHHH", 1, 1 if answer else 0, 0, 0)
+        self._transport.sendto(data[:2] + b"\x81\x80" + counts + data[12:end] + answer, addr)
+
+
+async def test_a_peer_at_a_new_address_is_found_soon() -> None:
+    """A name moves after the dial to its old address has failed: the channel resolves it again and connects."""
+    loop = asyncio.get_running_loop()
+    transport, names = await loop.create_datagram_endpoint(NameServer, local_addr=(SOMEBODY, 0))
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    port = server.add_insecure_port(f"{SOMEBODY}:0")
+    await server.start()
+    name_server = transport.get_extra_info("sockname")[1]
+    channel = grpc.aio.insecure_channel(f"dns://{SOMEBODY}:{name_server}/node.test:{port}", options=reconnection())
+    try:
+        await _reaches(channel, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
+        names.address = SOMEBODY
+        await _reaches(channel, grpc.ChannelConnectivity.READY)
+    finally:
+        await channel.close()
+        await server.stop(None)
+        transport.close()
+
+
+async def _reaches(channel: grpc.aio.Channel, wanted: grpc.ChannelConnectivity) -> None:
+    async with asyncio.timeout(READY_S):
+        while (state := channel.get_state(try_to_connect=True)) is not wanted:
+            await channel.wait_for_state_change(state)
+
+
+# How a node finds its controller again when the controller's name resolves to another address.
+
+
+_CALL_MS = 5_000
+
+
+class SomebodyElse(ControllerServiceServicer):
+    """Answers like a server without the service, until it is called over a second connection."""
+
+    def __init__(self) -> None:
+        self.peers: list[str] = []
+
+    async def Heartbeat(  # noqa: N802 - gRPC calls a handler by the name of its RPC
+        self, request: Any, context: Any
+    ) -> Any:
+        self.peers.append(context.peer())
+        if len(set(self.peers)) == 1:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        return pb_link.HeartbeatResponse(controller_epoch=1)
+
+
+class Standby(ControllerServiceServicer):
+    """Refuses every watch as a controller that does not decide."""
+
+    async def WatchMetadata(  # noqa: N802 - gRPC calls a handler by the name of its RPC
+        self, request: Any, context: Any
+    ) -> Any:
+        await abort(context, Refusal(ErrorCode.NOT_CONTROLLER, "a standby"))
+
+
+async def test_the_address_that_did_not_decide_is_the_one_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch that a standby refuses renews the connection to that standby, and the next address is asked."""
+    renewed: list[Endpoint] = []
+    monkeypatch.setattr(Channels, "renew", lambda _, endpoint, grace_s: renewed.append(endpoint))
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    add_ControllerServiceServicer_to_server(cast(Any, Standby()), server)
+    standby = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    link = ControllerLink([standby, Endpoint("127.0.0.1", 1)])
+    try:
+        with pytest.raises(Refused):
+            async for _ in link.watch("c", NodeId(1), NodeEpoch(1), None):
+                pass
+    finally:
+        await link.close()
+        await server.stop(None)
+
+    assert renewed == [standby]
+    assert link.endpoint == Endpoint("127.0.0.1", 1)
+
+
+async def test_who_serves_no_controller_is_left() -> None:
+    """Another process at the controller's old address does not know the method: the next call dials again."""
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    somebody = SomebodyElse()
+    add_ControllerServiceServicer_to_server(cast(Any, somebody), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    link = ControllerLink([Endpoint("127.0.0.1", port)])
+    beat = Heartbeat(cluster_id="c", node_id=NodeId(1), node_epoch=NodeEpoch(1), metadata_offset=0)
+    try:
+        with pytest.raises(Refused):
+            await link.heartbeat(beat, _CALL_MS)
+        answer = await link.heartbeat(beat, _CALL_MS)
+    finally:
+        await link.close()
+        await server.stop(None)
+
+    assert answer.controller_epoch == 1
+    assert len(set(somebody.peers)) == 2
+
+
+A, B, ACTIVE, NEXT = (Endpoint("127.0.0.1", port) for port in (1, 2, 3, 4))
+
+
+def _hint(endpoint: Endpoint, epoch: int) -> Refusal:
+    hint = ControllerHint("STANDBY", internal_endpoint=target(endpoint), controller_epoch=epoch)
+    return Refusal(ErrorCode.NOT_CONTROLLER, "a standby", hint=hint)
+
+
+async def _asked_after(*refusals: Refusal) -> list[Endpoint]:
+    link = ControllerLink([A, B])
+    asked = []
+    for refusal in refusals:
+        link._maybe_turn(refusal)
+        asked.append(link.endpoint)
+    await link.close()
+    return asked
+
+
+async def test_whom_a_standby_names_is_asked_once() -> None:
+    """C31: if the named one does not decide either, the list goes on, and two that name each other hold nobody."""
+    lost = Refusal(ErrorCode.NETWORK_EXCEPTION, "gone")
+
+    assert await _asked_after(_hint(ACTIVE, 5), _hint(NEXT, 5), _hint(ACTIVE, 5), lost) == [ACTIVE, B, ACTIVE, A]
+
+
+async def test_a_hint_of_an_earlier_reign_is_not_followed() -> None:
+    """The one that it names decides no more."""
+    assert await _asked_after(_hint(ACTIVE, 5), _hint(NEXT, 5), _hint(NEXT, 4)) == [ACTIVE, B, A]
+
+
+async def test_a_refusal_of_the_controller_itself_turns_nowhere() -> None:
+    """What the deciding controller refuses, another one could not grant."""
+    assert await _asked_after(Refusal(ErrorCode.STALE_BROKER_EPOCH, "older")) == [A]
+
+
+@pytest.mark.parametrize(("code", "refused"), [(36, None), (17, ErrorCode.INVALID_TOPIC_EXCEPTION), (0, None)])
+async def test_an_internal_topic_that_another_made_is_made(code: int, refused: ErrorCode | None) -> None:
+    """Two coordinators that create the internal topic at once both have it; any other refusal is passed on."""
+
+    class Decides(ControllerServiceServicer):
+        async def CreateTopics(  # noqa: N802 - gRPC calls a handler by the name of its RPC
+            self, request: Any, context: Any
+        ) -> Any:
+            return pb.CreateTopicsResponse(topics=[pb.CreatedTopic(name="t", error_code=cast(Any, code))])
+
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    add_ControllerServiceServicer_to_server(cast(Any, Decides()), server)
+    link = ControllerLink([Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))])
+    await server.start()
+    try:
+        answer = await link.create_internal_topic("t")
+    finally:
+        await link.close()
+        await server.stop(None)
+
+    assert (answer and answer.code) == refused

@@ -1,4 +1,4 @@
-"""Registration, heartbeats, AlterPartition and metadata survive the wire; absence stays absence."""
+"""Registration, heartbeats, AlterPartition, metadata and reports survive the wire; absence stays absence."""
 
 from __future__ import annotations
 
@@ -23,15 +23,20 @@ from strandline.core.messages import (
     PositionProof,
     ProposedIsr,
     RegisterNode,
+    ReplicaLogInfo,
+    ReplicaLogsReported,
+    ReportReplicaLogs,
     TopicImage,
 )
 from strandline.core.types import (
     Durability,
+    EpochEntry,
     FetchHw,
     IsrJoin,
     LeaderEpoch,
     NodeEpoch,
     NodeId,
+    Offset,
     PartitionEpoch,
     Role,
     Rules,
@@ -40,19 +45,40 @@ from strandline.core.types import (
 )
 from strandline.rpc.convert import controller as convert
 from strandline.rpc.convert import metadata
+from strandline.rpc.convert import reports as convert_reports
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import metadata_pb2
 
 ids = st.integers(0, 2**31 - 1)
+
+
 epochs = st.integers(0, 2**31 - 1)
+
+
 node_epochs = st.integers(0, 2**63 - 1).map(NodeEpoch)
+
+
 several = st.lists(ids.map(NodeId), max_size=4, unique=True).map(tuple)
+
+
 words = st.text(max_size=12)
+
+
 hosts = st.text("abz09.-_:%", min_size=1, max_size=12)
+
+
 shown = st.text(st.characters(exclude_categories=("C", "Zl", "Zp", "Zs"), include_characters=" "), max_size=12)
+
+
 endpoints = st.builds(Endpoint, hosts, st.integers(1, 65_535))
+
+
 roles = st.frozensets(st.sampled_from(Role), min_size=1)
+
+
 tps = st.builds(TopicPartition, st.uuids().map(str), st.integers(0, 9_999))
+
+
 rules = st.builds(
     Rules,
     truncation=st.sampled_from(Truncation),
@@ -60,7 +86,11 @@ rules = st.builds(
     isr_join=st.sampled_from(IsrJoin),
     durability=st.sampled_from(Durability),
 )
+
+
 positions = st.builds(PositionProof, node_epochs, epochs, st.integers(0, 2**62), st.binary(min_size=32, max_size=32))
+
+
 registrations = st.builds(
     RegisterNode,
     node_id=ids.map(NodeId),
@@ -82,6 +112,8 @@ registrations = st.builds(
     known_incarnations=st.lists(shown.filter(bool), max_size=3).map(tuple),
     position=st.none() | positions,
 )
+
+
 nodes = st.builds(
     NodeImage,
     node_id=ids.map(NodeId),
@@ -255,3 +287,87 @@ def test_partition_named_twice_is_refused() -> None:
         convert.read_alter_partition(message)
 
     assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+# Reports of logs survive the wire; impossible ones are rejected with the field named.
+
+
+TOPICS = ("11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000")
+
+
+offsets = st.integers(0, 2**62).map(Offset)
+
+
+epochs_reports = st.integers(0, 2**31 - 1).map(LeaderEpoch)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[ReplicaLogInfo]:
+    """Logs of some partitions, those of one topic together."""
+    places = draw(st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(0, 9)), max_size=4, unique=True))
+    found = []
+    for topic_id, index in sorted(places):
+        start, end = sorted(draw(st.tuples(offsets, offsets)))
+        spans = draw(st.lists(st.tuples(epochs_reports, offsets), max_size=3))
+        columns = zip(sorted({epoch for epoch, _ in spans}), sorted({at for _, at in spans}), strict=False)
+        found.append(
+            ReplicaLogInfo(
+                tp=TopicPartition(topic_id, index),
+                leader_epoch=draw(epochs_reports),
+                log_start_offset=start,
+                leo=end,
+                epochs=tuple(EpochEntry(epoch, at) for epoch, at in columns),
+                reconciled_epoch=draw(st.none() | epochs_reports),
+                high_watermark=draw(offsets),
+                refused_cut_to=draw(st.none() | offsets),
+            )
+        )
+    return found
+
+
+@given(logs=logs(), node_id=st.integers(0, 2**31 - 1), node_epoch=st.integers(0, 2**63 - 1))
+def test_a_report_round_trips(logs: list[ReplicaLogInfo], node_id: int, node_epoch: int) -> None:
+    """Every field reads back equal; 0 and "not known" stay apart."""
+    request = ReportReplicaLogs(
+        cluster_id="c", node_id=NodeId(node_id), node_epoch=NodeEpoch(node_epoch), logs=tuple(logs)
+    )
+    wire = convert_reports.write_report(request).SerializeToString()
+
+    assert convert_reports.read_report(pb.ReportReplicaLogsRequest.FromString(wire)) == request
+
+
+@pytest.mark.parametrize(
+    ("log", "named"),
+    [
+        (pb.ReplicaLogInfo(log_start_offset=5, log_end_offset=4), "log_start_offset 5 and log_end_offset 4"),
+        (pb.ReplicaLogInfo(log_start_offset=-1), "log_start_offset -1"),
+        (pb.ReplicaLogInfo(epochs=[pb.LogEpoch(leader_epoch=2), pb.LogEpoch(leader_epoch=1)]), "must increase"),
+        (
+            pb.ReplicaLogInfo(epochs=[pb.LogEpoch(leader_epoch=1), pb.LogEpoch(leader_epoch=2)], log_end_offset=1),
+            "must increase",
+        ),
+    ],
+)
+def test_an_impossible_log_is_refused(log: pb.ReplicaLogInfo, named: str) -> None:
+    """An impossible log is never compared with others: the error names partition, topic and field."""
+    message = pb.ReportReplicaLogsRequest(node_epoch=1, topics=[pb.ReplicaLogsOfTopic(topic_id="t", partitions=[log])])
+    with pytest.raises(Refused, match=f"partition 0 of topic t.*{named}") as caught:
+        convert_reports.read_report(message)
+
+    assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_report_of_no_process_is_stale() -> None:
+    """Without a node epoch the owner of the logs is unknown."""
+    with pytest.raises(Refused) as caught:
+        convert_reports.read_report(pb.ReportReplicaLogsRequest(node_id=1))
+
+    assert caught.value.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.parametrize("refusal", [None, Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")])
+def test_answers_round_trip_reports(refusal: Refusal | None) -> None:
+    """An error stays one, and success stays success."""
+    answer = ReplicaLogsReported(refusal=refusal)
+
+    assert convert_reports.read_reported(convert_reports.write_reported(answer)) == answer

@@ -1,4 +1,4 @@
-"""Fetch on the wire: the sender, absent fields, and that a leader's bytes are never trusted."""
+"""Fetch, offsets and single records on the wire; a leader's bytes are never trusted."""
 
 from __future__ import annotations
 
@@ -9,23 +9,32 @@ from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import (
+    EARLIEST,
+    LATEST,
+    EpochEndAnswer,
+    EpochEndQuestion,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
     FetchResult,
+    OffsetAnswer,
+    OffsetQuestion,
     ReplicaState,
     ServedPartition,
 )
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, TopicPartition
 from strandline.records.batch import parse_header, stamp
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc.convert import offsets as convert
 from strandline.rpc.convert.errors import Unresolved, read_error, read_forgotten
 from strandline.rpc.convert.fetch import fetch_stream_message, fetch_topics, forget_message, read_fetch, read_fetched
-from strandline.rpc.convert.records import Decoded
-from strandline.v1 import follower_service_pb2, partition_pb2
+from strandline.rpc.convert.records import Decoded, FetchedBatches, decode_records, encode_records
+from strandline.v1 import follower_service_pb2, partition_pb2, record_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 0)
+
+
 REPLICA = ReplicaState(NodeId(2), NodeEpoch(7))
 
 
@@ -168,3 +177,96 @@ def test_half_a_divergence_is_a_damaged_answer(without: str) -> None:
 
     assert fetched.diverging is None
     assert fetched.corrupt is not None and "diverging_epoch" in fetched.corrupt
+
+
+# OffsetForLeaderEpoch and ListOffsets on the wire, in both directions.
+
+
+TOPICS = FixedTopics()
+
+
+def test_epoch_questions_come_through_with_who_asks() -> None:
+    """An undefined epoch stays undefined."""
+    questions = (
+        EpochEndQuestion(TP, LeaderEpoch(3), LeaderEpoch(5)),
+        EpochEndQuestion(TopicPartition(ID, 1), None, LeaderEpoch(5)),
+    )
+    message = convert.epoch_ends_request(questions, cluster_id=CLUSTER, replica=REPLICA)
+
+    assert convert.read_asker(message, TOPICS) == REPLICA
+    assert convert.read_epoch_questions(message, TOPICS).parts == questions
+
+
+def test_epoch_answers_come_through() -> None:
+    """An undefined end is absent, never offset 0."""
+    answers = (
+        EpochEndAnswer(TP, EpochEnd(LeaderEpoch(3), Offset(10))),
+        EpochEndAnswer(TopicPartition(ID, 1)),
+        EpochEndAnswer(TopicPartition(ID, 2), refusal=Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")),
+    )
+
+    assert convert.read_epoch_ends(convert.epoch_ends_response(answers, (), TOPICS)) == answers
+
+
+def test_a_follower_may_ask_for_both_ends_of_one_partition() -> None:
+    """Latest and earliest of the same partition in one request, answered in order (M30)."""
+    questions = (OffsetQuestion(TP, LATEST, LeaderEpoch(5)), OffsetQuestion(TP, EARLIEST, LeaderEpoch(5)))
+    message = convert.list_offsets_request(questions, cluster_id=CLUSTER, replica=REPLICA)
+
+    assert convert.read_offset_questions(message, TOPICS).parts == questions
+
+
+def test_offset_answers_come_through() -> None:
+    """Offset, timestamp and epoch come through, or their absence."""
+    answers = (
+        OffsetAnswer(TP, Offset(4), 1_700_000_000_000, LeaderEpoch(1)),
+        OffsetAnswer(TopicPartition(ID, 1)),
+        OffsetAnswer(TopicPartition(ID, 2), refusal=Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, "new leader")),
+    )
+
+    assert convert.read_offsets(convert.offsets_response(answers, (), TOPICS)) == answers
+
+
+def test_an_absent_timestamp_asks_for_the_latest() -> None:
+    """ListOffsets without a timestamp means Kafka's -1."""
+    message = pb.ListOffsetsRequest()
+    message.topics.add(name=NAME).partitions.add(partition_index=0)
+
+    assert convert.read_offset_questions(message, TOPICS).parts[0].timestamp == LATEST
+
+
+def test_a_replica_must_name_the_epoch_it_knows() -> None:
+    """Without current_leader_epoch a replica's request is INVALID_REQUEST."""
+    message = pb.OffsetForLeaderEpochRequest(cluster_id=CLUSTER)
+    message.replica_state.replica_id, message.replica_state.replica_epoch = REPLICA
+    message.topics.add(topic_id=ID).partitions.add(partition=0, leader_epoch=1)
+
+    with pytest.raises(Refused) as caught:
+        convert.read_epoch_questions(message, TOPICS)
+
+    assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+# Single records as messages, in both directions.
+
+
+def test_records_go_in_as_messages_and_come_out_as_messages() -> None:
+    """Records are returned as messages from the requested offset on, with the epoch of their batch."""
+    messages = [record_pb2.SimpleRecord(value=value, timestamp_ms=7) for value in (b"a", b"b", b"c")]
+    stored = bytearray(encode_records(messages, 0))
+    stamp(stored, 20, 4)
+    tp = TopicPartition("id", 0)
+    found = decode_records([FetchedBatches(tp, bytes(stored))], {tp: Offset(21)})[tp]
+
+    assert found.refusal is None
+    assert [(row.value, row.offset, row.leader_epoch, row.timestamp_ms) for row in found.records] == [
+        (b"b", 21, 4, 7),
+        (b"c", 22, 4, 7),
+    ]
+
+
+def test_a_record_without_a_time_gets_the_time_it_came_at() -> None:
+    """A record without a timestamp gets the current time."""
+    batch = encode_records([record_pb2.SimpleRecord(value=b"a")], 12_345)
+
+    assert parse_header(batch).max_timestamp_ms == 12_345

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers and DescribeProducers on the wire: markers as control batches, results marker by marker."""
+"""Transactions on the wire: markers, descriptions of producers, and partitions that are added."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import ProduceResult
-from strandline.core.transactions.messages import MarkerQuestion, ProducerIdentity, TxnMarker
+from strandline.core.transactions.messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarker
 from strandline.core.types import Acks, ActiveProducer, LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 from strandline.records.codec import marker_of
+from strandline.rpc.convert.errors import write_error
 from strandline.rpc.convert.produce import markers_request, markers_response, read_marker_results, read_markers
 from strandline.rpc.convert.producers import producers_response, read_described
+from strandline.rpc.convert.transactions import Adding, add_partitions_request, read_added, read_results
 from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import transaction_service_pb2 as pb_transactions
 
 TOPICS = FixedTopics()
+
+
 NOW_MS = 1_700_000_000_000
 
 
@@ -152,3 +157,41 @@ def test_an_answer_that_does_not_fit_is_no_success() -> None:
     answers = read_marker_results(pb.WriteTxnMarkersResponse(markers=[{"producer_id": 7}]), 2)
 
     assert [answer and answer.code for answer in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+
+
+# AddPartitionsToTxn between two nodes: what one asks is what the other reads, and each answer is for its question.
+
+
+def question(name: str, *partitions: int, verify_only: bool = False) -> AddPartitions:
+    """Partitions of the one topic."""
+    tps = tuple(TopicPartition(ID, index) for index in partitions)
+    return AddPartitions(
+        transactional_id=name, identity=ProducerIdentity(7, 3), partitions=tps, verify_only=verify_only
+    )
+
+
+def test_what_is_asked_is_what_is_read() -> None:
+    """Ids, identities, partitions and whether they are only looked up, over the wire and back."""
+    asked = [question("a", 0, 1), question("b", 1, verify_only=True)]
+    sent = add_partitions_request(asked, TOPICS, CLUSTER)
+
+    assert read_added(pb_transactions.AddPartitionsToTxnRequest.FromString(sent.SerializeToString()), TOPICS) == tuple(
+        Adding(each.transactional_id, each) for each in asked
+    )
+    assert sent.transactions[0].topics[0].topic == NAME
+
+
+def test_each_answer_is_for_its_question() -> None:
+    """By transactional id, in whatever order they come; one that is left out is no success."""
+    response = pb_transactions.AddPartitionsToTxnResponse()
+    write_error(
+        response.results_by_transaction.add(transactional_id="b"), Refusal(ErrorCode.CONCURRENT_TRANSACTIONS, "wait")
+    )
+    response.results_by_transaction.add(transactional_id="a")
+    answers = read_results(response, [question(name, 0) for name in "abc"])
+
+    assert [answer and answer.code for answer in answers] == [
+        None,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ]

@@ -1,20 +1,34 @@
-"""Produce on the wire: defaults, whole-request errors, and answers with exactly the core's content."""
+"""Produce, producer snapshots and DeleteRecords on the wire."""
 
 from __future__ import annotations
 
 import pytest
-from fixed_topics import ID, NAME, FixedTopics
+from fixed_topics import CLUSTER, ID, NAME, FixedTopics
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.messages import LeaderHint, ProduceResult
-from strandline.core.types import Acks, LeaderEpoch, NodeId, Offset, TopicPartition
+from strandline.core.messages import (
+    DeletedPartition,
+    DeletePartition,
+    LeaderHint,
+    ProduceResult,
+    ProducerSnapshotAnswer,
+    ProducerSnapshotQuestion,
+    ReplicaState,
+)
+from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
+from strandline.rpc.convert import offsets as convert_deletion
+from strandline.rpc.convert import producers as convert
 from strandline.rpc.convert.produce import ProduceAsked, holds_single_records, produce_topics, read_produce
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 3)
+
+
 NOW_MS = 77_000
+
+
 BATCH = encode_batch([NewRecord(None, b"a", 5), NewRecord(None, b"b", 7)])
 
 
@@ -142,3 +156,157 @@ def test_acks_0_are_answered_without_an_offset() -> None:
     answers = produce_topics([ProduceResult(TP, Offset(40))], (), FixedTopics(), Acks.NONE)
 
     assert not answers[0].partition_responses[0].HasField("base_offset")
+
+
+# FetchProducerSnapshot on the wire: what is read back, and which questions are refused.
+
+
+QUESTION = ProducerSnapshotQuestion(TP, LeaderEpoch(0))
+
+
+REPLICA = ReplicaState(NodeId(2), NodeEpoch(9))
+
+
+TOPICS = FixedTopics()
+
+
+def test_a_question_comes_through() -> None:
+    """Epoch 0 is an epoch, and not an absent one."""
+    message = convert.producer_snapshot_request(QUESTION, cluster_id=CLUSTER, replica=REPLICA)
+
+    assert convert.read_producer_question(message, TOPICS) == QUESTION
+    assert (message.replica_state.replica_id, message.replica_state.replica_epoch) == (2, 9)
+
+
+@pytest.mark.parametrize(
+    ("field", "code"),
+    [
+        ("cluster_id", ErrorCode.INVALID_REQUEST),
+        ("replica_state", ErrorCode.INVALID_REQUEST),
+        ("topic_id", ErrorCode.INVALID_REQUEST),
+        ("current_leader_epoch", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_question_without_a_field_is_refused(field: str, code: ErrorCode) -> None:
+    """The refusal names the field."""
+    message = convert.producer_snapshot_request(QUESTION, cluster_id=CLUSTER, replica=REPLICA)
+    message.ClearField(field)  # type: ignore[arg-type]  # a name from the list above
+    with pytest.raises(Refused) as caught:
+        convert.read_producer_question(message, TOPICS)
+
+    assert caught.value.refusal.code is code
+    assert field in caught.value.refusal.message
+
+
+def test_another_cluster_is_refused() -> None:
+    """A replica that was pointed at the wrong cluster must not begin with its producers."""
+    message = convert.producer_snapshot_request(QUESTION, cluster_id="another", replica=REPLICA)
+    with pytest.raises(Refused) as caught:
+        convert.read_producer_question(message, TOPICS)
+
+    assert caught.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_an_answer_comes_through() -> None:
+    """Every number of a remembered batch, in the order in which they are remembered."""
+    rows = (
+        ProducerBatch(7, 2, 2**31 - 1, 0, Offset(5), Offset(6), 1_700_000_000_000),
+        ProducerBatch(2**40, 0, 1, 9, Offset(7), Offset(15), -1),
+    )
+    answer = ProducerSnapshotAnswer(TP, Offset(16), rows)
+
+    assert convert.read_producer_snapshot(convert.write_producer_snapshot(answer), TP) == answer
+
+
+def test_a_refusal_comes_through() -> None:
+    """Without a log start, which would be read as 0."""
+    answer = ProducerSnapshotAnswer(TP, refusal=Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older"))
+    read = convert.read_producer_snapshot(convert.write_producer_snapshot(answer), TP)
+
+    assert read.log_start_offset is None
+    assert read.refusal is not None
+    assert read.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
+
+
+# DeleteRecords on the wire, in both directions.
+
+
+TP_DELETION, TP1 = TopicPartition(ID, 0), TopicPartition(ID, 1)
+
+
+def asking(*offsets: int, name: str = NAME, **fields: object) -> pb.DeleteRecordsRequest:
+    """A request for the first partitions of a topic."""
+    parts = [pb.DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in enumerate(offsets)]
+    return pb.DeleteRecordsRequest(topics=[pb.DeleteRecordsTopic(name=name, partitions=parts)], **fields)
+
+
+def code_of(message: pb.DeleteRecordsRequest) -> ErrorCode:
+    """The error of a whole request."""
+    with pytest.raises(Refused) as caught:
+        convert_deletion.read_deletions(message, TOPICS)
+    return caught.value.refusal.code
+
+
+def test_a_request_comes_through() -> None:
+    """The client's request reads back equal at the leader: -1 is the high watermark, other numbers are unchanged."""
+    message = convert_deletion.delete_records_request({TP_DELETION: 7, TP1: -1}, cluster_id=CLUSTER, timeout_ms=250)
+    timeout_ms, asked = convert_deletion.read_deletions(message, TOPICS)
+
+    assert timeout_ms == 250
+    assert asked.parts == (DeletePartition(TP_DELETION, Offset(7)), DeletePartition(TP1, None))
+
+
+def test_the_timeout_has_a_default_and_a_bound() -> None:
+    """Absent means 30 s, and no request waits longer than 10 minutes."""
+    assert convert_deletion.read_deletions(asking(1), TOPICS)[0] == 30_000
+    assert convert_deletion.read_deletions(asking(1, timeout_ms=2_000_000_000), TOPICS)[0] == 600_000
+
+
+def test_an_offset_that_is_left_out_deletes_nothing() -> None:
+    """A forgotten field must not delete everything: it is offset 0."""
+    message = asking()
+    message.topics[0].partitions.add(partition_index=0)
+
+    assert convert_deletion.read_deletions(message, TOPICS)[1].parts == (DeletePartition(TP_DELETION, Offset(0)),)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (asking(1, timeout_ms=-1), ErrorCode.INVALID_REQUEST),
+        (asking(), ErrorCode.INVALID_REQUEST),
+        (pb.DeleteRecordsRequest(), ErrorCode.INVALID_REQUEST),
+        (asking(1, cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+    ],
+)
+def test_a_wrong_request_is_refused_as_a_whole(message: pb.DeleteRecordsRequest, code: ErrorCode) -> None:
+    """A negative timeout, no partition at all, and another cluster's id reach no leader."""
+    assert code_of(message) is code
+
+
+def test_a_partition_is_named_once() -> None:
+    """Two offsets for one partition contradict each other."""
+    message = asking(1)
+    message.topics[0].partitions.add(partition_index=0, offset=2)
+
+    assert code_of(message) is ErrorCode.INVALID_REQUEST
+
+
+def test_answers_come_through() -> None:
+    """A low watermark that is not known is absent; a known one stays beside an error."""
+    answers = [
+        DeletedPartition(TP_DELETION, Offset(0)),
+        DeletedPartition(TP1, Offset(3), Refusal(ErrorCode.REQUEST_TIMED_OUT, "not yet")),
+        DeletedPartition(TopicPartition(ID, 2), None, Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, "too high")),
+    ]
+
+    assert convert_deletion.read_deleted(convert_deletion.deletions_response(answers, (), TOPICS)) == answers
+
+
+def test_an_unknown_topic_is_answered_under_its_name() -> None:
+    """A partition of an unknown topic never reaches the core, and is answered under the topic's name."""
+    _, asked = convert_deletion.read_deletions(asking(1, name="nobody"), TOPICS)
+    (topic,) = convert_deletion.deletions_response((), asked.unresolved, TOPICS).topics
+
+    assert asked.parts == ()
+    assert (topic.name, topic.partitions[0].error_code) == ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

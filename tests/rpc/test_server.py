@@ -1,4 +1,4 @@
-"""Every server of the project: its port is its own, its limits hold both ways, invalid traffic does no harm."""
+"""Every server of the project: its port, its limits, its table of methods, its probes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,37 @@ import contextlib
 import os
 import socket
 import struct
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from scripted_service import serving
+from scripted_service import Scripted, serving
 
+from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.messages import Endpoint
-from strandline.rpc.channels import MAX_MESSAGE_BYTES, Keepalive, open_channel
-from strandline.rpc.server import PortTaken, RoleHealth, ServerSettings, bind, build_server
+from strandline.rpc.channels import MAX_MESSAGE_BYTES, Keepalive, open_channel, target
+from strandline.rpc.interceptors import BeforeRegistration
+from strandline.rpc.server import (
+    LIVENESS,
+    READINESS,
+    HealthPort,
+    PortTaken,
+    RoleHealth,
+    ServerSettings,
+    bind,
+    build_server,
+)
+from strandline.v1 import group_service_pb2_grpc, leader_service_pb2_grpc, metadata_service_pb2_grpc
 from strandline.v1 import leader_service_pb2 as pb
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
+
+
 SERVICE = "strandline.v1.LeaderService"
 
 
@@ -185,6 +202,8 @@ def _frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4)
+
+
 _PING = _frame(6, b"12345678")
 
 
@@ -222,3 +241,261 @@ async def test_a_connection_that_says_nothing_is_ended() -> None:
     await server.stop(0)
 
     assert b"handshake timeout" in said
+
+
+# The one table of a server's methods: what is found in it, and what the number of methods costs a call: nothing.
+
+
+class Nothing:
+    """Has every method; none is called."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def unexpected(request: Any, context: Any) -> None:
+            raise AssertionError(f"{name} was called")
+
+        return unexpected
+
+
+async def _answer(request: pb.ProduceRequest, context: Any) -> pb.ProduceResponse:
+    return pb.ProduceResponse()
+
+
+@asynccontextmanager
+async def _served(*interceptors: grpc.aio.ServerInterceptor) -> AsyncIterator[Any]:
+    """A channel to a server of three services and health, of which LeaderService.Produce answers."""
+    server = build_server(ServerSettings(name="x", reflection=False), interceptors)
+    leader_service_pb2_grpc.add_LeaderServiceServicer_to_server(cast(Any, Scripted(Produce=_answer)), server)
+    group_service_pb2_grpc.add_GroupServiceServicer_to_server(cast(Any, Nothing()), server)
+    metadata_service_pb2_grpc.add_MetadataServiceServicer_to_server(cast(Any, Nothing()), server)
+    health = RoleHealth([])
+    health.attach(server)
+    await health.begin()
+    endpoint = bind(server, Endpoint("127.0.0.1", 0))
+    await server.start()
+    async with open_channel(endpoint) as channel:
+        yield channel
+    await server.stop(0)
+
+
+async def test_a_server_waits_for_one_next_call_of_all_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC's loop waits for as many futures as methods were registered, again for each call: here for one."""
+    waits: list[int] = []
+    wait = asyncio.wait
+
+    def counted(futures: Collection[Any], **named: Any) -> Awaitable[Any]:
+        waits.append(len(futures))
+        return wait(futures, **named)
+
+    monkeypatch.setattr(asyncio, "wait", counted)
+    async with _served() as channel:
+        stub: Any = leader_service_pb2_grpc.LeaderServiceStub(channel)
+        for _ in range(5):
+            await stub.Produce(pb.ProduceRequest(), timeout=5)
+
+    assert len(waits) >= 5
+    assert set(waits) == {1}
+
+
+async def test_methods_of_every_service_are_found() -> None:
+    """Ours and those of health alike; health comes with generated code of its own."""
+    async with _served() as channel:
+        leader: Any = leader_service_pb2_grpc.LeaderServiceStub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        answer = await leader.Produce(pb.ProduceRequest(), timeout=5)
+        said = await health.Check(health_pb2.HealthCheckRequest(service="liveness"), timeout=5)
+
+    assert answer == pb.ProduceResponse()
+    assert said.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("method", ["/strandline.v1.LeaderService/Unheard", "/strandline.v1.NoService/Produce"])
+async def test_a_method_that_nobody_serves_is_unimplemented(method: str) -> None:
+    """By that clients tell an earlier release."""
+    async with _served() as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(method)(b"", timeout=5)
+
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+class Asked(grpc.aio.ServerInterceptor):
+    """Notes for which method it was asked."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
+        self.methods.append(details.method)
+        return await continuation(details)
+
+
+async def test_interceptors_are_asked_once_for_each_method() -> None:
+    """What an interceptor puts around a handler stays; each call goes through that, and not through the asking."""
+    asked = Asked()
+    async with _served(asked) as channel:
+        leader: Any = leader_service_pb2_grpc.LeaderServiceStub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        for _ in range(3):
+            await leader.Produce(pb.ProduceRequest(), timeout=5)
+            await health.Check(health_pb2.HealthCheckRequest(), timeout=5)
+
+    assert asked.methods == ["/strandline.v1.LeaderService/Produce", "/grpc.health.v1.Health/Check"]
+
+
+# The port for probes: it is open before anything is served, and ready includes serving.
+
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def _said(endpoint: Endpoint | None) -> list[int]:
+    """Liveness, readiness and the empty name."""
+    assert endpoint is not None
+    async with open_channel(endpoint) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        answers = [
+            await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            for name in (LIVENESS, READINESS, "")
+        ]
+    return [answer.status for answer in answers]
+
+
+async def test_what_does_not_serve_is_never_ready() -> None:
+    """Readiness ends with the services at a stop, and begins only once they are there."""
+    health = RoleHealth([])
+    port = HealthPort("test", health)
+    endpoint = await port.open("127.0.0.1:0")
+
+    begun = await _said(endpoint)
+    await health.set_ready(True)
+    ready_alone = await _said(endpoint)
+    await health.set_serving(True)
+    serving = await _said(endpoint)
+    await health.set_serving(False)
+    stopping = await _said(endpoint)
+    await port.close()
+
+    assert begun == [SERVING, NOT_SERVING, NOT_SERVING]
+    assert ready_alone == [SERVING, NOT_SERVING, NOT_SERVING]
+    assert serving == [SERVING, SERVING, SERVING]
+    assert stopping == [SERVING, NOT_SERVING, NOT_SERVING]
+
+
+async def test_no_address_means_no_port() -> None:
+    """An empty setting opens nothing, and closing is harmless."""
+    port = HealthPort("test", RoleHealth([]))
+
+    assert await port.open("") is None
+    await port.close()
+
+
+async def test_a_taken_port_is_said() -> None:
+    """Two processes never share the port silently."""
+    first, second = HealthPort("first", RoleHealth([])), HealthPort("second", RoleHealth([]))
+    endpoint = await first.open("127.0.0.1:0")
+    assert endpoint is not None
+
+    with pytest.raises(PortTaken, match=str(endpoint.port)):
+        await second.open(target(endpoint))
+
+    await first.close()
+    await second.close()
+
+
+# The gate of a process that is not registered yet: what passes, what is refused, and from when on nothing is.
+
+
+OPEN, CLOSED = "strandline.v1.MetadataService", "strandline.v1.LeaderService"
+
+
+class Gate:
+    """A gate, and whether its process is registered."""
+
+    def __init__(self) -> None:
+        self.is_registered = False
+        self._gate = BeforeRegistration(frozenset({OPEN}), lambda: self.is_registered)
+
+    async def handler_of(self, service: str, handler: Any) -> Any:
+        """The handler that gRPC is given for a method of ``service``."""
+
+        async def continuation(_: object) -> Any:
+            return handler
+
+        details: Any = SimpleNamespace(method=f"/{service}/Method")
+        return await self._gate.intercept_service(continuation, details)
+
+
+async def answer(request: object, _: object) -> object:
+    """A unary handler, or one of a stream that writes for itself."""
+    return request
+
+
+async def generate(request: object, _: object) -> AsyncIterator[object]:
+    """A handler that generates its answers."""
+    yield request
+
+
+async def test_a_call_is_refused_until_the_process_is_registered() -> None:
+    """The caller learns that nothing was appended, and that it may ask again."""
+    gate = Gate()
+    handler = await gate.handler_of(CLOSED, grpc.unary_unary_rpc_method_handler(answer))
+
+    with pytest.raises(Refused) as refused:
+        await handler.unary_unary("asked", None)
+
+    refusal = refused.value.refusal
+    assert (refusal.code, refusal.outcome, refusal.retriable) == (
+        ErrorCode.NETWORK_EXCEPTION,
+        Outcome.NOT_APPENDED,
+        True,
+    )
+
+
+async def test_the_same_handler_answers_once_the_process_is_registered() -> None:
+    """Each call asks, because other interceptors keep a handler that they were given earlier."""
+    gate = Gate()
+    handler = await gate.handler_of(CLOSED, grpc.unary_unary_rpc_method_handler(answer))
+    gate.is_registered = True
+
+    assert await handler.unary_unary("asked", None) == "asked"
+
+
+async def test_an_open_service_passes_as_it_is() -> None:
+    """What serves metadata is not wrapped."""
+    given = grpc.unary_unary_rpc_method_handler(answer)
+
+    assert await Gate().handler_of(OPEN, given) is given
+
+
+async def test_a_method_that_nobody_serves_stays_unknown() -> None:
+    """gRPC answers UNIMPLEMENTED, by which clients tell an earlier release."""
+    assert await Gate().handler_of(CLOSED, None) is None
+
+
+async def test_a_generated_stream_is_refused_before_its_first_answer() -> None:
+    """It stays a generator, which is how gRPC knows that it streams."""
+    gate = Gate()
+    handler = await gate.handler_of(CLOSED, grpc.unary_stream_rpc_method_handler(generate))
+
+    with pytest.raises(Refused):
+        await anext(handler.unary_stream("asked", None))
+
+    gate.is_registered = True
+
+    assert await anext(handler.unary_stream("asked", None)) == "asked"
+
+
+async def test_a_stream_both_ways_is_refused() -> None:
+    """Produce and fetch streams are of this kind."""
+    gate = Gate()
+    handler = await gate.handler_of(CLOSED, grpc.stream_stream_rpc_method_handler(answer))
+
+    with pytest.raises(Refused):
+        await handler.stream_stream("asked", None)
+
+    gate.is_registered = True
+
+    assert await handler.stream_stream("asked", None) == "asked"

@@ -1,12 +1,22 @@
-"""Every rejection survives the way through a gRPC status, and every foreign status becomes a rejection."""
+"""Rejections on the wire: through a gRPC status, by number, and what a caller sees of a failure inside."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import grpc
 import pytest
+from scripted_service import serving
 
-from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
+from strandline.core.messages import LeaderHint
+from strandline.core.types import LeaderEpoch, NodeId
+from strandline.rpc.channels import call, open_channel
+from strandline.rpc.convert.errors import outcome_to_wire, read_error, wants_leader, write_error, write_leader
 from strandline.rpc.status import refusal_of, status_code, trailing_details
+from strandline.v1 import leader_service_pb2 as pb
+from strandline.v1 import partition_pb2
 
 
 def _failed(refusal: Refusal) -> grpc.aio.AioRpcError:
@@ -58,3 +68,185 @@ def test_a_write_to_a_stream_that_ended_is_a_lost_connection() -> None:
     error = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), words)
 
     assert refusal_of(error).code is ErrorCode.NETWORK_EXCEPTION
+
+
+# Refusals on the wire: what their number means to whoever reads it.
+
+
+@pytest.mark.parametrize("outcome", [None, *Outcome])
+def test_a_refusal_is_read_as_it_was_written(outcome: Outcome | None) -> None:
+    """Its number, its sentence and its outcome, whatever its number is."""
+    refusals = [Refusal(code, "why", outcome) for code in ErrorCode if code is not ErrorCode.NONE]
+    rows = [pb.ProducePartitionResponse(outcome=outcome_to_wire(outcome)) for _ in refusals]
+    for row, refusal in zip(rows, refusals, strict=True):
+        write_error(row, refusal)
+
+    assert [read_error(row, row.outcome) for row in rows] == refusals
+
+
+def test_no_refusal_is_number_0_without_a_sentence() -> None:
+    """Success leaves both fields at their defaults."""
+    row = pb.ProducePartitionResponse()
+    write_error(row, None)
+
+    assert row == pb.ProducePartitionResponse()
+    assert read_error(row) is None
+
+
+@pytest.mark.parametrize("number", [9_999, -7])
+def test_a_number_that_is_not_known_is_never_success(number: int) -> None:
+    """A newer peer's error is UNKNOWN_SERVER_ERROR, with its number and its sentence."""
+    row = pb.ProducePartitionResponse(error_message="NEWER: something new")
+    row.error_code = number  # type: ignore[assignment]
+    refusal = read_error(row)
+
+    assert refusal is not None
+    assert refusal.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert f"{number}" in refusal.message and "something new" in refusal.message
+
+
+def test_only_a_caller_that_should_go_there_is_told_of_the_leader() -> None:
+    """KIP-951: the leader is named beside two errors, and beside no other."""
+    hinted = {code for code in ErrorCode if wants_leader(Refusal(code))}
+
+    assert hinted == {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
+
+
+def test_a_partition_without_a_leader_is_not_led_by_node_0() -> None:
+    """Its epoch is named, its leader is absent."""
+    nobody, somebody = partition_pb2.CurrentLeader(), partition_pb2.CurrentLeader()
+    write_leader(nobody, LeaderHint(None, LeaderEpoch(4)))
+    write_leader(somebody, LeaderHint(NodeId(0), LeaderEpoch(4)))
+
+    assert (nobody.HasField("leader_id"), nobody.leader_epoch) == (False, 4)
+    assert (somebody.HasField("leader_id"), somebody.leader_id) == (True, 0)
+
+
+# What a caller sees of a failure inside a server, and what it does not.
+
+
+SECRET = "/var/lib/strandline/secret-path"
+
+
+async def test_an_unmapped_exception_reaches_the_caller_without_its_text() -> None:
+    """An unexpected exception ends a call with INTERNAL and a request id, its text stays inside."""
+
+    async def broken(request: Any, context: Any) -> None:
+        raise ValueError(SECRET)
+
+    async with serving(Produce=broken) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Produce(pb.ProduceRequest(), timeout=5)
+
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert SECRET not in repr(caught.value) and "ValueError" not in repr(caught.value)
+    assert "request id test-1" in str(caught.value.details())
+
+
+async def test_an_unmapped_exception_on_a_stream_is_hidden_too() -> None:
+    """A stream's handler is guarded like a unary one."""
+
+    async def broken(requests: Any, context: Any) -> None:
+        raise KeyError(SECRET)
+
+    async with serving(ProduceStream=broken) as stub:
+        stream = stub.ProduceStream()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert SECRET not in repr(caught.value)
+
+
+async def test_a_refusal_keeps_its_number_sentence_and_outcome() -> None:
+    """A Refused raised by a handler is read back as the same rejection."""
+
+    async def refusing(request: Any, context: Any) -> None:
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait", Outcome.NOT_APPENDED)
+
+    async with serving(Produce=refusing) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Produce(pb.ProduceRequest(), timeout=5)
+        refusal = refusal_of(caught.value)
+
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (refusal.code, refusal.message) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait")
+    assert refusal.outcome is Outcome.NOT_APPENDED
+
+
+async def test_each_refusal_of_a_call_is_reported() -> None:
+    """Under its method, so that it is counted and logged; a defect is not, for it has a line of its own."""
+    reported: list[tuple[str, ErrorCode]] = []
+
+    async def refusing(request: Any, context: Any) -> None:
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait", Outcome.NOT_APPENDED)
+
+    async def broken(request: Any, context: Any) -> None:
+        raise ValueError(SECRET)
+
+    async with serving(
+        reported=lambda method, why: reported.append((method, why.code)), Produce=refusing, Fetch=broken
+    ) as stub:
+        for call_ in (stub.Produce(pb.ProduceRequest(), timeout=5), stub.Fetch(pb.FetchRequest(), timeout=5)):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call_
+
+    assert reported == [("/strandline.v1.LeaderService/Produce", ErrorCode.THROTTLING_QUOTA_EXCEEDED)]
+
+
+async def test_a_unary_call_without_a_deadline_is_ended_by_the_servers_cap() -> None:
+    """A handler that never answers a call without a deadline is ended at the cap, with DEADLINE_EXCEEDED."""
+    ended = asyncio.Event()
+
+    async def endless(request: Any, context: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with serving(unary_cap_s=0.05, Produce=endless) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Produce(pb.ProduceRequest())
+        await asyncio.wait_for(ended.wait(), 5)
+
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_unary_call_with_a_deadline_is_not_capped() -> None:
+    """The cap applies only to calls without a deadline."""
+
+    async def slow(request: Any, context: Any) -> pb.ProduceResponse:
+        await asyncio.sleep(0.15)
+        return pb.ProduceResponse()
+
+    async with serving(unary_cap_s=0.05, Produce=slow) as stub:
+        answer = await stub.Produce(pb.ProduceRequest(), timeout=5)
+
+    assert answer == pb.ProduceResponse()
+
+
+async def test_an_unknown_method_is_unimplemented() -> None:
+    """A method that is not served passes the interceptor and is UNIMPLEMENTED."""
+
+    async def echo(request: Any, context: Any) -> pb.ProduceResponse:
+        return pb.ProduceResponse()
+
+    async with serving(Produce=echo) as stub, open_channel(stub.endpoint) as channel:
+        method = channel.unary_unary("/strandline.v1.LeaderService/NoSuchMethod")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await method(b"", timeout=5)
+
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_call_through_channels_comes_back_as_a_refusal() -> None:
+    """`call` turns a failed RPC into a Refused with the server's own code."""
+
+    async def refusing(request: Any, context: Any) -> None:
+        raise Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, "cluster_id 'x' is not this cluster's")
+
+    async with serving(Produce=refusing) as stub:
+        with pytest.raises(Refused) as caught:
+            await call(stub.Produce, pb.ProduceRequest(), deadline_ms=5_000)
+
+    assert caught.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID

@@ -1,4 +1,4 @@
-"""A line of the log: JSON where a program reads it, words on a terminal, and never more than one line."""
+"""The log of a process: the form of a line, and refusals that are counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -13,6 +14,7 @@ import structlog
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.runtime import refusals
 from strandline.runtime.log_form import LogFormat, LogLevel, configure_log_lines
+from strandline.runtime.refusals import TELL_EVERY_MS, Refusals
 
 
 class _Terminal(io.StringIO):
@@ -20,7 +22,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _as_it_was() -> Iterator[None]:
     """Restores the logging configuration for the rest of the run."""
     before = structlog.get_config()
@@ -45,6 +47,7 @@ def _said(stream: io.StringIO, form: LogFormat = LogFormat.AUTO, level: LogLevel
     return stream.getvalue()
 
 
+@pytest.mark.usefixtures("_as_it_was")
 def test_a_file_gets_json() -> None:
     """One object a line, head first, a traceback inside its line."""
     lines = _said(io.StringIO()).splitlines()
@@ -55,6 +58,7 @@ def test_a_file_gets_json() -> None:
     assert "ValueError: broken" in second["exception"]
 
 
+@pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize(("level", "count"), [(LogLevel.INFO, 1), (LogLevel.ERROR, 0)])
 def test_refusals_have_the_form_and_the_level_of_every_line(
     monkeypatch: pytest.MonkeyPatch, level: LogLevel, count: int
@@ -72,6 +76,7 @@ def test_refusals_have_the_form_and_the_level_of_every_line(
     ] * count
 
 
+@pytest.mark.usefixtures("_as_it_was")
 def test_a_terminal_gets_words() -> None:
     """Sentence and fields, no braces; a traceback without the values of variables."""
     lines = _said(_Terminal()).splitlines()
@@ -83,6 +88,7 @@ def test_a_terminal_gets_words() -> None:
     assert "{" not in line
 
 
+@pytest.mark.usefixtures("_as_it_was")
 @pytest.mark.parametrize(("form", "is_json"), [(LogFormat.TEXT, False), (LogFormat.JSON, True)])
 def test_the_form_can_be_chosen(form: LogFormat, is_json: bool) -> None:
     """This holds for any stream."""
@@ -91,6 +97,7 @@ def test_the_form_can_be_chosen(form: LogFormat, is_json: bool) -> None:
     assert _said(stream, form).startswith("{") is is_json
 
 
+@pytest.mark.usefixtures("_as_it_was")
 def test_the_level_can_be_chosen() -> None:
     """Lines below the level are not written."""
     lines = _said(io.StringIO(), level=LogLevel.ERROR).splitlines()
@@ -98,6 +105,7 @@ def test_the_level_can_be_chosen() -> None:
     assert [json.loads(line)["event"] for line in lines] == ["failed"]
 
 
+@pytest.mark.usefixtures("_as_it_was")
 def test_code_shared_with_clients_writes_lines_of_the_service() -> None:
     """A record of the standard library's logging keeps its level and gets its fields."""
     stream = io.StringIO()
@@ -107,3 +115,57 @@ def test_code_shared_with_clients_writes_lines_of_the_service() -> None:
 
     line = json.loads(stream.getvalue())
     assert (line["level"], line["event"], line["reason"]) == ("error", "the new certificate is not used", "old")
+
+
+# Every rejection is counted; the log gets the first of a kind, and then from time to time the number.
+
+
+REFUSAL = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "one of two in sync")
+
+
+class _Clock:
+    now_ms = 0
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def test_a_flood_is_one_line_and_then_a_count() -> None:
+    """A thousand rejections within the window make one line at once and one with the rest when it is over."""
+    lines: list[dict[str, Any]] = []
+    clock = _Clock()
+    refusals = Refusals(clock, lambda sentence, **fields: lines.append({"event": sentence, **fields}))
+
+    for _ in range(1_000):
+        refusals.note("Produce", REFUSAL, topic="tides", partition=1)
+    refusals.tell_rest()
+    reported_at_once = list(lines)
+    clock.now_ms += TELL_EVERY_MS
+    refusals.tell_rest()
+    refusals.tell_rest()
+
+    assert reported_at_once == [
+        {
+            "event": "refused",
+            "call": "Produce",
+            "error": "NOT_ENOUGH_REPLICAS",
+            "reason": "one of two in sync",
+            "times": 1,
+            "topic": "tides",
+            "partition": 1,
+        }
+    ]
+    assert [line["times"] for line in lines] == [1, 999]
+    assert refusals.by_error == {"NOT_ENOUGH_REPLICAS": 1_000}
+
+
+def test_kinds_do_not_hide_each_other() -> None:
+    """The same error of another call, and another error of the same call, are logged too."""
+    lines: list[str] = []
+    refusals = Refusals(_Clock(), lambda _, **fields: lines.append(f"{fields['call']} {fields['error']}"))
+
+    refusals.note("Produce", REFUSAL)
+    refusals.note("Fetch", REFUSAL)
+    refusals.note("Produce", Refusal(ErrorCode.INVALID_REQUEST, "no topic"))
+
+    assert lines == ["Produce NOT_ENOUGH_REPLICAS", "Fetch NOT_ENOUGH_REPLICAS", "Produce INVALID_REQUEST"]

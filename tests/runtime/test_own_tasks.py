@@ -1,10 +1,17 @@
-"""Background tasks of one object: how they end, and what becomes of one that fails."""
+"""What a process owns: background tasks, signals, descriptors, and state that stays."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
+import signal
+import subprocess
+import sys
 
-from strandline.runtime.process import OwnTasks
+import pytest
+
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.process import LongLived, OwnTasks, raise_open_file_limit
 
 
 async def test_closing_waits_until_every_task_has_ended() -> None:
@@ -41,3 +48,137 @@ async def test_a_task_that_fails_is_reported() -> None:
     error = await asyncio.wait_for(failed, 10)
 
     assert str(error) == "broken"
+
+
+# What the signals of an operator do to a service process.
+
+
+SERVICE = """
+import asyncio
+from strandline.runtime.exit_codes import ExitCode
+from strandline.runtime.process import run_service
+
+async def main(stop_asked):
+    print("up", flush=True)
+    await stop_asked.wait()
+    print("stopping", flush=True)
+    if {hangs}:
+        await asyncio.Event().wait()
+    return ExitCode.CLEAN
+
+raise SystemExit(run_service(main))
+"""
+
+
+@pytest.mark.parametrize(
+    ("hangs", "signals", "code"),
+    [
+        (False, (signal.SIGTERM,), ExitCode.CLEAN),
+        (False, (signal.SIGINT,), ExitCode.CLEAN),
+        (True, (signal.SIGTERM, signal.SIGINT), ExitCode.STOP_TOOK_TOO_LONG),
+    ],
+    ids=["SIGTERM", "SIGINT", "a second one"],
+)
+def test_one_signal_asks_for_a_clean_stop_and_a_second_ends_it(
+    hangs: bool, signals: tuple[signal.Signals, ...], code: ExitCode
+) -> None:
+    """The first lets the service stop by itself; the second ends one whose stop hangs, with a code of its own."""
+    command = [sys.executable, "-c", SERVICE.format(hangs=hangs)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        try:
+            said = []
+            for number in signals:
+                said.append(process.stdout.readline())
+                process.send_signal(number)
+            ended = process.wait(30)
+            errors = process.stderr.read()
+        finally:
+            process.kill()
+
+    assert ended == code, errors
+    assert said == ["up\n", "stopping\n"][: len(signals)]
+    assert ("again: ended without a clean stop" in errors) == hangs
+
+
+# A service uses as many descriptors as the machine allows.
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    """What a shell or a service manager gives by default is not what the process keeps."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        assert raise_open_file_limit() == before[1]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+# State that stays is taken out of the collector's sight as it grows, and seldom.
+
+
+_PROGRAM = """
+import gc
+from strandline.runtime.process import LongLived
+logs = [[number] for number in range(50_000)]
+LongLived(lambda: len(logs)).look()
+assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
+"""
+
+
+_LOADED = """
+import gc
+from strandline.runtime.process import keep_what_is_loaded
+keep_what_is_loaded()
+assert gc.get_threshold()[0] > 1_000, gc.get_threshold()
+assert gc.get_freeze_count() > 10_000, gc.get_freeze_count()
+assert len(gc.get_objects()) < 1_000, len(gc.get_objects())
+circle = []
+circle.append(circle)
+del circle
+assert gc.collect() >= 1
+"""
+
+
+def test_what_was_loaded_is_not_looked_through_again() -> None:
+    """A full collection visits the objects created after the start, and still finds garbage. In a separate process."""
+    ended = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_what_grew_is_not_visited_by_the_next_full_collection() -> None:
+    """Objects that exist at the look are not in the collector's generations any more. In a separate process."""
+    ended = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_freeze_needs_growth_by_a_tenth() -> None:
+    """Each freeze keeps what is garbage at that moment, so the same size, or a little more, brings none."""
+    frozen_at: list[int] = []
+    sizes = iter([99, 100, 100, 199, 200, 5_000, 5_499, 5_500])
+    now = 0
+
+    def size() -> int:
+        nonlocal now
+        now = next(sizes)
+        return now
+
+    state = LongLived(size, lambda: frozen_at.append(now))
+    for _ in range(8):
+        state.look()
+
+    assert frozen_at == [100, 200, 5_000, 5_500]
+
+
+def test_a_state_that_shrank_and_grew_again_is_not_frozen_twice() -> None:
+    """Topics that are deleted and created over and over do not add a freeze each time."""
+    frozen: list[None] = []
+    sizes = iter([1_000, 0, 1_000, 0, 1_000])
+    state = LongLived(lambda: next(sizes), lambda: frozen.append(None))
+    for _ in range(5):
+        state.look()
+
+    assert len(frozen) == 1

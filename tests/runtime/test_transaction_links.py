@@ -1,19 +1,24 @@
-"""Questions about transactions: together per node, few requests under way, each answered exactly once."""
+"""Questions about transactions between nodes, and the names and ids of the newest metadata."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.log.effects import SendAddPartitions, SendTxnMarkers
 from strandline.core.log.events import AddPartitionsAnswered, TxnMarkersAnswered
+from strandline.core.messages import Endpoint, MetadataImage, NodeImage, TopicImage
 from strandline.core.transactions.messages import AddPartitions, MarkerQuestion, ProducerIdentity, TxnMarker
-from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
+from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, Rules, TopicPartition
+from strandline.runtime.host import TopicDirectory
 from strandline.runtime.transaction_links import MOST_IN_A_REQUEST, MOST_WAITING, TransactionLinks
 
 HERE = TopicPartition("state", 0)
+
+
 NO = Refusal(ErrorCode.PRODUCER_FENCED, "no")
 
 
@@ -260,3 +265,99 @@ async def test_nothing_is_heard_after_the_end() -> None:
 
     assert not steps.events and not steps.failed
     assert len(world.asked) == 1
+
+
+# Names and ids of the newest metadata.
+
+
+def _image(*topics: TopicImage, snapshot: bool = True, deleted: tuple[str, ...] = ()) -> MetadataImage:
+    node = NodeImage(
+        node_id=NodeId(1),
+        node_epoch=NodeEpoch(1),
+        client_endpoint=Endpoint("c", 1),
+        internal_endpoint=Endpoint("i", 2),
+    )
+    return MetadataImage(
+        cluster_id="cluster",
+        controller_epoch=1,
+        metadata_offset=5,
+        is_snapshot=snapshot,
+        rules=Rules(),
+        nodes=(node,),
+        topics=topics,
+        deleted_topic_ids=deleted,
+    )
+
+
+def _code(found: str | Refusal) -> ErrorCode:
+    assert isinstance(found, Refusal)
+    return found.code
+
+
+def test_a_topic_is_found_by_name_by_id_and_by_both() -> None:
+    """A topic's name, its id, and both together lead to the id."""
+    topics = TopicDirectory()
+    topics.apply(_image(TopicImage(name="a", topic_id="id-a")))
+
+    assert [topics.resolve("a", ""), topics.resolve("", "id-a"), topics.resolve("a", "id-a")] == ["id-a"] * 3
+    assert topics.name_of("id-a") == "a"
+
+
+def test_what_cannot_be_resolved_is_refused_with_its_own_code() -> None:
+    """An unknown name, a mismatch, and a missing topic each have their own error."""
+    topics = TopicDirectory()
+    topics.apply(_image(TopicImage(name="a", topic_id="id-a")))
+
+    assert _code(topics.resolve("b", "")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert _code(topics.resolve("b", "id-a")) is ErrorCode.INCONSISTENT_TOPIC_ID
+    assert _code(topics.resolve("", "")) is ErrorCode.INVALID_REQUEST
+
+
+def test_a_topic_made_again_under_its_name_is_another() -> None:
+    """The name leads to the newest id; deleting the older one does not remove the name (M63)."""
+    topics = TopicDirectory()
+    topics.apply(_image(TopicImage(name="a", topic_id="old")))
+    topics.apply(_image(TopicImage(name="a", topic_id="new"), snapshot=False, deleted=("old",)))
+
+    assert topics.resolve("a", "") == "new"
+    assert topics.name_of("old") == ""
+
+
+def test_a_deletion_that_comes_later_leaves_the_name_to_the_newer_topic() -> None:
+    """A name that another topic has by then goes on leading there."""
+    topics = TopicDirectory()
+    topics.apply(_image(TopicImage(name="a", topic_id="old")))
+    topics.apply(_image(TopicImage(name="a", topic_id="new"), snapshot=False))
+    topics.apply(_image(snapshot=False, deleted=("old",)))
+
+    assert topics.resolve("a", "") == "new"
+    assert topics.name_of("old") == ""
+
+
+def test_a_snapshot_replaces_all_that_was_known() -> None:
+    """A topic that is missing in a snapshot is gone."""
+    topics = TopicDirectory()
+    topics.apply(_image(TopicImage(name="a", topic_id="id-a")))
+    topics.apply(_image())
+
+    assert _code(topics.resolve("a", "")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_nodes_are_known_by_both_addresses() -> None:
+    """Clients and nodes get different addresses of one node."""
+    topics = TopicDirectory()
+    topics.apply(_image())
+
+    assert topics.endpoint_of(NodeId(1)) == Endpoint("c", 1)
+    assert topics.internal_endpoint_of(NodeId(1)) == Endpoint("i", 2)
+    assert topics.internal_endpoint_of(NodeId(9)) is None
+
+
+def test_a_removed_node_has_no_address() -> None:
+    """After a change that removes a node no connection to its old addresses remains (C85)."""
+    topics = TopicDirectory()
+    topics.apply(_image())
+    topics.apply(replace(_image(snapshot=False), nodes=(), removed_node_ids=(NodeId(1),)))
+
+    assert topics.endpoint_of(NodeId(1)) is None
+    assert topics.internal_endpoint_of(NodeId(1)) is None

@@ -1,10 +1,11 @@
-"""What a commit covers: everything before its issue, even if segments are rolled, cut or deleted meanwhile (M55)."""
+"""What a commit covers, and what a failed commit leaves to be written again."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from log_builder import Builder, Fill
 
 from strandline.core.log.replica_log import DurablePoint
 from strandline.core.types import LeaderEpoch, Offset
@@ -274,3 +276,37 @@ def test_short_write_is_completed(build, fill, content, monkeypatch) -> None:
     fill(log, 3)
 
     assert len(content(log)) == 3
+
+
+# What a failed commit left behind is written again before it counts as durable.
+
+
+@pytest.mark.parametrize("durable", [0, 3, 7])
+def test_recovery_writes_the_tail_anew(
+    build: Builder, fill: Fill, monkeypatch: pytest.MonkeyPatch, durable: int
+) -> None:
+    """After a failed fsync pages may be clean but not on disk, so data above the durable point is written again.
+
+    A sync alone would succeed and write nothing (Rebello et al., ATC 2020).
+    """
+    checkpoints = Checkpoints.load(build.data)
+    log, _ = build.recover(checkpoints=checkpoints)
+    leo = fill(log, 10)
+    log.note_durable(Offset(durable))
+    checkpoints.recovery_points.save(durable=True)
+    before = b"".join(path.read_bytes() for path in sorted(build.path.glob("*.log")))
+    written: list[tuple[int, int]] = []
+    write = os.pwritev
+
+    def noted(fd: int, buffers: Sequence[bytes], position: int) -> int:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        if path.suffix == ".log":
+            written.append((position, position + sum(map(len, buffers))))
+        return write(fd, buffers, position)
+
+    monkeypatch.setattr(os, "pwritev", noted)
+    again, recovery = build.recover()
+
+    assert recovery.leo == leo
+    assert b"".join(path.read_bytes() for path in sorted(build.path.glob("*.log"))) == before
+    assert sum(end - start for start, end in written) == again.bytes_between(Offset(durable), leo)

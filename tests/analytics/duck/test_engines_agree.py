@@ -1,4 +1,4 @@
-"""Spark and DuckDB compute the same statistics from the same files."""
+"""Spark and DuckDB compute the same statistics, from written files and from the worked histories."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from random_groups import random_groups
 from random_transactions import random_transactions
 from scanned import datasets
+from variants import LATER_US, VARIANTS
+from worked_histories import HISTORIES, history_rows
 from written_export import write_export
 
 from strandline.export.encoding import ExportFormat
@@ -28,16 +30,27 @@ from strandline_sim.runs.run import run_world
 from strandline_sim.runs.shape import draw_shape
 from strandline_sim.world.world import World
 
-# Times of a simulation begin in 1970, so the generated day does as well: one query runs over both.
-SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
-SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
-SEED = 7
-GROUP_SEEDS = range(4)
-TRANSACTION_SEEDS = range(3)
-_BLANK = dict.fromkeys(column.name for column in COLUMNS)
-
 # The first query waits for the JVM to start and to warm up, which takes minutes on a loaded two-core machine.
 pytestmark = pytest.mark.timeout(600)
+
+
+# Times of a simulation begin in 1970, so the generated day does as well: one query runs over both.
+SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
+
+
+SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
+
+
+SEED = 7
+
+
+GROUP_SEEDS = range(4)
+
+
+TRANSACTION_SEEDS = range(3)
+
+
+_BLANK = dict.fromkeys(column.name for column in COLUMNS)
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +142,91 @@ def test_only_statistics_of_samples_read_samples(name: str, planned: Silver) -> 
     read = datasets(result(ALL[name], planned, SCOPE))
 
     assert read == ({"transitions", "samples"} if ALL[name].reads_samples else {"transitions"})
+
+
+# Spark and DuckDB compute the same statistics from the hand-written histories.
+
+
+REPORTED = (
+    "alone",
+    "avoidable",
+    "group_lag",
+    "group_lineage",
+    "lag",
+    "lso_held",
+    "newer_types",
+    "planned",
+    "rebalances",
+    "return_before_hole",
+    "stuck",
+    "two_controllers",
+    "txn_ends",
+    "unclean",
+    "unknown_losses",
+    "zombies",
+)
+"""Histories in which something is not known, and how each engine says so; one of planned and other causes;
+and those of consumer groups and of transactions."""
+
+
+SCOPE_WORKED = Scope(start_us=LATER_US, end_us=LATER_US + 60_000_000)
+
+
+@pytest.fixture(scope="module")
+def root_worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The histories as exports of clusters of their names, an hour later, because files have no hours before 1970."""
+    folder = tmp_path_factory.mktemp("worked")
+    blank = dict.fromkeys(column.name for column in COLUMNS)
+    for name in REPORTED:
+        reported = history_rows((HISTORIES / f"{name}.jsonl").read_text(encoding="utf-8"))
+        write_export(
+            folder, [blank | row | {"cluster_id": name} for row in VARIANTS["later"](reported)], ExportFormat.PARQUET
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def oracle_worked(root_worked: Path) -> Iterator[Oracle]:
+    """The histories in DuckDB."""
+    found = Oracle(root_worked, SCOPE_WORKED)
+    found.make_tables()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def tables_worked(spark: SparkSession, root_worked: Path) -> Iterator[Silver]:
+    """The histories in Spark."""
+    found = open_exports(spark, [str(root_worked)])
+    yield found
+    found.release()
+
+
+def test_a_type_that_is_not_known_ends_what_is_known(oracle_worked: Oracle) -> None:
+    """Known up to the newer version's change at 30 s and again from 50 s on; a remark changes nothing."""
+    (row,) = [row for row in oracle_worked.rows(ALL["s10"]) if row["cluster_id"] == "newer_types"]
+
+    assert row["under_replicated_us"] == 40_000_000
+    assert row["coverage"] == pytest.approx(40 / 60, rel=1e-12)
+
+
+def test_an_unknown_loss_is_not_zero(oracle_worked: Oracle) -> None:
+    """Partitions 0 to 4: unknown, at least 20, none for nothing came before, no epoch at all, at least 20 by a cut."""
+    rows = sorted(
+        (row for row in oracle_worked.rows(ALL["s07"]) if row["cluster_id"] == "unknown_losses"),
+        key=lambda row: row["partition"],
+    )
+
+    assert [row["committed_lost_records"] for row in rows] == [None, 20, 0, None, 20]
+    assert [row["epochs_unknown"] for row in rows] == [1, 1, 0, 0, 2]
+    assert [row["committed_cut_records"] for row in rows] == [None, 20, 0, 0, 38]
+    assert [row["own_hw_unknown"] for row in rows] == [1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_both_engines_give_the_same_rows_worked(name: str, tables_worked: Silver, oracle_worked: Oracle) -> None:
+    """Integers exactly, fractions to nine digits, for every partition of every history."""
+    rows = [row.asDict(recursive=True) for row in result(ALL[name], tables_worked, SCOPE_WORKED).collect()]
+
+    assert rows
+    assert differences(ALL[name], SCOPE_WORKED, rows, oracle_worked.rows(ALL[name])) == []

@@ -1,4 +1,4 @@
-"""The generated day, the input of the benchmarks, is one that a real cluster could have had."""
+"""The generated day, the input of the benchmarks: a cluster could have had it, and DuckDB's figures of it agree."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from day.groups import HOT_GROUPS
-from day.shape import HOT, Shape
+from day.groups import COORDINATING, HOT_GROUPS
+from day.shape import HOT, HOUR, START_US, Shape
 from day.written import write_day
+from oracle import Oracle
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.reading import find_files
+from strandline_analytics.scope import Scope
+from strandline_analytics.stats import ALL
 
 SHAPE = Shape(events=6_000, partitions=8, hours=2, nodes=5)
+
+
 IDENTITY = "node_id, incarnation, seq"
 
 
@@ -156,3 +161,39 @@ def test_transactions_end_in_every_way(day: duckdb.DuckDBPyConnection, cause: st
     assert _number(day, ends) > 0
     assert _number(day, f"{decided} NULL") > 0
     assert _number(day, f"{decided} NOT NULL") > 0
+
+
+# DuckDB's statistics over a generated day: all exist, and their sums are consistent.
+
+
+SCOPE = Scope(start_us=START_US, end_us=START_US + SHAPE.end, step_us=HOUR)
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    """A small day in DuckDB."""
+    folder = tmp_path_factory.mktemp("day")
+    write_day(SHAPE, folder)
+    found = Oracle(folder, SCOPE)
+    found.make_tables()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_statistic_has_a_row_for_every_group_and_window(name: str, oracle: Oracle) -> None:
+    """Whether anything happened or not, and with every column that the statistic declares."""
+    rows = oracle.rows(ALL[name])
+
+    # Beside its own topics the day has those of both kinds of coordinators.
+    groups = 1 if ALL[name].only_cluster else SHAPE.partitions + 2 * COORDINATING
+    assert len({tuple(list(row.values())[:6]) for row in rows if not ALL[name].only_cluster}) in (0, 2 * groups)
+    assert len({row["window_start"] for row in rows}) == 2
+    assert {value.name for value in ALL[name].values} <= rows[0].keys()
+
+
+def test_the_states_of_the_isr_fill_what_is_known(oracle: Oracle) -> None:
+    """Above, at, under and leaderless exclude each other and leave nothing out."""
+    for row in oracle.rows(ALL["s10"]):
+        known = row["above_min_us"] + row["at_min_us"] + row["under_min_us"] + row["leaderless_us"]
+        assert row["coverage"] == pytest.approx(known / HOUR, rel=1e-12)

@@ -64,7 +64,7 @@ async def totals(bootstrap: list[str]) -> dict[bytes, int]:
 
 @pytest.mark.timeout(1_200)
 def test_the_example_runs_on_kafka(tmp_path: Path) -> None:
-    """`totals.py kafka ADDRESS` gives the sums that `totals.py strandline ADDRESS` gives (test_topic_sink.py)."""
+    """`totals.py kafka ADDRESS` gives the sums that `totals.py strandline ADDRESS` gives (test_topic_source.py)."""
     python = python_for(PYSPARK, PACKAGE)
     submit = [str(python.with_name("spark-submit")), "--packages", PACKAGE, "--master", "local[2]"]
     try:

@@ -1,14 +1,18 @@
-"""A collection from a real Apache Kafka, in plain and by TLS and SCRAM, with its metadata log and checkpoint files."""
+"""A real Apache Kafka: a collection from it, and one node's history from its files."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_cluster import CLUSTER_ID, START_S, KafkaCluster, Secured, running
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
+from dump_comparison import compared
+from kafka_cluster import CLUSTER_ID, LOG_PATTERN, START_S, KafkaCluster, Secured, dumped, running
 from kafka_jars import KafkaAbsent
 
 from strandline.cli.local.certificate_folder import add, begin
@@ -16,13 +20,19 @@ from strandline.export.destination import LocalDirectory
 from strandline.export.reading import clusters, find_files, read_rows
 from strandline.export.verify import Completeness, verify
 from strandline.rpc.permissions import CallerRole, Identity
+from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.checkpoints import read_checkpoints
+from strandline_kafka.brokers.log_layout import layout_of
 from strandline_kafka.collector.cluster import Broker
 from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
 from strandline_kafka.collector.connection import Refused, Unreachable
 from strandline_kafka.collector.security import Login, Security, tls_context
+from strandline_kafka.metadata.importing import Import, cluster_of
+from strandline_kafka.metadata.log_files import open_copy
 
 RECORDS = 7
+
+
 USER, PASSWORD = "ann", "correct-horse"
 
 
@@ -161,3 +171,46 @@ async def secured(broker: Broker, authority: Path, out: Path) -> None:
         await reach([broker], Security(tls, Login("SCRAM-SHA-512", USER, "guessed")), None)
     with pytest.raises(Refused, match="the broker's certificate is not trusted"):
         await reach([broker], Security(tls_context(None, None, None), Login("SCRAM-SHA-512", USER, PASSWORD)), None)
+
+
+# One node of a real Apache Kafka, started, asked for a topic, and stopped: its history from its files.
+
+
+SEGMENT = "__cluster_metadata-0/00000000000000000000.log"
+
+
+async def create_topic(cluster: KafkaCluster) -> None:
+    """A topic of two partitions, as soon as the broker takes one."""
+    end = time.monotonic() + START_S
+    while True:
+        admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+        try:
+            await admin.start()
+            await admin.create_topics([NewTopic("t", 2, 1)])
+            return
+        except KafkaError:
+            assert time.monotonic() < end, "no topic could be created"
+        finally:
+            await admin.close()
+        await asyncio.sleep(0.5)
+
+
+@pytest.mark.timeout(600)
+async def test_a_node_that_was_just_started_is_read(tmp_path: Path) -> None:
+    """Every record is what Kafka's tool prints, the log is proved by its one voter, and the logs' lines are known."""
+    try:
+        with running(tmp_path, 1) as cluster:
+            await create_topic(cluster)
+            # Read while it is written.
+            open_copy(cluster.data(1))
+            cluster.stop(1)
+            assert compared(cluster.data(1), dumped(cluster.data(1) / SEGMENT)) > 20
+            copies = [open_copy(cluster.data(1))]
+            log = read_logs(1, cluster.log(1), layout_of(LOG_PATTERN))
+            done = Import(copies, cluster_of(copies, None), logs=[log]).write(LocalDirectory(tmp_path / "out"))
+    except KafkaAbsent as absent:
+        pytest.skip(f"no Kafka: {absent}")
+    assert (done.proof.proved_end, done.unknown.total(), log.unknown.total()) == (done.proof.end_offset, 0, 0)
+    assert done.learnt is not None
+    assert done.learnt.clocks[1].zone_ms == 19_800_000
+    assert done.learnt.versions == ("4.3.1",)
