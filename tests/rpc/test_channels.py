@@ -304,7 +304,7 @@ async def test_an_internal_topic_that_another_made_is_made(code: int, refused: E
         async def CreateTopics(  # noqa: N802 - gRPC calls a handler by the name of its RPC
             self, request: Any, context: Any
         ) -> Any:
-            return pb.CreateTopicsResponse(topics=[pb.CreatedTopic(name="t", error_code=cast(Any, code))])
+            return pb_link.CreateTopicsResponse(topics=[pb_link.CreatedTopic(name="t", error_code=cast(Any, code))])
 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     add_ControllerServiceServicer_to_server(cast(Any, Decides()), server)
