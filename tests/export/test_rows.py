@@ -1,4 +1,4 @@
-"""The core's events become columns: times are converted, names are the schema's, nothing is lost."""
+"""Which events are lines of the log, and that each has its node, its epochs, its offsets and its cause."""
 
 from __future__ import annotations
 
@@ -7,64 +7,89 @@ from typing import Any
 import pytest
 from made_events import made
 
-from strandline.core.state_events import EVENT_TYPES, Member, Moment, StateEvent
-from strandline.core.types import NodeId, Offset, TopicPartition
+from strandline.core.state_events import EVENT_TYPES as STATE_EVENTS
+from strandline.core.types import TopicPartition
+from strandline.export.log_lines import line_of
 from strandline.export.rows import Emitter, Taken, to_row
-from strandline.export.schema import Kind, fields_of
+from strandline.export.schema import EVENT_TYPES, SAMPLES, fields_of
 
-EMITTER = Emitter(cluster_id="c", node_id=2, incarnation=7)
-TP = TopicPartition("t", 1)
-
-
-def _row(event: StateEvent, *, names: dict[str, str] | None = None) -> dict[str, Any]:
-    taken = Taken(wall_us=1_000_000_500, mono_us=500, event=event, tp=TP, controller_epoch=3)
-    return to_row(taken, 11, EMITTER, (names or {}).get)
+TP = TopicPartition("id", 2)
+EPOCHS = {"leader_epoch": 4, "partition_epoch": 9}
 
 
-def test_a_monotonic_moment_becomes_a_time_of_day() -> None:
-    """The event's own two clock readings give the offset, so differences within the row stay monotonic."""
-    row = _row(made("NODE_SESSION", subject_node_id=1, last_heartbeat_ms=250))
-
-    assert row["last_heartbeat_us"] == 250_000 + 1_000_000_000
-
-
-def test_members_carry_their_progress() -> None:
-    """A member is a struct with the same conversion, null where it has no progress."""
-    left = Member(NodeId(3), leo=Offset(9), last_fetch_ms=Moment(1))
-    row = _row(made("ISR_CHANGE", removed=(left,), added=(Member(NodeId(4)),)))
-
-    (removed,), (added,) = row["removed"], row["added"]
-    assert removed == {"replica_id": 3, "leo": 9, "last_fetch_us": 1_000_001_000, "last_caught_up_us": None}
-    assert added == {"replica_id": 4, "leo": None, "last_fetch_us": None, "last_caught_up_us": None}
+def _epochs(kind: str) -> dict[str, int]:
+    """Those epochs that events of a type have."""
+    has = {field.name for field in fields_of(STATE_EVENTS[kind].kind)}
+    return {name: value for name, value in EPOCHS.items() if name in has}
 
 
-def test_no_leader_is_minus_one() -> None:
-    """A missing leader is -1, because null would also mean "not reported"."""
-    row = _row(made("LEADER_CHANGE", old_leader=1))
-
-    assert (row["old_leader"], row["new_leader"], "election_type" in row) == (1, -1, False)
-
-
-def test_a_field_without_a_column_is_kept_as_text() -> None:
-    """A field without a column is in `ext`, under its name, if it is set."""
-    assert _row(made("EXPORT_HEARTBEAT", last_seq=5, final="true"))["ext"] == {"final": "true"}
-    assert "ext" not in _row(made("EXPORT_HEARTBEAT", last_seq=5))
+def _line(kind: str, fields: dict[str, Any]) -> Any:
+    emitter = Emitter(cluster_id="c", node_id=1, incarnation=7)
+    taken = Taken(1_700_000_000_123_000, 1, made(kind, **fields, **_epochs(kind)), TP, 3)
+    return line_of(to_row(taken, 1, emitter, {"id": "tides"}.get))
 
 
-def test_an_event_names_its_topic_if_anybody_knows() -> None:
-    """An event has the topic's name where it is known; the id is the key."""
-    assert _row(made("EPOCH_START"), names={"t": "tides"})["topic"] == "tides"
-    assert "topic" not in _row(made("EPOCH_START"))
+@pytest.mark.parametrize(
+    ("kind", "fields", "sentence", "is_warning"),
+    [
+        ("EPOCH_START", {"start_offset": 5, "hw": 4, "new_isr": (1, 2)}, "leads", False),
+        ("LEADER_CHANGE", {"old_leader": 1, "new_leader": None}, "partition without a leader", True),
+        ("LEADER_CHANGE", {"old_leader": 1, "new_leader": 2, "election_type": "isr"}, "leader elected", False),
+        ("LEADER_CHANGE", {"old_leader": 1, "new_leader": 2, "election_type": "unclean"}, "leader elected", True),
+        ("ISR_CHANGE", {"old_isr": (1, 2), "new_isr": (1,), "cause": "lag"}, "ISR shrank", True),
+        ("ISR_CHANGE", {"old_isr": (1,), "new_isr": (1, 2), "cause": "catch_up"}, "ISR expanded", False),
+        ("ALTER_PARTITION", {"phase": "result", "error_code": 91}, "ISR update refused", True),
+        ("ALTER_PARTITION", {"phase": "timeout", "error_code": 0}, "ISR update without an answer", True),
+        ("TRUNCATION", {"from_leo": 9, "to_leo": 5, "hw_before": 5, "committed_cut": 0}, "log cut", False),
+        ("TRUNCATION", {"from_leo": 9, "to_leo": 5, "hw_before": 7, "committed_cut": 2}, "log cut", True),
+        (
+            "PARTITION_FAILED",
+            {"reason": "damaged", "leo": 9, "hw": 5},
+            "partition does not replicate until the next leader epoch",
+            True,
+        ),
+        ("NODE_SESSION", {"phase": "fence", "cause": "timeout", "subject_node_id": 2}, "node session", True),
+        ("GROUP_CHANGE", {"group_id": "g", "old_state": "Stable", "new_state": "Empty"}, "group is empty", False),
+        ("GROUP_CHANGE", {"group_id": "g", "old_state": "Empty", "new_state": "Empty"}, "group epoch rose", False),
+        ("MEMBER_CHANGE", {"group_id": "g", "member_id": "m", "phase": "joined"}, "member joined", False),
+        ("MEMBER_CHANGE", {"group_id": "g", "member_id": "m", "phase": "fenced"}, "member fenced", True),
+        ("COORDINATOR_LOAD", {"bytes": 9, "n_keys": 1, "load_ms": 3}, "coordinator answers", False),
+        ("TRANSACTION_CHANGE", {"cause": "timeout", "transactional_id": "x"}, "transaction timed out", False),
+        ("TRANSACTION_CHANGE", {"cause": "marker_refused"},
+         "partition refuses the marker of a transaction that its coordinator waits for", True),
+        ("TRANSACTION_OPEN", {"cause": "hanging", "producer_id": 7, "hw": 9}, "transaction hangs", True),
+    ],
+)  # fmt: skip
+def test_what_is_reported(kind: str, fields: dict[str, Any], sentence: str, is_warning: bool) -> None:
+    """The sentence, whether it is a warning, and the location with its epochs."""
+    line = _line(kind, fields)
+
+    assert (line.sentence, line.is_warning) == (sentence, is_warning)
+    place = {"node_id": 1, "topic": "tides", "partition": 2, "controller_epoch": 3, **_epochs(kind)}
+    assert place.items() <= line.fields.items()
+    assert line.fields["at"] == "2023-11-14T22:13:20.123+00:00"
 
 
-@pytest.mark.parametrize("name", EVENT_TYPES)
-def test_lists_are_never_null(name: str) -> None:
-    """A reader need not distinguish an empty list from an absent one."""
-    row = _row(made(name))
-    lists = {
-        field.column
-        for field in fields_of(EVENT_TYPES[name].kind)
-        if field.kind in (Kind.INTS, Kind.STRINGS, Kind.MEMBERS)
-    }
+def test_a_cut_names_its_offsets() -> None:
+    """A truncation's line has its offsets, the HW before it, and how much of it had been committed."""
+    fields = {"from_leo": 9, "to_leo": 5, "hw_before": 7, "committed_cut": 2, "reason": "diverging_epoch"}
 
-    assert {column: row[column] for column in lists} == {column: [] for column in lists}
+    assert fields.items() <= _line("TRUNCATION", fields).fields.items()
+
+
+@pytest.mark.parametrize("kind", [name for name, known in EVENT_TYPES.items() if known.dataset == SAMPLES])
+def test_a_sample_is_no_line(kind: str) -> None:
+    """Events that occur many times a second are not logged."""
+    assert _line(kind, {}) is None
+
+
+@pytest.mark.parametrize("phase", ["proposed", "result"])
+def test_an_isr_update_that_goes_well_is_reported_by_its_change_alone(phase: str) -> None:
+    """Neither the proposal nor its confirmation is a second line."""
+    assert _line("ALTER_PARTITION", {"phase": phase, "error_code": 0}) is None
+
+
+@pytest.mark.parametrize("kind", ["GROUP_CHANGE", "MEMBER_CHANGE"])
+def test_what_is_repeated_is_no_line(kind: str) -> None:
+    """Ten thousand calm groups are not logged once an hour."""
+    assert _line(kind, {"group_id": "g", "cause": "repeated"}) is None
