@@ -1,23 +1,119 @@
-"""A replica returns with less than it acknowledged: the partition waits for a log that has everything (M64, A5).
-
-Every node of the ISR dies, so that no process is left that knows which log has what; then one of them starts first,
-from a directory whose newest segment lost its end, or that is an older copy of itself.
-"""
+"""Damage on every replica, and nodes that lose what they acknowledged."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import grpc
 import pytest
-from raw_records import all_values, append
-from running_cluster import Probe, until
+from raw_records import all_values, append, batch, fetch, produce, values_of
+from running_cluster import CALL_S, Probe, plan, started, until
 from settled_logs import assert_settled
 
+from strandline.cli.local_cluster import LocalCluster
+from strandline.cli.processes import ServiceDied
+from strandline.runtime.exit_codes import ExitCode
 from strandline.storage.checkpoints import Checkpoints
+from strandline.storage.directory import CLEAN_NAME
 from strandline.storage.inspect import dump_log
+from strandline.v1 import controller_service_pb2 as pb
+from strandline.v1 import error_pb2, partition_pb2
+
+_SEGMENTS = 3
+
+
+_VALUE_BYTES = 50_000
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three nodes for this test alone, because it causes alarms."""
+    running = started(plan(tmp_path))
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def _first_segments(cluster: LocalCluster) -> list[Path]:
+    return [sorted((node.directory / "t-0").glob("*.log"))[0] for node in cluster.nodes.values()]
+
+
+async def _filled(cluster: LocalCluster, probe: Probe) -> list[bytes]:
+    """Values of which each replica holds several segments."""
+    values: list[bytes] = []
+    while any(len(list((node.directory / "t-0").glob("*.log"))) < _SEGMENTS for node in cluster.nodes.values()):
+        values.append(b"%06d" % len(values) + b"." * _VALUE_BYTES)
+        await append(probe, "t", values[-1])
+    await probe.in_sync("t")
+    return values
+
+
+async def _supervised(cluster: LocalCluster) -> list[int]:
+    """Exit codes of the nodes that ended since; each is started again, as by a supervisor."""
+    codes = []
+    for node_id, node in cluster.nodes.items():
+        end = node.found_dead()
+        if end is not None:
+            codes.append(end.code)
+            node.end_expected = True
+            with contextlib.suppress(ServiceDied):
+                await cluster.start_node(node_id)
+    return codes
+
+
+async def _read_at(probe: Probe, leader: int, offset: int) -> list[bytes]:
+    """Values that a leader returns from an offset; none if it rejects the fetch, or ends meanwhile."""
+    try:
+        answer = await fetch(probe, leader, "t", offset)
+    except grpc.aio.AioRpcError:
+        return []
+    return values_of(answer.records) if not answer.error_code else []
+
+
+async def test_damage_on_every_replica_is_never_served_and_takes_the_partition_offline(cluster: LocalCluster) -> None:
+    """Reads before the damage return what was written, the rest is rejected by name, and no node is elected."""
+    async with Probe(cluster) as probe:
+        await probe.everybody()
+        await probe.create_topic("t")
+        values = await _filled(cluster, probe)
+        for path in _first_segments(cluster):
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 0x10
+            path.write_bytes(content)
+        read: list[bytes] = []
+        ends: list[int] = []
+
+        async def is_offline() -> bool:
+            ends.extend(await _supervised(cluster))
+            partition = await probe.partition("t")
+            if partition.HasField("leader_id"):
+                read.extend(await _read_at(probe, partition.leader_id, len(read)))
+                return False
+            return all([not await probe.is_fenced(node_id) for node_id in cluster.nodes])
+
+        await until(is_offline, "the partition is offline while all nodes run", timeout_s=60)
+
+        assert read == values[: len(read)]
+        assert len(read) < len(values)
+        assert ends
+        assert set(ends) == {int(ExitCode.STORAGE_DAMAGED)}
+        for node_id in cluster.nodes:
+            assert (await produce(probe, node_id, "t", batch(b"late"))).error_code
+
+
+# A replica returns with less than it acknowledged: the partition waits for a log that has everything (M64, A5).
+# Every node of the ISR dies, so that no process is left that knows which log has what; then one of them starts first,
+# from a directory whose newest segment lost its end, or that is an older copy of itself.
+
 
 CLUSTER = {"nodes": 3}
+
 
 _BATCHES = 20
 
@@ -155,3 +251,85 @@ async def test_those_who_would_refuse_to_cut_lead(probe: Probe, topic: str, tmp_
     after = await append(probe, topic, b"after")
 
     assert after == len(values)
+
+
+# `durability=page-cache`: a node that lost its tail reports it, and the outcome is a decision, not an accident.
+
+
+CLUSTER_CACHE = {"nodes": 2, "rules": {"durability": "page-cache"}}
+
+
+KEPT = 5
+
+
+async def a_lost_tail(probe: Probe, topic: str) -> None:
+    """Ten records on both; 2 stops, then 1; five records and the mark of the clean stop are removed from 1's disk."""
+    for number in range(10):
+        await append(probe, topic, b"old %d" % number)
+    await assert_settled(probe, topic)
+    await probe.local.nodes[2].stop(15_000)
+
+    async def alone() -> bool:
+        return list((await probe.partition(topic)).isr) == [1]
+
+    await until(alone, "node 1 is alone in the ISR")
+    await probe.local.nodes[1].stop(15_000)
+    directory = probe.local.nodes[1].directory
+    first_lost = list(dump_log(directory / f"{topic}-0"))[KEPT]
+    os.truncate(first_lost.path, first_lost.position)
+    (directory / CLEAN_NAME).unlink()
+    await probe.restart(1)
+    await until(partial(probe.is_unfenced, 1), "node 1 is unfenced")
+
+
+async def unclean_election(probe: Probe, topic: str) -> pb.ElectionPartitionResult:
+    """An operator accepts the loss."""
+    request = pb.ElectLeadersRequest(
+        election_type=pb.ELECTION_TYPE_UNCLEAN,
+        topic_partitions=[partition_pb2.TopicPartitions(topic=topic, partitions=[0])],
+        timeout_ms=5_000,
+    )
+    answer = await probe.controller.ElectLeaders(request, timeout=CALL_S * 2)
+    return answer.replica_election_results[0].partition_result[0]
+
+
+@pytest.mark.timeout(120)
+async def test_after_an_unclean_election_logs_do_not_diverge(probe: Probe, topic: str) -> None:
+    """T37, TR2b: the node without the tail leads, continues from there, and the other truncates its extra records."""
+    await probe.create_topic(topic, assignment=[1, 2], unclean_leader_election_enable="true")
+    await a_lost_tail(probe, topic)
+    leader = await probe.leader(topic)
+    offsets = [await append(probe, topic, b"new %d" % number) for number in range(9)]
+    await probe.restart(2)
+    records = await assert_settled(probe, topic)
+    values = await all_values(probe, topic)
+
+    assert leader == 1
+    assert offsets == list(range(KEPT, KEPT + 9))
+    assert records == KEPT + 9
+    assert values == [b"old %d" % number for number in range(KEPT)] + [b"new %d" % number for number in range(9)]
+
+
+@pytest.mark.timeout(120)
+async def test_without_unclean_election_it_stays_offline_until_requested(probe: Probe, topic: str) -> None:
+    """T37, the second variant: no node leads, not even with all nodes back, until an operator accepts the loss."""
+    await probe.create_topic(topic, assignment=[1, 2])
+    await a_lost_tail(probe, topic)
+    alone = await probe.partition(topic)
+    await probe.everybody()
+    whole = await probe.partition(topic)
+    refused = await produce(probe, 1, topic, batch(b"new"))
+    elected = await unclean_election(probe, topic)
+    await probe.writable(topic)
+    await append(probe, topic, b"new")
+    await assert_settled(probe, topic)
+    values = await all_values(probe, topic)
+
+    assert not alone.HasField("leader_id")
+    assert not whole.HasField("leader_id")
+    assert list(whole.isr) == list(whole.elr) == []
+    assert refused.error_code == error_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
+    assert elected.error_code == 0, elected.error_message
+    assert values[-1] == b"new"
+    assert values[:-1] == [b"old %d" % number for number in range(len(values) - 1)]
+    assert len(values) - 1 in (KEPT, 10)
