@@ -1,4 +1,4 @@
-"""The pages of groups: lag from what was measured and committed, who is late, what is asked back; names are escaped."""
+"""Pages of the console: escaped text, the table of partitions, pages of groups."""
 
 from __future__ import annotations
 
@@ -6,27 +6,279 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from http_calls import ask
-from reported_cluster import NOW_MS, led, partition, picture, topic_of, tp
+from reported_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
 from running_console import console_here
 from tests.client.fake_cluster import TOPIC, fake_cluster
 from tests.client.test_consumer import write
 
+import strandline.console
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
 from strandline.console.group_rows import MOST_ROWS, GroupRow, group_rows
 from strandline.console.overview import partition_rows
-from strandline.console.pages import write_page
-from strandline.console.picture import GroupLook, HeldGroup, NodeLook, Picture
+from strandline.console.pages import Page, write_page, write_part
+from strandline.console.picture import ControllerLook, GroupLook, HeldGroup, LedPartition, NodeLook, Picture
 from strandline.console.seen import see
 from strandline.console.settings import ConsoleSettings
-from strandline.console.site import Site
+from strandline.console.site import Form, Site
+from strandline.console.table import PAGE_ROWS, Query, read_query, table_page
 from strandline.console.watching import Watching
-from strandline.core.types import NodeId
+from strandline.core.messages import Endpoint
+from strandline.core.types import NodeId, Offset
+from strandline.rpc.convert.describe import ControllerDescribed
+
+_CONSOLE = Path(strandline.console.__file__).parent
+
+
+_REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
+
+
+_EVIL = "<img src=x onerror=alert(1)>\"'&"
+
+
+_PATHS = ["/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/groups", "/nowhere", "/partitions/tides/99"]
+
+
+def _site(**changed: Any) -> Site:
+    watching = Watching(ConsoleSettings(bootstrap=("127.0.0.1:1",)), lambda: None, clock=lambda: NOW_MS)
+    return Site(watching, **({"report": "", "allow_changes": False} | changed))
+
+
+def _page(shown: Picture, path: str, query: dict[str, str] | None = None, **changed: Any) -> Page:
+    form = changed.pop("form", None)
+    return _site(**changed).page(path, query or {}, see(1, shown), form)
+
+
+def _html(shown: Picture, path: str, query: dict[str, str] | None = None, **changed: Any) -> str:
+    return write_page(_page(shown, path, query, **changed))
+
+
+class _Tags(HTMLParser):
+    """Counts elements, and finds those that are never closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in {"meta", "link", "input", "br"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def _evil_cluster() -> Picture:
+    """Every name that a user can choose is a malicious one."""
+    look = NodeLook(
+        answered_ms=NOW_MS - 9_000, failing_since_ms=NOW_MS - 9_000, failure=_EVIL,
+        led={tp(0, _EVIL): led({1: 9, 2: 5}, hw=5)},
+    )  # fmt: skip
+    failed = NodeLook(answered_ms=NOW_MS, held={tp(0, _EVIL): held(1, 1, "failed", _EVIL)})
+    topic = topic_of(partition(0, topic=_EVIL, isr=(1, 2)), name=_EVIL, configs={_EVIL: _EVIL})
+    nodes = (node(1, rack=_EVIL), node(2, rack=_EVIL), node(3, rack=_EVIL))
+    return picture(
+        topic, nodes=nodes, looks={1: look, 3: failed}, bootstrap=_EVIL,
+        controller=ControllerLook(heard_ms=NOW_MS, failing_since_ms=NOW_MS, failure=_EVIL),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [*_PATHS, f"/partitions/{_EVIL}/0"])
+async def test_names_and_sentences_of_others_are_escaped(path: str) -> None:
+    """Topic names, racks, settings, failures, the address itself: none of it becomes an element or an attribute."""
+    trouble = dict.fromkeys(("code", "field", "sentence", "rule", "remedy"), _EVIL)
+    form = Form({"name": _EVIL, "configs": _EVIL}, trouble=trouble)
+    query = {"q": _EVIL, "topic": _EVIL, "created": _EVIL, "node": _EVIL}
+    page = _page(_evil_cluster(), path, query, report="https://x/?" + _EVIL, allow_changes=True, form=form)
+    tags = [_Tags(html) for html in (write_page(page), *(write_part(page, part) for part in page.parts))]
+
+    assert [tag for each in tags for tag, _ in each.seen if tag == "img"] == []
+    assert [name for each in tags for _, attributes in each.seen for name in attributes if name.startswith("on")] == []
+
+
+async def test_the_page_of_an_evil_topic_shows_its_name() -> None:
+    """Escaping does not remove anything: users see the name unchanged."""
+    html = _html(_evil_cluster(), f"/partitions/{_EVIL}/0")
+
+    assert "&lt;img src=x onerror=alert(1)&gt;" in html
+
+
+@pytest.mark.parametrize("path", _PATHS)
+@pytest.mark.parametrize("known", [True, False], ids=["known", "nothing known"])
+async def test_every_page_is_whole(path: str, known: bool) -> None:
+    """Elements are closed, ids are unique, nothing is styled or scripted inline (the policy would block it)."""
+    looks = {1: NodeLook(answered_ms=NOW_MS, led={tp(0): led({1: 900, 2: 880, 3: None}, hw=880)})}
+    shown = picture(topic_of(partition(0, isr=(1, 2)), partition(1, isr=(), leader=None)), looks=looks)
+    tags = _Tags(_html(shown if known else Picture(now_ms=NOW_MS), path, report="/report.html"))
+
+    ids = [attributes["id"] for _, attributes in tags.seen if "id" in attributes]
+    assert tags.open == []
+    assert len(ids) == len(set(ids))
+    assert [
+        attributes for _, attributes in tags.seen if any(n == "style" or n.startswith("on") for n in attributes)
+    ] == []
+    assert [tag for tag, _ in tags.seen if tag == "style"] == []
+
+
+async def test_a_partition_shows_where_readers_of_committed_records_stand() -> None:
+    """The LSO, how far it is behind, and whose transaction holds it; a leader of an earlier release has none."""
+    early = led({1: 900, 2: 900}, hw=900)
+    calm, waits = early._replace(lso=Offset(900)), early._replace(lso=Offset(870), open_producer_id=4711)
+
+    def shown(one: LedPartition) -> str:
+        looks = {1: NodeLook(answered_ms=NOW_MS, led={tp(0): one})}
+        return _html(picture(topic_of(partition(0, isr=(1, 2))), looks=looks), "/partitions/tides/0")
+
+    assert "<dt>LSO</dt>" not in shown(early)
+    assert "<dt>LSO</dt><dd>900</dd>" in shown(calm)
+    assert "<dt>LSO</dt><dd>870 " in shown(waits)
+    assert "held by producer 4711" in shown(waits)
+    assert ">-30<" in shown(waits)
+
+
+async def test_a_healthy_landing_page_says_so_with_the_age_of_its_data() -> None:
+    """Nothing is wrong, as of when, and no finding below it."""
+    html = _html(picture(topic_of(partition(0))), "/")
+
+    assert "Nothing is wrong." in html
+    assert "Data 0.2 s old." in html
+    assert 'class="finding' not in html
+
+
+async def test_the_form_is_there_only_where_changes_are_allowed() -> None:
+    """Without --allow-changes no page has a form that posts."""
+    shown = picture(topic_of(partition(0)))
+
+    assert all('method="post"' not in _html(shown, path) for path in _PATHS)
+    assert 'method="post"' in _html(shown, "/topics", allow_changes=True)
+
+
+async def test_a_form_is_never_replaced_while_somebody_types() -> None:
+    """No live part contains an input field, so that a form is never replaced while a user types."""
+    page = _page(picture(topic_of(partition(0))), "/topics", allow_changes=True)
+
+    assert all("<form" not in write_part(page, part) for part in page.parts if part.live)
+
+
+def test_the_house_has_one_palette() -> None:
+    """Console and report name the same colours by the same names, in light and in dark."""
+    palettes = [
+        re.findall(r"--[\w-]+: [^;]+", style.read_text())
+        for style in (_CONSOLE / "static" / "console.css", _REPORT_STYLE)
+    ]
+
+    assert len(palettes[0]) > 20
+    assert palettes[0] == palettes[1]
+
+
+def test_the_script_is_small_and_asks_only_its_own_server() -> None:
+    """The script is one file without a library and without an external address."""
+    script = (_CONSOLE / "static" / "console.js").read_text()
+
+    assert len(script.splitlines()) < 150
+    assert "http" not in script
+    assert "eval(" not in script
+
+
+def _among(active: str | None) -> Picture:
+    """A picture with three controllers, of which one or none decides."""
+    described = tuple(
+        ControllerDescribed(name, Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1), name == active, 90, lag)
+        for name, lag in (("c1", 0), ("c2", 12), ("c3", 3))
+    )
+    return replace(picture(), controller=ControllerLook(heard_ms=NOW_MS, among=described))
+
+
+async def test_it_is_shown_which_controller_decides_and_how_far_the_others_are() -> None:
+    """The nearest standby comes first; with one controller there is no such line."""
+    shown = re.sub(r"<[^>]+>", "", _html(_among("c1"), "/"))
+
+    assert "Controller c1 decides; standby: c3 (3 behind), c2 (12 behind)." in shown
+    assert "No controller decides" in _html(_among(None), "/")
+    assert 'id="controllers"' not in _html(picture(), "/")
+
+
+# The table of partitions: filters, orders and pages, for thousands of them.
+
+
+_ROWS = partition_rows(
+    picture(
+        topic_of(partition(0), partition(1, isr=(1, 2)), partition(2, isr=(1,)), partition(3, isr=(2,), leader=None)),
+        topic_of(partition(0, topic="logs", leader=2, replicas=(1, 2), isr=(1, 2)), name="logs"),
+        looks={1: NodeLook(answered_ms=NOW_MS, led={tp(0): led({1: 90, 2: 20, 3: 90}, hw=20)})},
+    )
+)
+
+
+def _names(**query: str) -> list[str]:
+    return [row.name for row in table_page(_ROWS, read_query(query)).rows]
+
+
+def test_the_worst_comes_first() -> None:
+    """Offline, under min ISR, at min ISR, then those only without their preferred leader, then the healthy ones."""
+    assert _names() == ["tides-3", "tides-2", "tides-1", "logs-0", "tides-0"]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({"show": "out-of-sync"}, ["tides-3", "tides-2", "tides-1"]),
+        ({"show": "offline"}, ["tides-3"]),
+        ({"show": "under-min"}, ["tides-3", "tides-2"]),
+        ({"show": "at-min"}, ["tides-1"]),
+        ({"show": "not-preferred"}, ["logs-0"]),
+        ({"show": "trouble"}, ["tides-3", "tides-2", "tides-1"]),
+        ({"topic": "logs"}, ["logs-0"]),
+        ({"node": "3", "sort": "name"}, ["tides-0", "tides-1", "tides-2", "tides-3"]),
+        ({"q": "IDES-1"}, ["tides-1"]),
+        ({"sort": "lag"}, ["tides-0", "logs-0", "tides-1", "tides-2", "tides-3"]),
+    ],
+)
+def test_filters_and_orders(query: dict[str, str], names: list[str]) -> None:
+    """Each filter shows what its name says, and each order sorts by it."""
+    assert _names(**query) == names
+
+
+@pytest.mark.parametrize("query", [{"page": "-1"}, {"page": "9" * 40}, {"show": "x"}, {"sort": "'"}, {"node": "٣"}])
+def test_a_query_without_sense_shows_everything(query: dict[str, str]) -> None:
+    """A page is returned for any query in the address."""
+    assert len(_names(**query)) == 5
+
+
+def test_a_page_is_bounded() -> None:
+    """Five thousand partitions are a hundred pages, and the page after the last is the last."""
+    rows = partition_rows(picture(topic_of(*(partition(index) for index in range(5_000)))))
+    page = table_page(rows, Query(page=1_000_000, sort="name"))
+
+    assert (len(page.rows), page.found, page.pages, page.query.page) == (PAGE_ROWS, 5_000, 100, 100)
+    assert page.rows[-1].name == "tides-4999"
+
+
+def test_an_address_keeps_what_was_asked() -> None:
+    """A link to another page changes only the page, and defaults are left out."""
+    query = read_query({"q": "a&b", "show": "offline", "page": "2"})
+
+    assert query.url(page=3) == "/partitions?q=a%26b&show=offline&page=3"
+    assert query.url(q="", show="all", page=1) == "/partitions"
+
+
+# The pages of groups: lag from what was measured and committed, who is late, what is asked back; names are escaped.
+
 
 EVIL = "<img src=x onerror=alert(1)>\"'&/x"
+
+
 ANSWERED_S = 20.0
 
 
@@ -54,7 +306,7 @@ def member(member_id: str, *partitions: int, **changed: Any) -> DescribedMember:
     return replace(whole, **changed)
 
 
-def held(name: str, *members: DescribedMember, state: str = "Stable", **offsets: int | None) -> HeldGroup:
+def held_groups(name: str, *members: DescribedMember, state: str = "Stable", **offsets: int | None) -> HeldGroup:
     """A group that node 2 coordinates; offsets of tides by ``p0``, ``p1`` and so on."""
     committed = {TopicPartition("tides", int(key[1:])): offset for key, offset in offsets.items() if offset is not None}
     return HeldGroup(DescribedGroup(name, state, 3, 3, "uniform", 2, members), committed)
@@ -86,8 +338,8 @@ def words(html: str) -> str:
 
 async def test_lag_is_what_was_measured_minus_what_is_committed() -> None:
     """Without a high watermark, or without an offset, there is none; a partition behind the HW it knows has lag 0."""
-    row = rows(shown(held("g", member("m1", 0, 1), p0=90, p1=120, p2=7)))["g"]
-    fresh = rows(shown(held("g", member("m1", 0), p0=None)))["g"]
+    row = rows(shown(held_groups("g", member("m1", 0, 1), p0=90, p1=120, p2=7)))["g"]
+    fresh = rows(shown(held_groups("g", member("m1", 0), p0=None)))["g"]
 
     assert [(one.partition, one.committed, one.hw, one.lag) for one in row.partitions] == [
         (0, 90, 100, 10),
@@ -105,8 +357,8 @@ async def test_who_is_waited_for_comes_first() -> None:
     late = member("y-late", last_heartbeat_age_ms=22_400)
     found = rows(
         shown(
-            held("a-stable", member("m"), p0=0),
-            held("b-moving", member("m1"), late, asked, state="Reconciling", p0=90, p1=99),
+            held_groups("a-stable", member("m"), p0=0),
+            held_groups("b-moving", member("m1"), late, asked, state="Reconciling", p0=90, p1=99),
         )
     )
     moving = found["b-moving"]
@@ -124,8 +376,8 @@ async def test_who_is_waited_for_comes_first() -> None:
 
 async def test_the_coordinator_that_answered_last_is_believed() -> None:
     """A deposed one may go on describing a group that another coordinates by now."""
-    of = shown(held("g", member("m1"), p0=90))
-    newer = GroupLook(answered_ms=NOW_MS, groups=(held("g", p0=95),))
+    of = shown(held_groups("g", member("m1"), p0=90))
+    newer = GroupLook(answered_ms=NOW_MS, groups=(held_groups("g", p0=95),))
 
     row = rows(replace(of, groups={**of.groups, NodeId(1): newer}))["g"]
     assert (row.coordinator, row.lag, row.members) == (1, 5, ())
@@ -133,7 +385,9 @@ async def test_the_coordinator_that_answered_last_is_believed() -> None:
 
 async def test_the_list_shows_state_members_and_total_lag() -> None:
     """One row for each group, with a link to its page; what a node does not say is said."""
-    of = shown(held("readers", member("m1", 0, 1), p0=90, p1=80), failure="no answer", left_out=3, lacking="loads")
+    of = shown(
+        held_groups("readers", member("m1", 0, 1), p0=90, p1=80), failure="no answer", left_out=3, lacking="loads"
+    )
     html = page(of, "/groups")
 
     assert "readers Stable 1 2 30 2 0.5 s" in words(html)
@@ -146,7 +400,7 @@ async def test_the_list_shows_state_members_and_total_lag() -> None:
 async def test_the_page_of_a_group_shows_members_and_partitions() -> None:
     """Each partition with its offset, HW, lag and reader; nobody reads what no member has."""
     asked = member("m1", 0, revoking=(TopicPartition("tides", 1),), instance_id="till-7")
-    text = words(page(shown(held("readers", asked, state="Reconciling", p0=90, p1=80, p2=7)), "/groups/readers"))
+    text = words(page(shown(held_groups("readers", asked, state="Reconciling", p0=90, p1=80, p2=7)), "/groups/readers"))
 
     assert "m1 instance till-7 app 10.0.0.7 Stable e3 1 1 1 30 1.5 s" in text
     assert "tides-1 80 100 20 m1 asked back tides-0 90 100 10 m1 tides-2 7 – – nobody" in text
@@ -174,8 +428,8 @@ async def test_names_of_groups_and_members_are_escaped(path: str) -> None:
 
 async def test_a_table_has_a_bounded_number_of_rows() -> None:
     """Of a thousand groups, and of a thousand members, the first are shown, and how many there are."""
-    many = shown(*(held(f"g{number}", p0=number % 100) for number in range(1_000)))
-    crowded = shown(held("g", *(member(f"m{number}") for number in range(1_000)), p0=1))
+    many = shown(*(held_groups(f"g{number}", p0=number % 100) for number in range(1_000)))
+    crowded = shown(held_groups("g", *(member(f"m{number}") for number in range(1_000)), p0=1))
 
     assert page(many, "/groups").count("<tr>") == MOST_ROWS + 1
     assert f"1,000 groups, the first {MOST_ROWS} of them" in words(page(many, "/groups"))

@@ -1,28 +1,40 @@
-"""Groups are counted by what coordinators report: rebalances with their cause and length, loads; states are read."""
+"""Metric values: of groups, of transactions, and ages computed from samples."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from controller_stub import ControllerStub, topic
 from nodes_in_process import TOPIC, TOPIC_ID, running_nodes
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 from scraping import LOOPBACK, scraped
 from tests.core.groups.groups_alone import GroupsAlone, Topics
 
 from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.coordinator.machine import Reports
-from strandline.core.coordinator.shard import ShardState
+from strandline.core.coordinator.shard import Shard, ShardState
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.reporting import HOUR_MS, GroupReporting
 from strandline.core.log.effects import Effect, Emit
+from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.state_events import CoordinatorLoad, GroupChange
-from strandline.core.types import LeaderEpoch, TopicPartition
-from strandline.metrics.figures import Spread
-from strandline.metrics.groups import GroupCounts
+from strandline.core.transactions.machine import TransactionMachine
+from strandline.core.transactions.messages import ProducerIdentity
+from strandline.core.transactions.records import TransactionalId, TxnState
+from strandline.core.types import LeaderEpoch, Offset, TopicPartition
+from strandline.metrics import families as f
+from strandline.metrics.families import FAMILIES, Kind
+from strandline.metrics.figures import Figure, Histogram, Spread, Tally
+from strandline.metrics.groups import GroupCounts, transaction_figures
+from strandline.metrics.node import HeldBack, StandingRecords
+from strandline.metrics.port import metrics_of
 from strandline.rpc.channels import open_channel
 from strandline.runtime.patterns import Re2Patterns
 from strandline.v1 import group_service_pb2 as pb
@@ -214,3 +226,179 @@ async def test_commits_are_counted_by_result(tmp_path: Path) -> None:
     assert seen.value("offset_commits_total", result="UNKNOWN_MEMBER_ID") == 1
     assert seen.value("coordinator_shards", state="active") == seen.value("coordinator_load_seconds_count") == 2
     assert seen.value("groups", state="empty") == 1
+
+
+# Metric values in a scrape: what is observed is what is exposed.
+
+
+def _text(*figures: Figure) -> str:
+    class _Given(Collector):
+        def collect(self) -> list[Metric]:
+            return list(metrics_of(figures))
+
+    registry = CollectorRegistry()
+    registry.register(_Given())
+    return generate_latest(registry).decode()
+
+
+def test_a_histogram_counts_each_duration_once() -> None:
+    """A value on a bound belongs to it, one beyond all bounds to +Inf, and the sum is theirs."""
+    histogram = Histogram((0.5, 1.0))
+    for seconds in (0.25, 0.5, 0.75, 4.0):
+        histogram.observe(seconds)
+    text = _text(Figure(f.FSYNC, histogram.spread()))
+
+    assert 'strandline_fsync_seconds_bucket{le="0.5"} 2.0' in text
+    assert 'strandline_fsync_seconds_bucket{le="1.0"} 3.0' in text
+    assert 'strandline_fsync_seconds_bucket{le="+Inf"} 4.0' in text
+    assert "strandline_fsync_seconds_count 4.0" in text
+    assert "strandline_fsync_seconds_sum 5.5" in text
+
+
+def test_a_tally_shows_its_causes_before_they_happen() -> None:
+    """A counter that begins at 0 lets Prometheus see the first increase."""
+    tally = Tally(f.ISR_SHRINKS, "lag", "other")
+    tally.add("lag", 2)
+    text = _text(*tally.figures())
+
+    assert 'strandline_isr_shrinks_total{cause="lag"} 2.0' in text
+    assert 'strandline_isr_shrinks_total{cause="other"} 0.0' in text
+
+
+def test_names_and_types_agree() -> None:
+    """A counter ends in _total, a histogram in its unit, no name occurs twice, everything has a description."""
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    for family in FAMILIES:
+        assert family.name.endswith("_total") is (family.kind is Kind.COUNTER), family
+        assert family.kind is not Kind.HISTOGRAM or family.name.endswith("_seconds"), family
+        assert family.help.endswith("."), family
+        assert ("topic" in family.labels) is family.per_partition, family
+
+
+# How long an LSO has been held back, computed from samples of LSO and HW alone.
+
+
+class _Log:
+    def __init__(self, partition: int = 0) -> None:
+        self.tp = TopicPartition("t", partition)
+        self.lso = self.hw = Offset(0)
+
+    def at(self, lso: int, hw: int) -> list[ReplicaLog]:
+        self.lso, self.hw = Offset(lso), Offset(hw)
+        return [cast(Any, self)]
+
+
+def test_an_lso_at_the_hw_is_not_held_back() -> None:
+    """However long the log is idle."""
+    held, log = HeldBack(), _Log()
+    held.look(log.at(5, 5), 0)
+
+    assert held.longest_s(log.at(5, 5), 60_000) == 0
+
+
+def test_the_time_is_that_of_one_transaction() -> None:
+    """A HW that goes on changes nothing; an LSO that goes on to the next open transaction begins again."""
+    held, log = HeldBack(), _Log()
+    held.look(log.at(5, 10), 1_000)
+    held.look(log.at(5, 90), 4_000)
+    assert held.longest_s(log.at(5, 90), 5_000) == 4.0
+    assert held.longest_s(log.at(7, 90), 5_000) == 0
+
+    held.look(log.at(7, 90), 6_000)
+
+    assert held.longest_s(log.at(7, 95), 8_000) == 2.0
+
+
+def test_the_longest_of_all_partitions_counts() -> None:
+    """One that is not led any more is forgotten."""
+    held, first, second = HeldBack(), _Log(0), _Log(1)
+    held.look(first.at(0, 1), 0)
+    held.look([*first.at(0, 1), *second.at(0, 1)], 3_000)
+    assert held.longest_s([*first.at(0, 1), *second.at(0, 1)], 4_000) == 4.0
+
+    held.look(second.at(0, 1), 5_000)
+
+    assert held.longest_s([*first.at(0, 1), *second.at(0, 1)], 6_000) == 3.0
+
+
+# The age of the oldest record above the HW, computed from samples of log end and HW alone.
+
+
+class _LogStanding:
+    def __init__(self) -> None:
+        self.tp = TopicPartition("t", 0)
+        self.leo = self.hw = Offset(0)
+
+    def at(self, hw: int, leo: int) -> list[ReplicaLog]:
+        self.hw, self.leo = Offset(hw), Offset(leo)
+        return [cast(Any, self)]
+
+
+def test_nothing_above_the_hw_has_no_age() -> None:
+    """A committed log is 0 seconds behind, however long it is idle."""
+    standing, log = StandingRecords(), _LogStanding()
+    standing.look(log.at(5, 5), 0)
+
+    assert standing.oldest_s(log.at(5, 5), 60_000) == 0
+
+
+def test_the_age_is_that_of_the_oldest_record() -> None:
+    """Newer appends change nothing; a HW that passes the oldest leaves the next."""
+    standing, log = StandingRecords(), _LogStanding()
+    standing.look(log.at(0, 10), 1_000)
+    standing.look(log.at(0, 20), 2_000)
+
+    assert standing.oldest_s(log.at(0, 20), 5_000) == 4.0
+    assert standing.oldest_s(log.at(10, 20), 5_000) == 3.0
+    assert standing.oldest_s(log.at(20, 20), 5_000) == 0
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """A HW that does not move for an hour under load keeps its age and a few hundred marks."""
+    standing, log = StandingRecords(), _LogStanding()
+    for i in range(10_000):
+        standing.look(log.at(0, i + 1), i * 250)
+
+    assert standing.oldest_s(log.at(0, 10_000), 2_500_000) == 2_500
+    assert sum(map(len, standing._marks.values())) <= 256
+
+
+def test_what_is_not_led_any_more_is_forgotten() -> None:
+    """A partition that comes back starts again."""
+    standing, log = StandingRecords(), _LogStanding()
+    standing.look(log.at(0, 10), 1_000)
+    standing.look([], 2_000)
+    standing.look(log.at(0, 10), 9_000)
+
+    assert standing.oldest_s(log.at(0, 10), 10_000) == 1.0
+
+
+# How many transactional ids a node coordinates, by state.
+
+
+def _shard(*states: TxnState, serves: bool = True) -> Shard:
+    machine = TransactionMachine(Reports(TopicPartition("s", 0), LeaderEpoch(1)), ProducerIdBlocks())
+    for number, state in enumerate(states):
+        machine.ids[str(number)] = TransactionalId(
+            identity=ProducerIdentity(number, 0), timeout_ms=1_000, state=state, update_ms=0
+        )
+    return cast(Any, SimpleNamespace(machine=machine, is_serving=serves))
+
+
+def test_ids_are_counted_by_state() -> None:
+    """Of all shards that serve, and every state is there from the start."""
+    shards = [
+        _shard(TxnState.ONGOING, TxnState.ONGOING, TxnState.PREPARE_COMMIT),
+        _shard(TxnState.ONGOING, TxnState.COMPLETE_ABORT),
+        _shard(TxnState.EMPTY, serves=False),
+        cast(Any, SimpleNamespace(machine=object(), is_serving=True)),
+    ]
+
+    assert {figure.labels: figure.value for figure in transaction_figures(shards)} == {
+        ("empty",): 0,
+        ("ongoing",): 3,
+        ("prepare_commit",): 1,
+        ("prepare_abort",): 0,
+        ("complete_commit",): 0,
+        ("complete_abort",): 1,
+    }
