@@ -249,7 +249,7 @@ def test_the_files_are_those_that_the_next_process_would_place(tmp_path: Path) -
     (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out")
     whole = FileExport(LocalDirectory(tmp_path / "whole"), ExportFormat.JSONL)
-    whole.write(run_of(ROWS_RECOVER))
+    whole.write(run_of(ROWS))
     whole.close(0)
 
     assert _recover(tmp_path / "data", tmp_path / "out") == 2
