@@ -1,11 +1,16 @@
-"""A bar is judged by the median of the ratios of its rounds, and never by figures of different rounds."""
+"""Bars, percentiles and repeated measurements: how a figure of the bench is judged."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from by_turns import by_turns
 from tests.bench.bars import AIOKAFKA, BARS, CLIENT_SYNCED, JAVA, KAFKA, NATS, NATS_SYNCED, OURS, SYNCED, bars_table
+from tests.bench.percentiles import latencies_ms, percentile
+from tests.bench.plan import SMOKE, Plan
+from tests.bench.steady import BELIEVABLE_STEAL_PERCENT, Steady
 
 
 def rows(shape: str, ours: list[float], theirs: list[float], party: str = OURS, peer: str = NATS) -> dict[str, Any]:
@@ -146,3 +151,86 @@ def test_idle_cost_is_that_of_the_busiest_node() -> None:
     )
 
     assert line.endswith("| 5 | 1.10 | 1.10-1.10 | **missed** |")
+
+
+# A percentile is a value that was measured, by nearest rank.
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "expected"),
+    [(1, 50, 1), (1, 99.9, 1), (2, 50, 1), (100, 99, 99), (1_000, 99.9, 999), (1_001, 99.9, 1_000), (999, 99.9, 999)],
+)
+def test_the_nearest_rank_counts(count: int, percent: float, expected: int) -> None:
+    """The smallest value that at least so many percent of all values do not exceed."""
+    assert percentile(range(1, count + 1), percent) == expected
+
+
+def test_latencies_are_sorted_first() -> None:
+    """Seconds in any order become ms."""
+    assert latencies_ms([0.003, 0.001, 0.002]) == {"p50_ms": 2.0, "p99_ms": 3.0, "p999_ms": 3.0}
+
+
+def test_nothing_measured_has_no_percentile() -> None:
+    """An empty measurement is an error, not a zero."""
+    with pytest.raises(ValueError, match="no value"):
+        percentile([], 50)
+
+
+# Measurements by turns: the order in which they are made, and whose each figure is.
+
+
+async def test_the_other_one_is_first_in_the_next_pair() -> None:
+    """What the first of a pair finds warm or cold is shared fairly, and each figure is ascribed to its own."""
+    order: list[str] = []
+
+    async def one() -> float:
+        order.append("one")
+        return 1.0
+
+    async def other() -> float:
+        order.append("other")
+        return 2.0
+
+    found = await by_turns(3, one, other)
+
+    assert order == ["one", "other", "other", "one", "one", "other"]
+    assert found == [(1.0, 2.0)] * 3
+
+
+# A measurement that the host disturbed is repeated once, then dropped by name; a slow one is kept.
+
+
+def measuring(*steal_percents: float) -> Callable[[], dict[str, float]]:
+    """Measurements during which the host took so much, one after the other."""
+    left = list(steal_percents)
+    return lambda: {"steal_percent": left.pop(0)}
+
+
+def test_a_quiet_measurement_is_taken_as_it_is() -> None:
+    """Steal time at the limit is believed, and nothing is measured twice."""
+    steady = Steady()
+
+    assert steady.measured("one", measuring(BELIEVABLE_STEAL_PERCENT)) == {"steal_percent": BELIEVABLE_STEAL_PERCENT}
+    assert (steady.repeated, steady.dropped) == (0, [])
+
+
+def test_a_disturbed_measurement_is_repeated_once() -> None:
+    """The repetition counts instead."""
+    steady = Steady()
+
+    assert steady.measured("one", measuring(3.1, 0.5)) == {"steal_percent": 0.5}
+    assert (steady.repeated, steady.dropped) == (1, [])
+
+
+def test_a_measurement_that_is_disturbed_twice_is_dropped() -> None:
+    """There is no third try, and its name is kept."""
+    steady = Steady()
+
+    assert steady.measured("round 3, NATS", measuring(4.0, 9.0, 0.0)) is None
+    assert (steady.repeated, steady.dropped) == (1, ["round 3, NATS"])
+
+
+def test_only_a_smoke_run_keeps_what_a_busy_host_disturbed() -> None:
+    """Its figures are judged by nothing, so a measure must not disappear because of steal time."""
+    assert Steady(SMOKE.believable_steal_percent).measured("one", measuring(90.0)) == {"steal_percent": 90.0}
+    assert Steady(Plan().believable_steal_percent).measured("one", measuring(90.0, 90.0)) is None

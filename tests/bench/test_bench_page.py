@@ -1,18 +1,34 @@
-"""The page says of each measure when and at which commit it was obtained, and which bars are missed."""
+"""The page of the bench: dates, commits, missed bars, measurements that fail, and absent parties."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import failover_faults
 import pytest
 import report
+import servers
+from bench import Bench
+from child import output_of
+from parties import NATS as NATS_ABSENT
+from parties import PartyAbsent
+from party_kafka import WARMED_GIB, check_space
+from plan import KILL, SMOKE, STOP, VANISH, Plan
+from servers import Servers
 from tests.bench.bars import NATS, OURS
 from tests.bench.plot import LABELS, RIGHT, WIDTH, place, shown, ticks
 from tests.bench.results import put, read, write
+from used_memory import UsedMemory
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
 ABOUT = {
     "date": "2026-11-24",
     "commit": "abc1234",
@@ -205,3 +221,131 @@ def test_the_gain_of_workers_is_that_of_rounds_that_have_both() -> None:
 
     assert "in the same round: 1.40 [1.30-1.50]." in page
     assert "| 1 | 100.0 [100.0-100.0] | 2.00 [2.00-2.00] | 0.50 [0.50-0.50] | 200 [200-200] | 0.40" in page
+
+
+# A measurement that fails is named on the page, and the others go on.
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Means of a run without any server."""
+    return Bench(SMOKE, Servers(tmp_path, 0.0, print), tmp_path, print)
+
+
+def fails() -> Mapping[str, Any]:
+    """A party whose client ends with an error."""
+    output_of(["sh", "-c", "echo first >&2; echo the reason >&2; exit 3"], 10)
+    return {}
+
+
+def test_a_failed_measurement_is_a_note(bench: Bench) -> None:
+    """It leaves no row and its last line of error; the next measurement has its row."""
+    rows = [
+        *bench.row(fails, round=0, party="NATS"),
+        *bench.row(lambda: {"steal_percent": 0.0}, round=1, party="NATS"),
+    ]
+
+    assert rows == [{"round": 1, "party": "NATS", "figures": {"steal_percent": 0.0}}]
+    assert bench.notes == ["round 0, NATS failed: the reason"]
+
+
+def test_a_disturbed_measurement_is_no_row(bench: Bench) -> None:
+    """What the host disturbed twice is dropped by name."""
+    assert list(bench.row(lambda: {"steal_percent": 50.0}, round=0, consumers=10)) == []
+    assert bench.steady.dropped == ["round 0, consumers 10"]
+    assert bench.notes == []
+
+
+@pytest.mark.parametrize(("fills", "order"), [(True, ["fill", "measure"]), (False, ["measure"])])
+def test_memory_is_filled_before_a_measurement(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fills: bool, order: list[str]
+) -> None:
+    """A run that counts fills free memory each time before it measures; a smoke run does not."""
+    done: list[str] = []
+
+    def measure() -> Mapping[str, Any]:
+        done.append("measure")
+        return {"steal_percent": 0.0}
+
+    monkeypatch.setattr(UsedMemory, "fill", lambda _: done.append("fill"))
+    bench.plan = replace(bench.plan, fills_memory=fills)
+    list(bench.row(measure, round=0, party="NATS"))
+
+    assert done == order
+
+
+# What cannot be had on a machine is named with the reason, and is not an error of the run.
+
+
+KAFKA = "Kafka"
+
+
+@contextmanager
+def cannot(reason: str) -> Iterator[object]:
+    """A party that is not here."""
+    raise PartyAbsent(reason)
+    yield None
+
+
+def test_an_absent_party_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka without its packages is None for every measure, looked for once, and its reason is kept."""
+    looked: list[Path] = []
+
+    def kafka_servers(home: Path, _: float) -> object:
+        looked.append(home)
+        return cannot("javac not installed")
+
+    monkeypatch.setattr(servers, "kafka_servers", kafka_servers)
+    with servers.Servers(tmp_path, 180.0, print) as running:
+        assert [running.kafka, running.kafka] == [None, None]
+        assert running.absent == {KAFKA: "javac not installed"}
+    assert len(looked) == 1
+
+
+def test_a_party_that_was_left_out_is_named(tmp_path: Path) -> None:
+    """Without seconds of warming Kafka is not started, and the results say so."""
+    with servers.Servers(tmp_path, 0.0, print) as running:
+        assert running.kafka is None
+        assert running.absent == {KAFKA: "left out of this run"}
+
+
+@pytest.mark.parametrize(
+    ("warm_s", "free_gib", "is_refused"),
+    [(180.0, 3, True), (180.0, WARMED_GIB + 1, False), (0.5, 3, False), (0.5, 0, True)],
+)
+def test_kafka_needs_space_for_its_warming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_s: float, free_gib: float, is_refused: bool
+) -> None:
+    """A disk that three minutes of warming would fill is named before anything starts; a short one needs little."""
+    usage = SimpleNamespace(free=int(free_gib * (1 << 30)))
+    monkeypatch.setattr("party_kafka.shutil.disk_usage", lambda _: usage)
+
+    refused = pytest.raises(PartyAbsent, match="GiB free") if is_refused else nullcontext()
+    with refused:
+        check_space(tmp_path / "not-made-yet", warm_s)
+
+
+def test_nats_without_its_packages_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing package is an absence with a reason, not a failed import."""
+    from parties import nats_servers
+
+    monkeypatch.setattr("parties.find_spec", lambda _: None)
+    with pytest.raises(PartyAbsent, match="extra `bench`"), nats_servers(tmp_path / NATS_ABSENT, sync_always=False):
+        pass
+
+
+def test_a_vanished_address_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without root the fault is refused by name; the others need nothing."""
+    monkeypatch.setattr("os.geteuid", lambda: 1_000)
+
+    assert "root is needed" in (failover_faults.lacking(VANISH) or "")
+    assert failover_faults.lacking(KILL) is None
+    assert failover_faults.lacking(STOP) is None
+
+
+def test_a_smoke_run_has_every_fault_and_measure() -> None:
+    """It is short by its numbers, not by leaving something out."""
+    whole = Plan()
+
+    assert {each.fault for each in SMOKE.faults} == {each.fault for each in whole.faults} == {KILL, STOP, VANISH}
+    assert all((SMOKE.shapes, SMOKE.readers, SMOKE.idle_partitions, SMOKE.consumed_records))

@@ -1,19 +1,37 @@
-"""Watchers: bounded queues, addresses, and reasons for every end."""
+"""What a controller is asked: by watchers, by suspicion of a node, by a reign, and how old its copy is."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from strandline.controller import prober
+from strandline.controller.among import ServedCopy
+from strandline.controller.prober import Prober
+from strandline.controller.reign_questions import ReignQuestions
 from strandline.controller.watches import Watches
-from strandline.core.control.events import OpenWatch, Publish
+from strandline.core.control.events import ConnectionRefused, OpenWatch, Publish
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import MetadataImage, NodeImage
+from strandline.core.messages import Endpoint, MetadataImage, NodeImage
 from strandline.core.positions import prove
+from strandline.core.reigns import effects, events
+from strandline.core.reigns.events import Head, Holder, ReignEvent
 from strandline.core.types import NodeEpoch, NodeId, Rules
+from strandline.etcd.errors import EtcdError, NoSpace, Unanswered
+from strandline.metadata.etcd import StoreView
+from strandline.metadata.etcd_layout import Batch, Presence
+from strandline.metadata.store import StoreWentBack
+from strandline.observe.controllers import ReignReports
+from strandline.runtime.process import OwnTasks
 
 ALIVE_MS = 20
+
+
 SECRET = "5a" * 32
 
 
@@ -165,3 +183,247 @@ async def test_end_of_all_watches_tells_the_first_reason() -> None:
         await watch.next_news(ALIVE_MS)
     assert gone.refusal is None
     assert len(watches) == 1
+
+
+# What a look at a suspected node proves: a refused connection alone, and of the process that was suspected alone.
+
+
+ONE = NodeId(1)
+
+
+class OneNode:
+    """The driver of a controller that knows one node, which is unfenced."""
+
+    def __init__(self, *, decides: bool = True) -> None:
+        image = SimpleNamespace(node_epoch=NodeEpoch(3), fenced=False, internal_endpoint=Endpoint("node", 1))
+        self.record = SimpleNamespace(image=image)
+        self.core = SimpleNamespace(state=SimpleNamespace(nodes={ONE: self.record}))
+        self.seen: list[ConnectionRefused] = []
+        self.may_decide = lambda: decides
+
+    def clock(self) -> int:
+        return 1_000
+
+    def step(self, event: ConnectionRefused) -> None:
+        self.seen.append(event)
+
+
+async def refused(*_: object) -> Any:
+    raise ConnectionRefusedError
+
+
+async def unreachable(*_: object) -> Any:
+    raise OSError("no route to host")
+
+
+async def silent(*_: object) -> Any:
+    await asyncio.Event().wait()
+
+
+async def _reported(
+    monkeypatch: pytest.MonkeyPatch,
+    driver: OneNode,
+    connect: Callable[..., Awaitable[Any]],
+    suspected: int = 3,
+) -> list[ConnectionRefused]:
+    """What the core hears after a watch of this node epoch ended."""
+    monkeypatch.setattr(prober, "_LOOK_EVERY_S", 0)
+    monkeypatch.setattr(prober, "_GATHER_S", 0)
+    monkeypatch.setattr(prober.asyncio, "open_connection", connect)
+    core: Any = driver
+    looking = Prober(core, deadline_ms=1)
+    watch: Any = SimpleNamespace(node_id=ONE, node_epoch=NodeEpoch(suspected))
+    looking.suspect(watch)
+    async with asyncio.timeout(10):
+        while looking._looking or looking._reporting:  # noqa: ASYNC110 - a look from outside
+            await asyncio.sleep(0.001)
+    await looking.close()
+    return driver.seen
+
+
+async def test_a_refused_connection_is_the_nodes_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is gone, long before its session is over."""
+    seen = await _reported(monkeypatch, OneNode(), refused)
+
+    assert seen == [ConnectionRefused(1_000, ((ONE, NodeEpoch(3)),))]
+
+
+@pytest.mark.parametrize("connect", [unreachable, silent])
+async def test_what_cannot_be_reached_is_not_called_gone(
+    monkeypatch: pytest.MonkeyPatch, connect: Callable[..., Awaitable[Any]]
+) -> None:
+    """A time-out and a network without a way prove nothing of the node, which is left to its session."""
+    assert await _reported(monkeypatch, OneNode(), connect) == []
+
+
+async def test_a_newer_process_of_the_node_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address may be another one by now, so a refused connection says nothing of it."""
+    assert await _reported(monkeypatch, OneNode(), refused, suspected=2) == []
+
+
+async def test_who_does_not_decide_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reign that ended during the look leaves the node to the next one."""
+    assert await _reported(monkeypatch, OneNode(decides=False), refused) == []
+
+
+# What a reign asks of etcd: each question ends in exactly one event, whatever the store answers.
+
+
+NOW_MS = 7_000
+
+
+OTHER = Holder(12, "c2", "c2-1", 4)
+
+
+HEAD = Head("r2", 3, "digest", 11)
+
+
+VIEW = StoreView(13, OTHER, HEAD)
+
+
+APPEND = effects.Append(question=1, token=9, after=8, head=Head("r1", 4, "mine"))
+
+
+CAMPAIGN = effects.Campaign(question=1, lease_id=5)
+
+
+class OneAnswer:
+    """A store of which every call ends alike: with this value, or by raising it."""
+
+    applied = None
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        async def called(*given: Any) -> Any:
+            self.calls.append((name, *given))
+            if isinstance(self.answer, BaseException):
+                raise self.answer
+            return self.answer
+
+        return called
+
+
+async def events_after(store: OneAnswer, ask: Callable[[ReignQuestions], None]) -> list[ReignEvent]:
+    """What one question ends in."""
+    seen: list[ReignEvent] = []
+    failures: list[BaseException] = []
+    tasks = OwnTasks(failures.append)
+    presence = Presence("c1", "c1-1", Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2))
+    questions = ReignQuestions(
+        store,  # type: ignore[arg-type]
+        presence, ReignReports("c1"), tasks, clock=lambda: NOW_MS, step=seen.append,
+    )  # fmt: skip
+    ask(questions)
+    await asyncio.gather(*tasks._tasks)
+    assert failures == []
+    return seen
+
+
+def performing(effect: Any) -> Callable[[ReignQuestions], None]:
+    """Ask what an effect asks."""
+    if isinstance(effect, effects.Append):
+        return lambda questions: questions.append(effect, Batch(effect.head, (), ()))
+    return lambda questions: questions.performs[type(effect)](effect)
+
+
+@pytest.mark.parametrize(
+    ("effect", "answer", "event"),
+    [
+        (APPEND, 14, events.Appended(NOW_MS, 1, 14)),
+        (APPEND, VIEW, events.AppendRefused(NOW_MS, 1, 13, OTHER, HEAD)),
+        (CAMPAIGN, 14, events.CampaignWon(NOW_MS, 1, 14)),
+        (CAMPAIGN, VIEW, events.CampaignLost(NOW_MS, 1, 13, OTHER)),
+        (effects.ReadStore(1), VIEW, events.StoreRead(NOW_MS, 1, 13, OTHER, HEAD)),
+        (
+            effects.ReadStore(1),
+            VIEW._replace(holder=None, successor="c3"),
+            events.StoreRead(NOW_MS, 1, 13, None, HEAD, "c3"),
+        ),
+        (effects.GrantLease(1, 5_000), 6, events.LeaseGranted(NOW_MS, 1, 6)),
+        (effects.RenewLease(1, 6), True, events.LeaseRenewed(NOW_MS, 1)),
+        (effects.RenewLease(1, 6), False, events.LeaseLost(NOW_MS, 1)),
+        (effects.TakeKey(1, 12), (13, True), events.KeyTaken(NOW_MS, 1, 13, True)),
+        (effects.ReadAlarm(1), True, events.AlarmRead(NOW_MS, 1, True)),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+async def test_an_answer_becomes_its_event(effect: Any, answer: Any, event: ReignEvent) -> None:
+    """Every field of what the store answered is in the field of the event that means it."""
+    assert await events_after(OneAnswer(answer), performing(effect)) == [event]
+
+
+@pytest.mark.parametrize(
+    ("failure", "event"),
+    [
+        (Unanswered("no member answers"), events.Unanswered(NOW_MS, 1)),
+        (NoSpace("the quota is reached"), events.NoSpace(NOW_MS, 1)),
+        (EtcdError("refused"), events.Unanswered(NOW_MS, 1)),
+    ],
+    ids=["unanswered", "no-space", "refused"],
+)
+@pytest.mark.parametrize(
+    "effect", [APPEND, CAMPAIGN, effects.GrantLease(1, 5_000)], ids=["append", "campaign", "grant"]
+)
+async def test_a_failure_ends_the_question(effect: Any, failure: Exception, event: ReignEvent) -> None:
+    """A store that fails leaves no question open, and does not end the process."""
+    assert await events_after(OneAnswer(failure), performing(effect)) == [event]
+
+
+async def test_a_campaign_whose_winner_is_gone_again_has_no_answer() -> None:
+    """Without a holder nobody lost to anybody: it is asked again like any question without an answer."""
+    found = await events_after(OneAnswer(VIEW._replace(holder=None)), performing(CAMPAIGN))
+
+    assert found == [events.Unanswered(NOW_MS, 1)]
+
+
+async def test_a_store_that_went_back_is_broken_before_its_question_ends() -> None:
+    """The reason comes first, so that nothing is decided between the two."""
+    found = await events_after(OneAnswer(StoreWentBack("offset 3, and 5 was seen")), performing(APPEND))
+
+    assert [type(event) for event in found] == [events.StoreBroken, events.Unanswered]
+
+
+async def test_a_resignation_waits_for_the_name_of_the_successor() -> None:
+    """The name is written while the key is held: afterwards the store refuses it."""
+    store = OneAnswer(None)
+
+    def hand_over(questions: ReignQuestions) -> None:
+        questions.name_successor(9, "c3")
+        questions.performs[effects.Resign](effects.Resign(1, 9, 5))
+
+    assert await events_after(store, hand_over) == [events.Resigned(NOW_MS, 1)]
+    assert store.calls == [("name_successor", 9, "c3"), ("resign", 9, 5)]
+
+
+# How old the metadata is that a controller serves beside the one that decides (C62).
+
+
+def head(offset: int) -> Head:
+    """The last transaction of a store."""
+    return Head("r", offset, "d")
+
+
+async def test_the_age_counts_from_the_read_whose_head_the_copy_has_reached() -> None:
+    """Neither from one that names more than the copy has, nor from when it ended; who decides is never behind."""
+    store: Any = SimpleNamespace(applied=head(4), active=None)
+    now_ms, decides, ages = 1_000, False, []
+    copy = ServedCopy(store, decides=lambda: decides, clock=lambda: now_ms, merge_ms=0)
+
+    def look(at_ms: int) -> None:
+        nonlocal now_ms
+        now_ms = at_ms
+        ages.append(copy.feed.as_of().age_ms)
+
+    copy.head_read(1_200, head(4))
+    look(1_500)
+    copy.head_read(1_600, head(5))
+    look(2_000)
+    store.applied = head(5)
+    look(2_100)
+    decides = True
+    look(9_000)
+
+    assert ages == [300, 800, 500, 0]

@@ -1,11 +1,13 @@
-"""A new reign confirms and changes nothing for an administrator before a node has shown its position (C37)."""
+"""A reign before a node has shown its position, positions of registrations, and a first release (C34, C37, C126)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from controller_builders import CLUSTER, TOPIC, TOPIC_ID, Controller, registration
+from core_builders import metadata, node_epoch, node_image, partition_image
 from test_reign_begins import next_reign, position_of, running, stored
 
 from strandline.core.control.events import ControllerTicked, DoorsOpened, RequestArrived, StopServing
@@ -29,11 +31,20 @@ from strandline.core.control.messages import (
     TopicRef,
     UnregisterNode,
 )
+from strandline.core.control.recovery import GivenNode, recover
+from strandline.core.control.state import SKIP, ClusterState
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import Heartbeat
-from strandline.core.types import NodeEpoch, NodeId
+from strandline.core.log import events
+from strandline.core.log.effects import SaveMetadata
+from strandline.core.log.node import NodeCore
+from strandline.core.log.saving_order import NodeTimings
+from strandline.core.messages import Heartbeat, HeartbeatAnswer, MetadataImage, NodeRegistered, PositionProof
+from strandline.core.positions import is_proof, newest_in
+from strandline.core.types import NodeEpoch, NodeId, Rules, TopicPartition, Truncation
 
 T = TopicRef(TOPIC)
+
+
 WAITING: tuple[ControllerRequest, ...] = (
     CreateTopics(topics=(NewTopic("other", "22222222-0000-4000-8000-000000000000"),)),
     DeleteTopics(topics=(T,)),
@@ -44,6 +55,8 @@ WAITING: tuple[ControllerRequest, ...] = (
     UnregisterNode(node_id=NodeId(2)),
     GetMetadata(linearizable=True),
 )
+
+
 AT_ONCE: tuple[ControllerRequest, ...] = (
     GetMetadata(),
     DescribeTopics(topics=(T,)),
@@ -177,3 +190,188 @@ def test_a_pause_of_the_controller_does_not_end_the_wait() -> None:
 
     assert waits(paused.ask(GetMetadata(linearizable=True)))
     assert waits(closed.ask(GetMetadata(linearizable=True)))
+
+
+# The position in the answer to a registration, and the first epochs of partitions that are added (C34, C37, C39).
+
+
+def running_registered(*nodes: int) -> Controller:
+    """A controller, its nodes, and one partition on all of them."""
+    controller = Controller()
+    controller.start(*nodes)
+    controller.create(*nodes)
+    return controller
+
+
+def stored_registered(controller: Controller) -> ClusterState:
+    """What the store holds now."""
+    assert controller.stored is not None
+    return controller.stored
+
+
+def image_for(controller: Controller, node_id: int) -> MetadataImage:
+    """What a node's disk holds after it was sent everything."""
+    return replace(controller.core.state.snapshot(), to_node_epoch=controller.epochs[node_id])
+
+
+def registered(controller: Controller, node_id: int, **given: object) -> NodeRegistered:
+    """The next process of a node registers."""
+    answer = controller.ask(registration(node_id, **given))
+    assert isinstance(answer, NodeRegistered)
+    return answer
+
+
+def test_the_answer_proves_the_position_of_the_registration() -> None:
+    """C34: the process can show that it was registered, whatever the store still knows."""
+    controller = running_registered(1, 2)
+    answer = registered(controller, 1)
+    header = controller.core.state.header
+
+    assert answer.position is not None
+    assert answer.position.metadata_offset == header.metadata_offset
+    assert answer.position.node_epoch == answer.node_epoch
+    assert is_proof(header.secret, NodeId(1), answer.position)
+
+
+def test_a_refused_registration_proves_nothing() -> None:
+    """M72: it has no process that a proof could be for."""
+    refused = registered(running_registered(1, 2), 1, rules=Rules(truncation=Truncation.FETCH))
+
+    assert refused.refusal is not None
+    assert refused.position is None
+
+
+def test_a_store_that_lost_exactly_the_registration_stops_serving() -> None:
+    """C35: the node has cleared its mark, and the store would believe that its log is whole."""
+    controller = running_registered(1, 2)
+    before = stored_registered(controller)
+    image = image_for(controller, 1)
+    answer = registered(controller, 1, unclean=True)
+    later = Controller(state=before, now_ms=controller.now_ms)
+    again = registration(1, position=answer.position, topics_position=image.place)
+
+    effects = later.core.step(RequestArrived(later.now_ms, 1, again))
+
+    assert any(isinstance(effect, StopServing) for effect in effects)
+
+
+def test_a_recovery_that_was_given_the_directory_knows_the_position() -> None:
+    """C39: the registration is no reason to doubt the recovered store."""
+    controller = running_registered(1, 2)
+    image = image_for(controller, 1)
+    answer = registered(controller, 1)
+    mine = replace(image, registered=answer.position)
+    given = [GivenNode(node_id=NodeId(n), directory_id=f"directory-{n}", image=of) for n, of in ((1, mine), (2, image))]
+    after = Controller(state=recover(given, stored_registered(running_registered(1, 2))), now_ms=controller.now_ms)
+    again = after.ask(registration(1, position=newest_in(mine), topics_position=mine.place))
+
+    assert isinstance(again, NodeRegistered)
+    assert again.refusal is None
+
+
+def test_after_a_recovery_without_its_directory_a_process_can_start_again() -> None:
+    """C39: it holds a registration that the recovery did not know of, and would be refused for ever."""
+    controller = running_registered(1, 2)
+    image = image_for(controller, 2)
+    answer = registered(controller, 1)
+    given = [GivenNode(node_id=NodeId(2), directory_id="directory-2", image=image)]
+    after = Controller(state=recover(given), now_ms=controller.now_ms)
+    # No directory was given for node 1, so its place is another's until the session of the old one is over.
+    after.pass_ms(after.timings.session_timeout_ms + 1_000)
+    again = after.ask(registration(1, position=answer.position, topics_position=image.place))
+
+    assert isinstance(again, NodeRegistered)
+    assert again.refusal is None
+    assert after.partition().isr == ()
+
+
+def core(seen: MetadataImage | None) -> NodeCore:
+    """A data node that was started over what its disk holds."""
+    return NodeCore(node_id=NodeId(1), rules=Rules(), timings=NodeTimings(), seen=seen)
+
+
+PROOF = PositionProof(NodeEpoch(9), 1, 77, b"mac", "r" * 32)
+
+
+def test_a_node_keeps_the_position_before_it_does_anything_else() -> None:
+    """C34: beside the image's own position, of which it says nothing."""
+    seen = metadata(node_epoch(1), partition_image(), nodes=[node_image(1)], snapshot=True)
+    effects = core(seen).step(events.Registered(0, CLUSTER, NodeEpoch(9), 1, PROOF))
+
+    assert effects == [SaveMetadata(replace(seen, registered=PROOF))]
+
+
+def test_a_directory_without_metadata_keeps_nothing() -> None:
+    """It had no places that the registration could take from it."""
+    assert core(None).step(events.Registered(0, CLUSTER, NodeEpoch(9), 1, PROOF)) == []
+
+
+def grown(controller: Controller) -> tuple[int, int]:
+    """Add a partition; its epochs."""
+    growing = GrowingTopic(TopicRef(TOPIC, ""), 2, ())
+    controller.ask(CreatePartitions(topics=(growing,)))
+    added = controller.core.state.partition(TopicPartition(TOPIC_ID, 1))
+    assert added is not None
+    return added.leader_epoch, added.partition_epoch
+
+
+def test_partitions_added_in_later_reigns_begin_above_those_of_a_lost_end() -> None:
+    """C37: the lost end of a reign may have added the same partition, and a node may hold its records."""
+    controller = running_registered(1, 2)
+    before = stored_registered(controller)
+    lost = grown(controller)
+    after = Controller(state=before, now_ms=controller.now_ms)
+    after.epochs = dict(controller.epochs)
+    after.heartbeat(1)
+
+    assert lost == (0, 0)
+    assert grown(after) == (SKIP, SKIP)
+
+
+# A cluster of the first release is taken over: a store without reigns, and nodes that name no position (C126).
+
+
+def _of_the_first_release() -> Controller:
+    """A reign of this release on a store that names no reign, with three nodes and one partition on all of them."""
+    before = Controller()
+    before.start(1, 2, 3)
+    before.create(1, 2, 3)
+    assert before.stored is not None
+    after = Controller(state=replace(before.stored, reigns={}), timings=before.timings, now_ms=before.now_ms)
+    after.epochs = dict(before.epochs)
+    return after
+
+
+def test_a_node_that_names_no_position_is_served() -> None:
+    """Absent is not checked: nobody is refused, and the reign goes on."""
+    after = _of_the_first_release()
+
+    answers = [after.heartbeat(node_id) for node_id in (1, 2, 3)]
+
+    assert all(isinstance(answer, HeartbeatAnswer) and answer.refusal is None for answer in answers)
+    assert after.core.serves
+
+
+def test_the_first_reign_on_an_old_store_waits_one_session_at_most() -> None:
+    """An election waits for a live replica that has not spoken, and no longer than that replica's session."""
+    after = _of_the_first_release()
+    after.heartbeat(3)
+    after.fence(1)
+
+    after.pass_ms(after.timings.session_timeout_ms - 1_000, 3)
+    before = after.partition().leader
+    after.pass_ms(2_000, 3)
+
+    assert (before, after.partition().leader) == (None, 3)
+
+
+def test_the_store_names_reigns_from_then_on() -> None:
+    """What this reign decides has a position that a later one knows."""
+    after = _of_the_first_release()
+    after.heartbeat(2)
+    after.heartbeat(3)
+    after.fence(1)
+
+    assert after.stored is not None
+    (reign,) = after.stored.reigns.values()
+    assert reign.first_offset <= after.stored.header.metadata_offset

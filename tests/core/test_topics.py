@@ -1,12 +1,15 @@
-"""Topics: names, counts, placement, settings, growth, deletion, producer ids; every rejection with its own error."""
+"""Topics: names, counts, placement, settings, growth, deletion, and a topic's own limits on batches."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from cluster_of_cores import Cluster
 from controller_builders import TOPIC_ID, Controller
+from core_builders import BATCH_BYTES, L, batch, metadata, node_epoch, node_image, partition_image
 
 from strandline.core.control.controller import PRODUCER_IDS_SKIPPED
 from strandline.core.control.messages import (
@@ -29,9 +32,11 @@ from strandline.core.control.messages import (
 from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.control.state import PRODUCER_ID_BLOCK
 from strandline.core.control.topic_configs import CHECKS, in_force
-from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import ConfigSource
-from strandline.core.types import NodeId, Role
+from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.log.events import MetadataArrived
+from strandline.core.messages import ConfigSource, MetadataImage
+from strandline.core.serving.produce_checks import timestamp_refusal
+from strandline.core.types import BatchHeader, NodeId, Offset, Role
 from strandline.storage.log import LogSettings
 
 T = TopicRef("t")
@@ -402,3 +407,100 @@ def test_producer_epoch_rises_and_ends_in_a_new_id(controller: Controller) -> No
     assert (exhausted.producer_id, exhausted.producer_epoch) == (given.producer_id + 1, 0)
     assert unknown.refusal.code is ErrorCode.UNKNOWN_PRODUCER_ID
     assert half.refusal.code is ErrorCode.INVALID_REQUEST
+
+
+# A topic's own limit on the size of a batch.
+
+
+def alone() -> Cluster:
+    """Node 1 is the only replica and leads; the topic sets no limit."""
+    cluster = Cluster(1)
+    cluster.push(1, partition_image(isr=(1,)))
+    return cluster
+
+
+def with_limit(cluster: Cluster, limit: int | None) -> None:
+    """Give the topic a ``max.message.bytes``, or take it away."""
+    image: MetadataImage = metadata(node_epoch(1), partition_image(isr=(1,)), nodes=[node_image(1)])
+    configs = () if limit is None else (("max.message.bytes", str(limit)),)
+    topics = tuple(replace(topic, configs=configs) for topic in image.topics)
+    cluster.step(L, MetadataArrived(cluster.now, replace(image, topics=topics)))
+
+
+def test_a_batch_above_the_topics_limit_is_refused_and_the_next_one_is_not() -> None:
+    """max.message.bytes rejects a larger batch with MESSAGE_TOO_LARGE, NOT_APPENDED, and nothing is appended."""
+    cluster = alone()
+    with_limit(cluster, 2 * BATCH_BYTES)
+
+    large = cluster.outcome(cluster.produce(batch(3)))
+    small = cluster.outcome(cluster.produce(batch(2)))
+
+    assert large is not None and large.refusal is not None
+    assert (large.refusal.code, large.outcome) == (ErrorCode.MESSAGE_TOO_LARGE, Outcome.NOT_APPENDED)
+    assert "max.message.bytes=200" in large.refusal.message
+    assert small is not None and small.base_offset == 0
+
+
+def test_a_limit_that_is_taken_away_no_longer_refuses() -> None:
+    """A change of the topic's settings takes effect with the metadata that carries it."""
+    cluster = alone()
+    with_limit(cluster, BATCH_BYTES)
+    with_limit(cluster, None)
+
+    result = cluster.outcome(cluster.produce(batch(3)))
+
+    assert result is not None and result.refusal is None
+
+
+# Whether a batch's times are near enough to now (KIP-937, KIP-1030).
+
+
+NOW_MS = 1_795_000_000_000
+
+
+HOUR_MS = 3_600_000
+
+
+def header(first_ms: int, newest_ms: int) -> BatchHeader:
+    """A batch of these times."""
+    return BatchHeader(Offset(0), None, 1, 100, newest_ms, base_timestamp_ms=first_ms)
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "newest_ms", "configs", "said"),
+    [
+        pytest.param(NOW_MS, NOW_MS + HOUR_MS, {}, None, id="an hour ahead, by default"),
+        pytest.param(NOW_MS, NOW_MS + HOUR_MS + 1, {}, "after.max.ms is 3600000", id="one ms more"),
+        pytest.param(NOW_MS * 1_000, NOW_MS * 1_000, {}, "after.max.ms is 3600000", id="microseconds"),
+        pytest.param(2**63 - 1, 2**63 - 1, {}, "after.max.ms is 3600000", id="the largest"),
+        pytest.param(-1, -1, {}, None, id="no time"),
+        pytest.param(0, 0, {}, None, id="1970, by default"),
+        pytest.param(-1, -1, {"message.timestamp.before.max.ms": "0"}, None, id="no time is not old"),
+        pytest.param(
+            NOW_MS - 5,
+            NOW_MS,
+            {"message.timestamp.before.max.ms": "4"},
+            "before.max.ms is 4",
+            id="too old for the topic",
+        ),
+        pytest.param(
+            NOW_MS - 4, NOW_MS, {"message.timestamp.before.max.ms": "4"}, None, id="as old as the topic allows"
+        ),
+        pytest.param(NOW_MS, NOW_MS + 5, {"message.timestamp.after.max.ms": "4"}, "after.max.ms is 4", id="less ahead"),
+        pytest.param(
+            NOW_MS * 1_000, NOW_MS * 1_000, {"message.timestamp.after.max.ms": str(2**63 - 1)}, None, id="any"
+        ),
+    ],
+)
+def test_times_outside_what_the_topic_takes_are_refused(
+    first_ms: int, newest_ms: int, configs: dict[str, str], said: str | None
+) -> None:
+    """The newest time may lie so far ahead, the first one so far back; the refusal names time, limit and setting."""
+    refusal = timestamp_refusal(header(first_ms, newest_ms), configs, NOW_MS)
+
+    if said is None:
+        assert refusal is None
+        return
+    assert refusal is not None
+    assert (refusal.code, refusal.outcome) == (ErrorCode.INVALID_TIMESTAMP, Outcome.NOT_APPENDED)
+    assert f"the topic's message.timestamp.{said}; send milliseconds since 1970" in refusal.message

@@ -1,4 +1,4 @@
-"""A controller that cannot use its etcd says so in one line, with the remedy, and ends; nothing is half started."""
+"""A controller's etcd: refused in one line if it cannot be used, reached over TLS, shared by two clusters."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from pathlib import Path
 import pytest
 from etcd_members import READY_S, etcdctl, started
 from pydantic import ValidationError
-from several_controllers import settings, several, stop
+from several_controllers import WITHIN_S, Several, settings, several, stop, stub_of
 
+from strandline.cli.local.certificate_folder import add, begin
 from strandline.controller.settings import ControllerSettings, StoreKind
 from strandline.controller.several import SeveralProcess
+from strandline.controller.tools import backup
+from strandline.core.reigns.reign import State
 from strandline.etcd.client import Etcd
 from strandline.etcd.members import Members
+from strandline.etcd.operations import behind
 from strandline.metadata.etcd import too_old
 from strandline.metadata.store import StoreFailed
 from strandline.node.settings import ReplicaSettings
+from strandline.rpc.channels import target
+from strandline.rpc.permissions import CallerRole, Identity
 from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import controller_service_pb2 as pb
 
 NOBODY = "127.0.0.1:1"
 
@@ -123,3 +130,84 @@ async def test_credentials_that_are_wrong_or_missing_are_named(tmp_path: Path) -
         await good.shut_down()
 
         assert await asyncio.to_thread((tmp_path / "c1" / "seen-position.json").exists)
+
+
+# Controllers that speak TLS to etcd, with files of their own (`etcd_ca`, `etcd_cert`, `etcd_key`).
+
+
+_DAYS = 2
+
+
+async def test_etcd_that_asks_for_certificates_serves_those_who_show_one(tmp_path: Path) -> None:
+    """With the authority and a certificate a controller decides and a command reads; without one neither does."""
+    folder = tmp_path / "certs"
+    authority = begin(folder, "harbour", _DAYS)
+    add(folder, authority, Identity("harbour", CallerRole.CONTROLLER, "etcd"), ("127.0.0.1",), _DAYS)
+    add(folder, authority, Identity("harbour", CallerRole.CLIENT, "c1"), (), _DAYS)
+    (home,) = {path.parent for path in folder.glob("*etcd*/tls.crt")}
+    (own,) = {path.parent for path in folder.glob("*c1*/tls.crt")}
+    arguments = (
+        "--cert-file", str(home / "tls.crt"), "--key-file", str(home / "tls.key"),
+        "--trusted-ca-file", str(home / "ca.crt"), "--client-cert-auth",
+    )  # fmt: skip
+    with started(tmp_path / "etcd", 1, arguments=arguments, scheme="https") as members:
+        cluster = Several(members, tmp_path)
+        files = {"etcd_cert": str(own / "tls.crt"), "etcd_key": str(own / "tls.key")}
+        await cluster.start("c1", etcd_ca=str(own / "ca.crt"), **files)
+        try:
+            active = await cluster.active()
+            async with stub_of(active) as stub:
+                given = await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=READY_S)
+        finally:
+            await cluster.stop("c1")
+        with pytest.raises(StoreFailed, match="etcd_endpoints"):
+            await cluster.start("c2", etcd_ca=str(own / "ca.crt"))
+        words = [
+            "--etcd-endpoints", target(members.endpoints[0]), "--etcd-prefix", cluster.prefix,
+            "--to", str(tmp_path / "backup"), "--etcd-ca", str(own / "ca.crt"),
+        ]  # fmt: skip
+        shown = ["--etcd-cert", files["etcd_cert"], "--etcd-key", files["etcd_key"]]
+        copied = [await asyncio.to_thread(backup.main, [*words, *more]) for more in ([], shown)]
+
+        assert given.producer_id >= 0
+        assert copied == [ExitCode.FAILED, ExitCode.CLEAN]
+
+
+# Two clusters on one etcd do not see each other, even where the prefix of one begins like that of the other (C126).
+
+
+async def _producer_id(group: Several) -> int:
+    async with stub_of(await group.active()) as stub:
+        return int((await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)).producer_id)
+
+
+async def _values(etcd: Etcd, group: Several) -> dict[bytes, bytes]:
+    """All that is kept of a cluster but what its controllers renew."""
+    begin = f"{group.prefix}/".encode()
+    found = await etcd.page(begin, behind(begin), 0, 1_000)
+    return {kv.key: kv.value for kv in found if b"/controllers/" not in kv.key}
+
+
+async def test_two_clusters_on_one_etcd_do_not_see_each_other(members: Members, etcd: Etcd, tmp_path: Path) -> None:
+    """Each has its id, its key and its log; the end of one, and the loss of its store, change nothing in the other."""
+    async with several(members, tmp_path / "one", "c1") as one:
+        other = Several(members, tmp_path / "other")
+        other.prefix = f"{one.prefix}-2"
+        try:
+            await other.start("c1")
+            active = await other.active()
+            ids = {(await one.active()).cluster_id, active.cluster_id}
+            given = [await _producer_id(one), await _producer_id(other)]
+            before = await _values(etcd, other)
+            await _producer_id(one)
+            await one.stop("c1")
+            await one.lose_store()
+            left = await _values(etcd, one)
+            after = await _values(etcd, other)
+            state = active.reigning.core.state
+        finally:
+            for name in list(other.running):
+                await other.stop(name)
+
+    assert (len(ids), given) == (2, [0, 0])
+    assert (left, after, state) == ({}, before, State.ACTIVE)

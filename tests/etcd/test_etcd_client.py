@@ -1,10 +1,10 @@
-"""The traps of etcd that the stub is written around (C3), each against three real members."""
+"""The traps of etcd that the stub is written around, and which member is asked (C3)."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import grpc
@@ -13,7 +13,7 @@ from etcd_members import READY_S, stopped
 
 from strandline.core.messages import Endpoint
 from strandline.etcd import client as etcd_client
-from strandline.etcd.client import Etcd
+from strandline.etcd.client import Etcd, MemberChoice
 from strandline.etcd.errors import Compacted, EtcdError, LeaseGone, Unanswered
 from strandline.etcd.members import Members
 from strandline.etcd.operations import Changes, behind, created_at, delete, found, get, put, watch, written_at
@@ -215,3 +215,80 @@ async def test_an_address_that_refuses_is_moved_on_from(members: Members) -> Non
         await client.close()
 
     assert client.member in members.endpoints
+
+
+# Which member of etcd is asked, without etcd (C3).
+
+
+A, B, C = (Endpoint("127.0.0.1", port) for port in (1, 2, 3))
+
+
+class MembersChoice:
+    """What members say when they are asked for their leader: None for one that does not answer."""
+
+    def __init__(self, said: Mapping[Endpoint, list[bool | None]]) -> None:
+        self._said = {member: list(answers) for member, answers in said.items()}
+        self.asked: list[Endpoint] = []
+
+    async def knows_leader(self, member: Endpoint) -> bool:
+        """The next of its answers; the last one for ever."""
+        self.asked.append(member)
+        answers = self._said[member]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if answer is None:
+            raise Unanswered(f"member {member.port} is silent")
+        return answer
+
+
+async def _after_a_failure(said: Mapping[Endpoint, list[bool | None]], within_s: float = 1.0) -> Endpoint:
+    choice = MemberChoice([A, B, C], MembersChoice(said).knows_leader)
+    choice.leave(A)
+    return await choice.settled(within_s)
+
+
+async def test_nobody_is_asked_before_a_call_failed() -> None:
+    """While calls are answered, choosing costs no message."""
+    members = MembersChoice({A: [True], B: [True], C: [True]})
+
+    assert await MemberChoice([A, B, C], members.knows_leader).settled(1.0) == A
+    assert members.asked == []
+
+
+@pytest.mark.parametrize(
+    ("said", "chosen"),
+    [
+        ({A: [True], B: [True], C: [True]}, B),
+        ({A: [None], B: [None], C: [True]}, C),
+        ({A: [True], B: [False], C: [True]}, C),
+        ({A: [True], B: [None], C: [None]}, A),
+        ({A: [None], B: [None], C: [None]}, B),
+        ({A: [None], B: [False, False, True], C: [False]}, B),
+        ({A: [None], B: [False], C: [False, False, True]}, C),
+    ],
+    ids=[
+        "the next in turn",
+        "past another silent one",
+        "past one without a leader",
+        "back to the one that was left",
+        "in turn when none answers",
+        "the first to have a leader, next in turn",
+        "the first to have a leader, another",
+    ],
+)
+async def test_the_member_after_a_failed_call(said: Mapping[Endpoint, list[bool | None]], chosen: Endpoint) -> None:
+    """After a call to A without an answer, the next goes to a member that knows a leader."""
+    assert await _after_a_failure(said) == chosen
+
+
+async def test_members_without_a_leader_are_waited_for_no_longer_than_the_call() -> None:
+    """A call ends in time although no leader is elected."""
+    assert await _after_a_failure({A: [None], B: [False], C: [False]}, within_s=0.0) == B
+
+
+async def test_a_late_failure_of_a_member_that_was_left_leaves_no_other() -> None:
+    """Calls that were under way together move on once."""
+    choice = MemberChoice([A, B, C], MembersChoice({A: [True], B: [True], C: [True]}).knows_leader)
+    choice.leave(A)
+    choice.leave(A)
+
+    assert choice.member == B

@@ -1,9 +1,12 @@
-"""The contract keeps Kafka's meaning where proto3 would lose it: absence, error numbers, messages per RPC."""
+"""The contract keeps Kafka's meaning, and changes that would break a caller are found."""
 
 from __future__ import annotations
 
 import importlib
 import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from strandline.core.errors import ErrorCode
 from strandline.v1 import error_pb2
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos" / "strandline" / "v1"
+
 
 # Kafka's message definitions give these the default -1 (clients/src/main/resources/common/message/*.json).
 KAFKA_DEFAULT_MINUS_ONE = """
@@ -38,6 +42,7 @@ KAFKA_DEFAULT_MINUS_ONE = """
     InitProducerIdRequest.producer_id InitProducerIdRequest.producer_epoch InitProducerIdResponse.producer_id
 """.split()
 
+
 # Not -1 in Kafka, but 0 is not the meaning of their absence here either.
 ABSENCE_HAS_A_MEANING = """
     ProduceRequest.acks ProduceRequest.timeout_ms ProduceStreamRequest.acks ProduceStreamRequest.timeout_ms
@@ -52,6 +57,7 @@ ABSENCE_HAS_A_MEANING = """
     FetchProducerSnapshotRequest.current_leader_epoch FetchProducerSnapshotResponse.log_start_offset
     RegisterNodeRequest.cluster_id PartitionMetadata.last_unclean_leader_epoch
 """.split()
+
 
 # A replica or a node sends these, so one of another cluster must be recognised (`cluster_id` is a field, not metadata).
 INTERNAL_REQUESTS = """
@@ -139,3 +145,39 @@ def test_every_error_has_a_sentence() -> None:
 def test_an_internal_request_names_its_cluster(name: str) -> None:
     """A request from a node of another cluster can always be rejected."""
     assert "cluster_id" in _messages()[name].fields_by_name
+
+
+# `make check` compares the contract with the released one: buf finds changes that would break a caller.
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+BUF = Path(sys.executable).parent / "buf"
+
+
+def _breaking(protos: Path) -> subprocess.CompletedProcess[str]:
+    released = ROOT / "protos" / "released" / "v1.binpb"
+    return subprocess.run(
+        [str(BUF), "breaking", str(protos), "--against", str(released)], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("  bytes records = 2;\n", ""),
+        ("bytes records = 2;", "bytes records = 12;"),
+        ("bytes records = 2;", "bytes batches = 2;"),
+        ("bytes records = 2;", "string records = 2;"),
+    ],
+)
+def test_a_change_that_breaks_callers_is_found(before: str, after: str, tmp_path: Path) -> None:
+    """A field that is renumbered, renamed, of another type or removed is rejected."""
+    shutil.copytree(ROOT / "protos", tmp_path / "protos", ignore=shutil.ignore_patterns("released"))
+    contract = tmp_path / "protos" / "strandline" / "v1" / "leader_service.proto"
+    text = contract.read_text()
+    assert before in text
+    contract.write_text(text.replace(before, after, 1))
+
+    assert _breaking(tmp_path / "protos").returncode == 100

@@ -1,8 +1,10 @@
-"""Every command that a page tells the reader to type exists."""
+"""Commands that pages show exist, and the help costs no more than printing it."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,17 @@ import typer
 from strandline.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
+
 _CODE = re.compile(r"^ *(```|~~~).*?^ *\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+
+
 _MAKE = re.compile(r"(?:^|[\s`;&|(])make +((?:[A-Za-z_]+=\S+ +)*)([a-z][a-z-]*)", re.MULTILINE)
+
+
 _STRANDLINE = re.compile(r"(?:^|[\s`;&|(/])strandline((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 
 
@@ -76,3 +85,32 @@ def test_a_page_names_only_commands_that_exist(page: Path) -> None:
 def test_a_command_that_does_not_exist_is_found(page: str, unknown: list[str]) -> None:
     """Code is read, prose is not; a wrong verb is reported as it is written."""
     assert unknown_commands(page) == unknown
+
+
+# The help of the command line costs no more than printing it.
+
+
+# Runs the command as its script does, then prints the imported modules.
+_SCRIPT = """
+import sys
+from strandline.cli.__main__ import main
+sys.argv = ["strandline", *{arguments!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print("\\nIMPORTED:", *sorted({{name.split(".")[0] for name in sys.modules}}))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["produce", "--help"], ["up", "--help"]])
+def test_help_imports_no_heavy_package(arguments: list[str]) -> None:
+    """`--help` answers without grpc, protobuf, the codecs or Spark."""
+    command = [sys.executable, "-c", _SCRIPT.format(arguments=arguments)]
+
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    imported = ran.stdout.rpartition("IMPORTED:")[2].split()
+
+    assert ran.returncode == 0, ran.stderr
+    assert "typer" in imported
+    assert {"grpc", "google", "pyspark", "aiokafka", "pydantic_settings"} & set(imported) == set()

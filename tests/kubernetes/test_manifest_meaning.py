@@ -1,4 +1,4 @@
-"""The manifests match the services: settings, ports, probes, commands, selectors."""
+"""The manifests are valid and match the services: settings, ports, probes, commands, selectors."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from kustomized import (
+    FOREIGN,
     RENDERED,
     ROOT,
     SEVERAL,
@@ -40,14 +42,21 @@ from strandline.runtime.settings import ENV_PREFIX, ServiceSettings, load_settin
 
 pytestmark = needs_kubectl
 
+
 KINDS: dict[str, type[ServiceSettings]] = {
     "controller": ControllerSettings,
     "replica": ReplicaSettings,
     "console": ConsoleSettings,
 }
+
+
 # One per port of a pod, in everything under deploy/.
 PORTS = {"clients": 9092, "internal": 9093, "health": 9094, "metrics": 9095, "console": 8080}
+
+
 PORT_SETTINGS = {"clients": "bind", "internal": "internal_bind", "health": "health_bind", "metrics": "metrics_bind"}
+
+
 _NODE = {
     "field:metadata.namespace": "strandline",
     "field:metadata.labels['apps.kubernetes.io/pod-index']": "2",
@@ -367,3 +376,45 @@ def test_a_changed_setting_is_a_rollout(name: str) -> None:
     assert len(of_kind(name, "ConfigMap")) == 2
     assert {each["metadata"]["name"] for each, _ in workloads(name)} >= {"strandline-replica", "strandline-controller"}
     assert all(each["metadata"]["name"] for each in objects(name))
+
+
+# Every object that deploy/kubernetes renders is valid in Kubernetes, in the three newest minors.
+
+
+def _newest_minors(count: int) -> list[str]:
+    """The newest patch of each of the newest minors whose schemas are installed."""
+    folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+    versions = [
+        tuple(map(int, path.name.removeprefix("v").partition("-")[0].split(".")))
+        for path in folder.iterdir()
+        if path.name.startswith("v")
+    ]
+    newest = {version[:2]: version for version in sorted(versions)}
+    return [".".join(map(str, newest[minor])) for minor in sorted(newest)[-count:]]
+
+
+MINORS = _newest_minors(3)
+
+
+def test_there_are_three_minors() -> None:
+    """The installed schemas are those of at least three minors."""
+    assert len(MINORS) == 3
+
+
+@pytest.mark.parametrize("version", MINORS)
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_object_fits_its_schema(name: str, version: str) -> None:
+    """No unknown field, no wrong type; a kind without a schema belongs to another operator, known by name."""
+    found: list[Object] = [each for each in objects(name) if each["kind"] not in FOREIGN]
+
+    assert len(found) >= 10
+    for each in found:
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_every_object_says_where_it_belongs(name: str) -> None:
+    """All but the namespace itself and cluster-wide ones are in the overlay's namespace, and part of Strandline."""
+    for each in objects(name):
+        if each["kind"] != "Namespace":
+            assert each["metadata"].get("namespace") == "strandline", each["metadata"]["name"]

@@ -1,9 +1,10 @@
-"""A transaction as bytes: nothing is left out, and nothing damaged is believed."""
+"""A transaction and the key head as bytes, and the order in which they are written."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import random
 import zlib
 
 import pytest
@@ -18,8 +19,21 @@ from strandline.core.control.state import (
     Transaction,
 )
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
+from strandline.core.reigns.events import Head
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata.documents import DamagedDocument, read, sealed, write
+from strandline.metadata.etcd_layout import (
+    SnapshotNamed,
+    SnapshotPart,
+    TransactionPart,
+    Transactions,
+    append_writes,
+    batches,
+    head_value,
+    read_head,
+    snapshot_writes,
+    write_in_order,
+)
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 TOPIC = "6a1f0d8e-1111-4222-8333-444455556666"
@@ -115,3 +129,119 @@ def test_what_was_not_packed_is_refused(packed: bytes) -> None:
     """Damage and documents of a later release are refused, never read as something smaller."""
     with pytest.raises(DamagedDocument):
         unpack(packed)
+
+
+# The value of the key head: what was written, or damage that is named, never another head.
+
+
+HEAD = Head("a" * 32, 1_207, "0123456789abcdef" * 2, 55)
+
+
+def test_a_head_is_read_as_it_was_written() -> None:
+    """With the revision at which it was found."""
+    assert read_head(head_value(HEAD), 55) == HEAD
+
+
+def test_a_head_without_a_checksum_is_still_read() -> None:
+    """An earlier build's value, byte for byte."""
+    assert read_head(b"%s 1207 %s" % (HEAD.reign_id.encode(), HEAD.digest.encode()), 55) == HEAD
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_one_bit_anywhere_is_damage(bit: int) -> None:
+    """In the offset too, which no digest covers."""
+    value = head_value(HEAD)
+    for at in range(len(value)):
+        changed = bytearray(value)
+        changed[at] ^= 1 << bit
+        with pytest.raises(DamagedDocument):
+            read_head(bytes(changed), 55)
+
+
+def test_a_cut_value_is_damage() -> None:
+    """Wherever it was cut; but without its checksum alone it is the value of an earlier build, and true."""
+    value = head_value(HEAD)
+    named = value.rindex(b" ")
+    for end in (*range(named), *range(named + 1, len(value))):
+        with pytest.raises(DamagedDocument):
+            read_head(value[:end], 55)
+    assert read_head(value[:named], 55) == HEAD
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"x",
+        b"a 007 " + b"0" * 32,
+        b"a -1 " + b"0" * 32,
+        b"a 7 " + b"0" * 31,
+        b"a 7 " + b"0" * 32 + b"\n",
+        b"\xff 7 " + b"0" * 32,
+    ],
+)
+def test_what_no_build_wrote_is_named_with_the_remedy(value: bytes) -> None:
+    """The sentence says what is damaged and what to run."""
+    with pytest.raises(DamagedDocument, match=r"the key head is damaged .*`strandline controller recover`"):
+        read_head(value, 1)
+
+
+# What is written in which order: parts before what names them, and nothing behind a write that failed.
+
+
+REIGN = "a" * 32
+
+
+def transaction(offset: int, name_bytes: int = 0) -> Transaction:
+    """A transaction; ``name_bytes`` that cannot be packed smaller make it a large one."""
+    name = random.Random(offset).randbytes(name_bytes // 2).hex()
+    topics = (TopicRecord(name=name, topic_id="t"),) if name_bytes else ()
+    return Transaction(header=ClusterHeader(cluster_id="c", metadata_offset=offset), topics=topics)
+
+
+def test_the_parts_of_a_transaction_come_before_it() -> None:
+    """In their order, and what is whole in one value is one write."""
+    (small,) = batches(REIGN, [transaction(7)], part_bytes=400)
+    (large,) = batches(REIGN, [transaction(8, 3_000)], part_bytes=400)
+    writes = list(append_writes(large))
+
+    assert list(append_writes(small)) == [Transactions(small)]
+    assert len(writes) > 3
+    assert writes[-1] == Transactions(large)
+    assert writes[:-1] == [TransactionPart(8, n, content) for n, content in enumerate(large.pieces[0].parts)]
+
+
+def test_the_parts_of_a_snapshot_come_before_it() -> None:
+    """What names them is last, and deletes what it replaces only then."""
+    *parts, named = snapshot_writes(Head(REIGN, 9, "d"), b"0123456789", part_bytes=4)
+
+    assert parts == [SnapshotPart(0, b"0123"), SnapshotPart(1, b"4567"), SnapshotPart(2, b"89")]
+    assert isinstance(named, SnapshotNamed)
+
+
+@pytest.mark.parametrize(("fails_at", "written"), [(0, [0]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (None, [0, 1, 2, 3])])
+async def test_nothing_is_written_behind_what_failed(fails_at: int | None, written: list[int]) -> None:
+    """The answer is the one of the last write that was made."""
+    made: list[int] = []
+
+    async def write(each: int) -> str:
+        made.append(each)
+        return "refused" if each == fails_at else f"done {each}"
+
+    answer = await write_in_order(iter(range(4)), write, lambda answer: answer != "refused")
+
+    assert made == written
+    assert answer == ("done 3" if fails_at is None else "refused")
+
+
+async def test_a_write_without_an_answer_ends_the_rest() -> None:
+    """An outcome that is not known is an exception of the performer; nothing may follow it."""
+    made: list[int] = []
+
+    async def write(each: int) -> bool:
+        made.append(each)
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await write_in_order(iter(range(4)), write, bool)
+    assert made == [0]

@@ -1,10 +1,11 @@
-"""One data node behind real gRPC: produce and fetch, unary and on streams, and every kind of bad caller."""
+"""One data node behind real gRPC: produce and fetch, and every kind of bad caller."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from nodes_in_process import (
 
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import PositionProof
-from strandline.core.types import NodeEpoch
+from strandline.core.types import NodeEpoch, NodeId, TopicPartition
+from strandline.node.logs import DirectoryLogs
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import open_channel
 from strandline.rpc.convert.subscription import image_from_bytes
 from strandline.rpc.status import refusal_of
 from strandline.storage.directory import DataDirectory
+from strandline.storage.log import LogSettings
 from strandline.v1 import follower_service_pb2, record_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -427,3 +430,47 @@ async def test_a_mark_is_cleared_once_the_position_of_the_registration_is_kept(
     await controller.stop()
 
     assert kept == [controller.position]
+
+
+# Logs that have one name after the other: a topic that was deleted and made again, before this node heard of it.
+
+
+OLD, NEW = TopicPartition("old-id", 0), TopicPartition("new-id", 0)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[DirectoryLogs]:
+    """The logs of an empty directory."""
+    directory = DataDirectory.open(tmp_path / "node", node_id=NodeId(1))
+    found = DirectoryLogs(directory, LogSettings())
+    yield found
+    found.close(clean=True)
+
+
+def test_the_log_of_the_earlier_topic_is_closed(logs: DirectoryLogs) -> None:
+    """The new topic's log takes the name; the old one is held no more."""
+    logs.open(OLD, "t")
+    logs.open(NEW, "t")
+
+    assert list(logs.held()) == [NEW]
+
+
+def test_the_log_of_another_partition_or_topic_stays(logs: DirectoryLogs) -> None:
+    """Only the same name is taken."""
+    others = [TopicPartition("old-id", 1), TopicPartition("other", 0)]
+    logs.open(others[0], "t")
+    logs.open(others[1], "u")
+    logs.open(OLD, "t")
+
+    assert set(logs.held()) == {*others, OLD}
+
+
+def test_a_late_deletion_of_the_earlier_topic_leaves_the_name_to_the_new_one(logs: DirectoryLogs) -> None:
+    """Whatever order the two words come in, a third topic of that name closes the second one's log."""
+    logs.open(OLD, "t")
+    logs.open(NEW, "t")
+    logs.delete(OLD)
+    third = TopicPartition("third-id", 0)
+    logs.open(third, "t")
+
+    assert list(logs.held()) == [third]

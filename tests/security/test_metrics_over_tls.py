@@ -1,4 +1,4 @@
-"""Metrics by HTTPS: available to callers of the same authority, with the current certificate."""
+"""Metrics, analytics and the topic source over TLS."""
 
 from __future__ import annotations
 
@@ -6,19 +6,36 @@ import asyncio
 import socket
 import ssl
 import urllib.request
+from asyncio import to_thread
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
+import grpc
 import pytest
 import pytest_asyncio
-from certificates import Certificates
+from certificates import Certificates, settings_of
 from secured_cluster import secured_cluster
 
 from strandline.cli.local.authority import new_authority
+from strandline.client import Producer, TopicPartition
+from strandline.core.messages import Endpoint
 from strandline.metrics.families import LED, Role
 from strandline.metrics.figures import Figure
 from strandline.metrics.port import MetricsPort
-from strandline.rpc.tls import TlsFiles
+from strandline.rpc.channels import open_channel, target
+from strandline.rpc.tls import Tls, TlsFiles
+from strandline.v1 import analytics_service_pb2 as pb
+from strandline.v1 import analytics_service_pb2_grpc as pb_grpc
+from strandline_analytics.service.process import AnalyticsServer
+from strandline_analytics.service.settings import AnalyticsSettings
+from strandline_analytics.tables.destination import Destination
+from strandline_analytics.topic.cluster import ask
+from strandline_analytics.topic.errors import TopicFailed
+from strandline_analytics.topic.options import read_options
+from strandline_analytics.topic.pool import close_idle
+from strandline_analytics.topic.ranges import OffsetRange
+from strandline_analytics.topic.reading import read_range
 
 
 @pytest.fixture
@@ -117,3 +134,76 @@ async def test_the_setting_is_enough(tmp_path: Path) -> None:
         texts = [await asyncio.to_thread(scrape, address, client.ca, client) for address in addresses]
 
     assert all("strandline_build_info" in text for text in texts)
+
+
+# The analytics server with TLS: clients may call it, nodes and strangers may not.
+
+
+DEADLINE_S = 10
+
+
+async def _ask(endpoint: Endpoint, tls: Tls | None) -> str:
+    async with open_channel(endpoint, tls=tls) as channel:
+        stub: Any = pb_grpc.AnalyticsServiceStub(channel)
+        try:
+            await stub.ListStats(pb.ListStatsRequest(), timeout=DEADLINE_S)
+        except grpc.aio.AioRpcError as error:
+            return str(error.code().name)
+    return "OK"
+
+
+@pytest.mark.parametrize("own", ["client/analytics", "admin/analytics"])
+async def test_clients_ask_and_nobody_else(tmp_path: Path, own: str) -> None:
+    """Clients and administrators may call the server, whose own certificate is a client's with hosts."""
+    made = Certificates.at(tmp_path / "certs")
+    (tmp_path / "export").mkdir()
+    settings = AnalyticsSettings(
+        inputs=(str(tmp_path / "export"),),
+        destination=Destination(out=str(tmp_path / "results")),
+        **cast(Any, settings_of(made.files(own))),
+    )
+    # Spark computes answers; no request here needs one.
+    server = AnalyticsServer(settings, cast(Any, None))
+    endpoint = await server.start()
+    try:
+        found = {who: await _ask(endpoint, made.tls(who)) for who in ("client/x", "admin/x", "replica/1")}
+        found["nobody"] = await _ask(endpoint, None)
+    finally:
+        await server.shut_down()
+
+    assert found == {"client/x": "OK", "admin/x": "OK", "replica/1": "PERMISSION_DENIED", "nobody": "UNAVAILABLE"}
+
+
+# The Spark data source reads a topic of a cluster with TLS as a client, and names the wrong option.
+
+
+async def test_a_topic_is_read_as_a_client(tmp_path: Path) -> None:
+    """Its extent and its records are read with the paths in tlsCert, tlsKey and tlsCa."""
+    async with secured_cluster(tmp_path, (1,)) as cluster:
+        await cluster.admin.create_topic("t", partitions=1, replication_factor=1)
+        files = cluster.made.files("client/spark")
+        bootstrap = target(cluster.for_clients)
+        async with Producer(bootstrap, **settings_of(files)) as producer:
+            for value in (b"a", b"b"):
+                await (await producer.send("t", value))
+        given = {
+            "bootstrap": bootstrap,
+            "topic": "t",
+            "tlsCert": str(files.cert),
+            "tlsKey": str(files.key),
+            "tlsCa": str(files.ca),
+        }
+        options = read_options(given, streaming=False)
+
+        found = await to_thread(ask, options.connection, options.selection)
+        extent = found.partitions[TopicPartition("t", 0)]
+        wanted = OffsetRange(topic="t", partition=0, start=extent.start, end=extent.end)
+        batches = await to_thread(lambda: list(read_range(options, wanted)))
+
+        wrong = read_options({**given, "tlsKey": "", "tlsCa": ""}, streaming=False)
+        with pytest.raises(TopicFailed, match="option tlsCert: tls_key and tls_ca must be given too"):
+            await to_thread(ask, wrong.connection, wrong.selection)
+        await to_thread(close_idle)
+
+    assert (extent.start, extent.end) == (0, 2)
+    assert [value for batch in batches for value in batch.to_pydict()["value"]] == [b"a", b"b"]

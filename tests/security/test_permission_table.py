@@ -1,9 +1,10 @@
-"""The permission table: it has every existing method, and agrees with SECURITY.md#who-may-do-what."""
+"""The permission table and the page that has it."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ CLIENT, ADMIN, NODE_2 = (
     Identity("c1", role, name)
     for role, name in ((CallerRole.CLIENT, "x"), (CallerRole.ADMIN, "x"), (CallerRole.REPLICA, "2"))
 )
+
+
 CONTROLLER = Identity("c1", CallerRole.CONTROLLER, "controller")
 
 
@@ -71,8 +74,14 @@ def _may(caller: Identity, method: str, request: Any) -> bool:
 
 
 _AS_2 = {"replica_state": {"replica_id": 2, "replica_epoch": 7}}
+
+
 _AS_3 = {"replica_state": {"replica_id": 3, "replica_epoch": 7}}
+
+
 _STATE = {"name": "__group_state"}
+
+
 _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
 
 
@@ -142,3 +151,16 @@ def test_every_condition_can_be_asked_of_its_methods_requests() -> None:
         for role, condition in grants.items():
             if condition is not ALWAYS:
                 condition.holds(inputs[method](), Identity("c1", role, "2"))
+
+
+# docs/SECURITY.md has every role of the code; `make docs` writes its table of permissions.
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"
+
+
+def test_the_page_names_every_role() -> None:
+    """The page lists all roles for certificates."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert [role for role in CallerRole if f"| `{role}` |" not in page] == []

@@ -1,18 +1,24 @@
-"""When a coordinator answers: what its answer depends on is committed, and it may serve at all (G5, G6, G8)."""
+"""When a coordinator answers (G5, G6, G8), also reads (G10), and what it reports as state events."""
 
 from __future__ import annotations
 
+import pytest
 from cluster_of_cores import UNIX_MS, Cluster
 from core_builders import TP, F, L, partition_image
-from shard_cells import ASKED_OF_OTHERS, Get, batch_of, cells_of, code, coordinators, put, shard_of
+from shard_cells import ASKED_OF_OTHERS, TOPIC, Cells, Get, batch_of, cells_of, code, coordinators, put, shard_of
 
-from strandline.core.coordinator.machine import Decision
+from strandline.core.coordinator.machine import Context, Decision, Reports
+from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import ShardState
+from strandline.core.coordinator.waiting import ReadBarrier
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.log.effects import Compute, SendTxnMarkers
-from strandline.core.log.events import CallGone, Computed, Ticked, TxnMarkersAnswered
+from strandline.core.log.events import CallGone, Computed, FetchArrived, Ticked, TxnMarkersAnswered
+from strandline.core.log.saving_order import NodeTimings
+from strandline.core.state_events import CoordinatorLoad, PartitionFailed
 from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
-from strandline.core.types import LeaderEpoch
+from strandline.core.types import LeaderEpoch, Offset
+from strandline_sim.world.record_codec import IdentityCodec
 
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
 
@@ -311,3 +317,225 @@ def test_an_answer_of_others_is_heard_in_its_reign_alone() -> None:
 
     assert cells.heard_of == [answer, answer]
     assert cells.of("heard") == {"answers": 2}
+
+
+# Read barriers: a read is answered only by who still led when it came (G10).
+
+
+BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
+
+
+def _cluster_barrier(*, streams: bool = True) -> Cluster:
+    cluster = Cluster(
+        1, 2, coordinators=coordinators(), streams=streams, timings=NodeTimings(replica_fetch_wait_max_ms=10_000)
+    )
+    cluster.push_all(BOTH)
+    cluster.settle()
+    cluster.advance(100, settle=True)
+    return cluster
+
+
+def test_a_read_with_a_barrier_waits_for_one_round_trip() -> None:
+    """The parked fetch of the follower is answered at once with the barrier, and its next fetch repeats it."""
+    cluster = _cluster_barrier()
+    read = cluster.ask_coordinator(Get("g", fenced=True))
+
+    assert read not in cluster.answered
+    assert cluster.waiting(L, F) == 1
+    cluster.deliver(L, F)
+    assert cluster.waiting(F, L) == 1
+    cluster.deliver(F, L)
+    assert cluster.answered[read] == {}
+
+
+def test_a_barrier_that_was_repeated_wakes_nobody_again() -> None:
+    """After the round trip the follower's fetch is parked as before."""
+    cluster = _cluster_barrier()
+    cluster.ask_coordinator(Get("g", fenced=True))
+    cluster.settle()
+
+    assert (cluster.waiting(L, F), cluster.waiting(F, L)) == (0, 0)
+    assert cluster.cores[L].parked[1] == 1
+
+
+def test_requests_that_share_a_barrier_look_at_no_follower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What followers have repeated is looked at when a barrier begins and when one of them fetches, not again for each
+    of 50 requests that come in between."""
+    cluster = _cluster_barrier()
+    cluster.ask_coordinator(Get("g", fenced=True))
+    cluster.settle()
+    looks: list[int] = []
+    look = ReadBarrier.look
+    monkeypatch.setattr(ReadBarrier, "look", lambda barrier: looks.append(barrier.passed) or look(barrier))
+    later = [cluster.ask_coordinator(Get("g", fenced=True)) for _ in range(50)]
+
+    assert looks == []
+    cluster.advance(100, settle=True)
+    assert set(later) <= set(cluster.answered)
+    assert len(looks) <= 3
+
+
+def test_requests_share_the_barrier_that_begins_next() -> None:
+    """Within 100 ms of a barrier's beginning the next ones wait for one together, which begins at a tick."""
+    cluster = _cluster_barrier()
+    first = cluster.ask_coordinator(Get("g", fenced=True))
+    cluster.settle()
+    later = [cluster.ask_coordinator(Get("g", fenced=True)) for _ in range(3)]
+    cluster.settle()
+    assert first in cluster.answered
+    assert not set(later) & set(cluster.answered)
+    before = cluster.leader().barrier
+    cluster.advance(100, settle=True)
+
+    assert set(later) <= set(cluster.answered)
+    assert cluster.leader().barrier == before + 1
+
+
+def test_who_leads_alone_needs_nobody() -> None:
+    """With one replica a barrier passes as it begins."""
+    cluster = Cluster(1, coordinators=coordinators())
+    cluster.push_all(partition_image(replicas=(1,), isr=(1,)))
+    cluster.advance(100, settle=True)
+
+    assert cluster.answered[cluster.ask_coordinator(Get("g", fenced=True))] == {}
+
+
+def test_answers_of_a_scope_leave_in_order_behind_a_barrier() -> None:
+    """A write that is committed waits for the read before it, whose barrier has not passed."""
+    cluster = _cluster_barrier()
+    cluster.ask_coordinator(Get("g", fenced=True))
+    cluster.settle()
+    read = cluster.ask_coordinator(Get("g", fenced=True))
+    wrote = cluster.ask_coordinator(put(a=1))
+    cluster.settle()
+    assert not {read, wrote} & set(cluster.answered)
+    cluster.advance(100, settle=True)
+
+    assert list(cluster.answered)[-2:] == [read, wrote]
+
+
+def test_a_barrier_that_does_not_pass_in_time_is_no_answer() -> None:
+    """COORDINATOR_NOT_AVAILABLE when the request's time is over."""
+    cluster = _cluster_barrier()
+    read = cluster.ask_coordinator(Get("g", fenced=True), timeout=300)
+    cluster.advance(400)
+
+    answer = cluster.answered[read]
+    assert isinstance(answer, Refusal)
+    assert (code(answer), answer.outcome) == ("COORDINATOR_NOT_AVAILABLE", Outcome.NOT_APPENDED)
+
+
+def test_below_min_isr_whoever_waits_for_a_barrier_hears_so_at_once() -> None:
+    """A shrunken ISR ends the wait, and later requests are refused as they come."""
+    cluster = _cluster_barrier()
+    waits = cluster.ask_coordinator(Get("g", fenced=True))
+    cluster.push(L, partition_image(replicas=(1, 2), isr=(1,), elr=(2,), min_isr=2, version=2))
+    late = cluster.ask_coordinator(Get("g", fenced=True))
+
+    assert [code(cluster.answered[r]) for r in (waits, late)] == ["COORDINATOR_NOT_AVAILABLE"] * 2
+
+
+def test_a_member_that_leaves_the_isr_is_waited_for_no_longer() -> None:
+    """With enough members left, who was removed cannot be elected and need not repeat the barrier."""
+    cluster = Cluster(1, 2, 3, coordinators=coordinators(), streams=True)
+    three = {"replicas": (1, 2, 3), "min_isr": 2}
+    cluster.push_all(partition_image(isr=(1, 2, 3), **three))  # type: ignore[arg-type]
+    cluster.settle()
+    cluster.advance(100, settle=True)
+    read = cluster.ask_coordinator(Get("g", fenced=True))
+    cluster.deliver(L, F)
+    cluster.deliver(F, L)
+    assert read not in cluster.answered
+    cluster.push(L, partition_image(isr=(1, 2), version=2, **three))  # type: ignore[arg-type]
+
+    assert cluster.answered[read] == {}
+
+
+def test_tr40_a_fetch_from_before_the_election_proves_nothing() -> None:
+    """B's fetch is slow, B is elected and takes a write, a read comes to A, then B's old fetch: A does not answer."""
+    cluster = _cluster_barrier()
+    # The write that A and B share, and B's next fetch, which is slow.
+    cluster.ask_coordinator(put(a=1))
+    cluster.deliver(L, F)
+    slow = cluster.links[F, L].popleft()
+    # B is elected; node 1 does not know it. C, the third replica, is not needed: B's min ISR is 1.
+    cluster.push(F, partition_image(leader=2, epoch=1, version=2, isr=(2,), min_isr=1))
+    cluster.advance(100)
+    taken = cluster.ask_coordinator(put(a=2), node=F)
+    assert cluster.answered[taken] == "put"
+    read = cluster.ask_coordinator(Get("g", fenced=True))
+    event = slow.arrive()
+    assert isinstance(event, FetchArrived)
+    cluster.step(L, event)
+
+    assert cluster.log(L).hw == cluster.log(L).leo
+    assert read not in cluster.answered, "I30: the read missed a write that had been answered"
+    cluster.advance(6_000)
+    assert code(cluster.answered[read]) == "COORDINATOR_NOT_AVAILABLE"
+
+
+def test_an_ordinary_partition_carries_no_barrier() -> None:
+    """Neither its fetch answers nor its followers' fetches mention one."""
+    cluster = Cluster(1, 2)
+    cluster.push_all(BOTH)
+    cluster.settle()
+    cluster.produce()
+    cluster.settle()
+
+    assert cluster.leader().barrier is None
+    assert cluster.follower(F).barrier_seen is None
+    assert cluster.leader(tp=TP).progress[F].barrier_seen == 0
+
+
+# What a shard lets out as state events: what its machine reports, and that it has loaded.
+
+
+ALONE = partition_image(replicas=(1,), isr=(1,))
+
+
+class Reporting(Cells):
+    """Reports each request; the event is any."""
+
+    def __init__(self, reports: Reports) -> None:
+        super().__init__()
+        self._reports = reports
+
+    def decide(self, request: object, context: Context) -> Decision:
+        self._reports.add(PartitionFailed("asked", Offset(0), Offset(0), None, self._reports.leader_epoch))
+        return super().decide(request, context)
+
+
+def test_a_report_leaves_with_the_step_that_made_it() -> None:
+    """At the coordinator's own partition and in its epoch, once."""
+    cluster = Cluster(1, coordinators=Coordinators(codec=IdentityCodec(), machines={TOPIC: Reporting}))
+    cluster.push_all(ALONE)
+    cluster.advance(100, settle=True)
+    cluster.ask_coordinator(Get("g"))
+
+    (emit,) = cluster.emitted(L, "PARTITION_FAILED")
+
+    assert emit.tp == TP
+    assert isinstance(emit.event, PartitionFailed)
+    assert emit.event.leader_epoch == LeaderEpoch(0)
+
+
+def test_a_coordinator_reports_what_it_loaded() -> None:
+    """Keys and bytes that the log has, in the epoch that it serves."""
+    cluster = Cluster(1, coordinators=coordinators())
+    cluster.push_all(ALONE)
+    cluster.advance(100, settle=True)
+    for value in range(12):
+        cluster.ask_coordinator(put(**{f"c{value % 5}": value}))
+        cluster.settle()
+    cluster.restart(L)
+    cluster.push(L, partition_image(replicas=(1,), isr=(1,), epoch=1, version=2))
+    cluster.advance(100, settle=True)
+    cluster.settle()
+
+    first, second = (each.event for each in cluster.emitted(L, "COORDINATOR_LOAD"))
+
+    assert isinstance(first, CoordinatorLoad)
+    assert isinstance(second, CoordinatorLoad)
+    assert (first.n_keys, first.bytes, first.leader_epoch) == (0, 0, LeaderEpoch(0))
+    assert (second.n_keys, second.leader_epoch) == (5, LeaderEpoch(1))
+    assert second.bytes > 0

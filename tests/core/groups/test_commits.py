@@ -1,9 +1,9 @@
-"""Commits, fetches and deletion of offsets, and their end by age (T78 to T81, G26 to G30)."""
+"""Commits, fetches and deletion of offsets (T78 to T81, G26 to G30), and late copies (G19)."""
 
 from __future__ import annotations
 
 import pytest
-from groups_alone import GROUP, GroupsAlone, Topics, code, codes, seed, tps
+from groups_alone import GROUP, GroupsAlone, Topics, aim, answered_with, code, codes, seed, tps
 
 from strandline.core.coordinator.machine import Decision, Record
 from strandline.core.groups.messages import (
@@ -229,3 +229,76 @@ def test_orders_rise_over_deletions(alone: GroupsAlone) -> None:
     newest = dict(alone.log)
     alone.log = [Record(key, value) for key, value in newest.items() if value is not None]
     assert alone.folded()[GROUP]["top_order"] == alone.group.top_order == 2
+
+
+# Late copies of heartbeats and commits change nothing (G19, trace TR41).
+
+
+@pytest.fixture
+def alone_late() -> GroupsAlone:
+    return GroupsAlone(Topics(foo=4))
+
+
+def test_tr41_a_report_from_before_a_partition_came(alone_late: GroupsAlone) -> None:
+    """TR41: M reports {1,2}, slow; again, and gets 3; is asked to give 3 up; the first report gives nothing up."""
+    seed(alone_late, 10, {"m": {"foo": [1, 2]}, "n": {"foo": [0]}}, ("foo",))
+    alone_late.beat("m", 10, {"foo": [1, 2]}, sequence=2)
+    aim(alone_late, 10, {"m": {"foo": [1, 2, 3]}})
+    aim(alone_late, 11, {"m": {"foo": [1, 2, 3]}})
+    assert answered_with(alone_late.beat("m", 10, {"foo": [1, 2]}, sequence=3)) == (11, {"foo": [1, 2, 3]})
+    aim(alone_late, 12, {"m": {"foo": [1, 2]}, "n": {"foo": [0, 3]}})
+    assert answered_with(alone_late.beat("m", 11, sequence=4)) == (11, {"foo": [1, 2]})
+
+    late = alone_late.beat("m", 11, {"foo": [1, 2]}, sequence=1)
+
+    answered = answered_with(alone_late.beat("n", owned={"foo": [0]}))
+    assert alone_late.has("n") == {"foo": [0]}, "I32: N is given partition 3, which M still reads"
+    assert (code(late), answered) == ("REQUEST_TIMED_OUT", (12, None))
+    alone_late.beat("m", 11, {"foo": [1, 2]}, sequence=5)
+    assert answered_with(alone_late.beat("n", owned={"foo": [0]})) == (12, {"foo": [0, 3]})
+
+
+def test_a_late_join_releases_nothing(alone_late: GroupsAlone) -> None:
+    """G19: the second copy of a join would give up all that the member holds."""
+    alone_late.join("m", "foo", sequence=1)
+    before = len(alone_late.log)
+
+    assert code(alone_late.join("m", "foo", sequence=1)) == "REQUEST_TIMED_OUT"
+    assert len(alone_late.log) == before
+
+
+def test_a_late_join_of_one_that_left_makes_no_member(alone_late: GroupsAlone) -> None:
+    """G19: the sequence of a member that left is remembered for a while."""
+    alone_late.join("m", "foo", sequence=1)
+    alone_late.beat("m", -1, sequence=2)
+
+    assert code(alone_late.join("m", "foo", sequence=1)) == "REQUEST_TIMED_OUT"
+    assert alone_late.group.members == {}
+
+
+def test_sequences_are_forgotten(alone_late: GroupsAlone) -> None:
+    """What is remembered of members that are gone is bounded in time."""
+    alone_late.join("m", "foo", sequence=1)
+    alone_late.beat("m", -1, sequence=2)
+
+    alone_late.tick(599_999)
+    assert alone_late.machine.timers.is_late_heartbeat((GROUP, "m"), 2)
+    alone_late.tick(1)
+    assert not alone_late.machine.timers.is_late_heartbeat((GROUP, "m"), 2)
+
+
+def test_a_late_commit(alone_late: GroupsAlone) -> None:
+    """G19: commits have sequences of their own; a late copy does not set the offset back."""
+    alone_late.join("m", "foo", sequence=9)
+    assert codes(alone_late.commit(3, 1, "m", sequence=1)) == ["OK"]
+    assert codes(alone_late.commit(7, 1, "m", sequence=2)) == ["OK"]
+
+    assert code(alone_late.commit(3, 1, "m", sequence=1)) == "REQUEST_TIMED_OUT"
+    assert alone_late.group.offsets["foo-id"][0].offset == 7
+
+
+def test_a_gateway_sends_no_sequence(alone_late: GroupsAlone) -> None:
+    """G19: one ordered connection needs none; it is not checked."""
+    alone_late.join("m", "foo")
+
+    assert alone_late.join("m", "foo").member_epoch == 1

@@ -21,7 +21,7 @@ MUTANTS = (
         name="commit needs equal epochs",
         broken="Every commit that crosses a heartbeat is refused.",
         source="G20; KAFKA-20066, KIP-1251",
-        tests=("tests/core/groups/test_commits.py", "tests/core/groups/test_known_bugs.py"),
+        tests=("tests/core/groups/test_commits.py", "tests/core/groups/test_fold.py"),
         layers=(Layer.TESTS,),
         swaps=(Swap(commits, "may_commit", _only_now),),
     ),

@@ -27,7 +27,7 @@ MUTANTS = (
         name="owner of a returned partition lost",
         broken="What was being revoked is taken out of the map although the member was given it again.",
         source="G18; KAFKA-16147",
-        tests=("tests/core/groups/test_known_bugs.py", "tests/core/groups/test_fold.py"),
+        tests=("tests/core/groups/test_fold.py",),
         layers=(Layer.TESTS,),
         swaps=(Swap(Owners, "replace", _patches, pure=False),),
     ),

@@ -64,7 +64,7 @@ MUTANTS = (
         name="a read barrier passed by arrival",
         broken="A fetch that arrives after a read barrier has begun passes it, though it was sent before.",
         source="G10; TR40",
-        tests=(f"{_FOLDER}/test_read_barrier.py::test_tr40_a_fetch_from_before_the_election_proves_nothing",),
+        tests=(f"{_FOLDER}/test_answers.py::test_tr40_a_fetch_from_before_the_election_proves_nothing",),
         layers=(Layer.TESTS,),
         swaps=(Swap(LeaderReplica, "barrier_repeated", _by_arrival),),
     ),

@@ -19,7 +19,7 @@ MUTANTS = (
         name="late copies of heartbeats are taken",
         broken="A member gives up, by a report from before it was given it, what it still reads (TR41).",
         source="G19",
-        tests=("tests/core/groups/test_late_copies.py",),
+        tests=("tests/core/groups/test_commits.py",),
         layers=(Layer.TESTS,),
         swaps=(Swap(Timers, "is_late_heartbeat", _never_late, pure=False),),
     ),

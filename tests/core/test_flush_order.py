@@ -1,11 +1,16 @@
-"""A node's going in several steps: how many partitions each changes, what comes first, and what ends in between."""
+"""What a commit covers (M55), which effects are saved first, and how much a step changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from cluster_of_cores import Cluster
 from controller_builders import TOPIC, TOPIC_ID, Controller
+from core_builders import TOPIC_ID as TOPIC_ID_OPENING
+from core_builders import TP, TP1, metadata, node_epoch, node_image, partition_image
+from hypothesis import given
+from hypothesis import strategies as st
 
 from strandline.core.control.draft import Draft
 from strandline.core.control.events import (
@@ -19,11 +24,31 @@ from strandline.core.control.events import (
 from strandline.core.control.leadership import held_back
 from strandline.core.control.messages import CreateTopics, DeleteTopics, NewTopic, ShutdownNode, TopicRef
 from strandline.core.control.state import ClusterState, ControllerTimings
+from strandline.core.log.effects import (
+    AdvanceLogStart,
+    AnswerProduce,
+    Append,
+    Effect,
+    OpenLog,
+    RestartLog,
+    SaveEpochs,
+    SaveHighWatermarks,
+    SaveMetadata,
+    SaveReconciledEpochs,
+    SendFetch,
+    SendForget,
+)
+from strandline.core.log.events import LogOpened, MetadataArrived, Registered
+from strandline.core.log.node import NodeCore
+from strandline.core.log.replica_log import DurablePoint
+from strandline.core.log.saving_order import NodeTimings, saves_first
 from strandline.core.messages import PartitionImage
-from strandline.core.types import NodeId, TopicPartition
+from strandline.core.types import NodeId, Offset, Rules, TopicPartition
 
 TIMINGS = ControllerTimings(partitions_per_step=4, auto_leader_rebalance=False)
 """An election counts as three: a step holds two of them, or one and a partition that only changes its ISR."""
+
+
 LED_BY_3 = ((1, 2, 3), (3, 1, 2), (2, 3, 1), (3, 2, 1), (3, 1, 2))
 """Assignments of a topic: its partitions 1, 3 and 4 are led by node 3."""
 
@@ -225,3 +250,159 @@ def test_a_tick_without_news_looks_at_no_partition(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Draft, "partitions", looked)
 
     assert controller.step(ControllerTicked(controller.now_ms + 1)) == []
+
+
+# What a commit covers, also when the log was truncated while it ran (M55).
+
+
+def test_a_commit_covers_what_was_appended_when_it_was_issued() -> None:
+    """M55: records that arrive while a commit runs are covered by the next one."""
+    point = DurablePoint(Offset(0))
+
+    assert point.maybe_issue(Offset(5))
+    assert not point.maybe_issue(Offset(9))
+    point.complete(Offset(5))
+    assert point.point == 5
+    assert point.maybe_issue(Offset(9))
+
+
+def test_no_commit_without_need() -> None:
+    """No commit is issued while everything is durable."""
+    assert not DurablePoint(Offset(7)).maybe_issue(Offset(7))
+
+
+def test_a_cut_takes_away_at_once() -> None:
+    """M55: a truncation to t sets the durable point to at most t."""
+    point = DurablePoint(Offset(10))
+    point.truncated(Offset(6))
+
+    assert point.point == 6
+
+
+def test_a_cut_between_issue_and_completion_bounds_the_commit() -> None:
+    """M55: the lowest truncation since the issue bounds what the commit covers, even after further appends."""
+    point = DurablePoint(Offset(0))
+    point.maybe_issue(Offset(10))
+    point.truncated(Offset(4))
+    point.truncated(Offset(7))
+    point.complete(Offset(10))
+
+    assert point.point == 4
+    assert point.maybe_issue(Offset(9))
+    point.complete(Offset(9))
+    assert point.point == 9
+
+
+def test_a_stale_completion_proves_nothing() -> None:
+    """A completion that does not name the commit in progress changes nothing."""
+    point = DurablePoint(Offset(0))
+    point.complete(Offset(8))
+    point.maybe_issue(Offset(5))
+    point.complete(Offset(8))
+
+    assert point.point == 0
+    assert not point.maybe_issue(Offset(9)), "the commit at 5 is still under way"
+
+
+def test_a_commit_does_not_outlive_its_log() -> None:
+    """A commit issued before the log was discarded covers nothing of the new one."""
+    point = DurablePoint(Offset(0))
+    point.maybe_issue(Offset(50))
+    point.restarted(Offset(20))
+    point.complete(Offset(50))
+
+    assert point.point == 20
+
+
+@given(st.lists(st.tuples(st.sampled_from(["append", "cut", "issue", "complete"]), st.integers(0, 6)), max_size=40))
+def test_durable_point_agrees_with_a_log_of_marks(steps: list[tuple[str, int]]) -> None:
+    """The durable point is the number of leading records that some completed commit really covered."""
+    point = DurablePoint(Offset(0))
+    # For every record: whether it was durable. And the identities of the records in the running commit.
+    log: list[list[bool]] = []
+    committing: list[list[bool]] | None = None
+    issued = 0
+    for verb, number in steps:
+        if verb == "append":
+            log.extend([False] for _ in range(number))
+        elif verb == "cut" and number < len(log):
+            del log[number:]
+            point.truncated(Offset(number))
+        elif verb == "issue" and point.maybe_issue(Offset(len(log))):
+            committing, issued = list(log), len(log)
+        elif verb == "complete" and committing is not None:
+            for mark in committing:
+                mark[0] = True
+            committing = None
+            point.complete(Offset(issued))
+
+        durable = next((i for i, mark in enumerate(log) if not mark[0]), len(log))
+        assert point.point == durable
+
+
+# Which effects of a step are saved first, so that all saves of many partitions become durable at once.
+
+
+SAVES = (SaveEpochs, SaveHighWatermarks, SaveMetadata, SaveReconciledEpochs)
+
+
+EPOCHS, EPOCHS_1 = SaveEpochs(TP, ()), SaveEpochs(TP1, ())
+
+
+ANSWER: Effect = AnswerProduce(1, ())
+
+
+def test_saves_go_in_front_of_what_others_see() -> None:
+    """The order among the saves, and among the others, stays."""
+    hw = SaveHighWatermarks({TP: Offset(3)}, durable=True)
+
+    assert saves_first([ANSWER, EPOCHS, SendForget(2, ()), hw]) == [EPOCHS, hw, ANSWER, SendForget(2, ())]
+
+
+def test_a_single_save_stays_where_it_is() -> None:
+    """It costs one sync in any place."""
+    assert saves_first([ANSWER, EPOCHS]) == [ANSWER, EPOCHS]
+
+
+def test_what_follows_from_a_change_of_its_own_log_stays_behind_it() -> None:
+    """The HW of a log that begins again at 9 is above its end until it has."""
+    restart, hw = RestartLog(TP, Offset(9)), SaveHighWatermarks({TP: Offset(9)}, durable=True)
+    advance = AdvanceLogStart(TP1, Offset(4))
+
+    assert saves_first([ANSWER, restart, EPOCHS, hw, EPOCHS_1]) == [EPOCHS_1, ANSWER, restart, EPOCHS, hw]
+    assert saves_first([advance, EPOCHS_1, EPOCHS]) == [EPOCHS, advance, EPOCHS_1]
+
+
+def test_a_node_that_begins_to_lead_saves_first() -> None:
+    """Of one step over two partitions, with requests and reports between them."""
+    cluster = Cluster(1, 2)
+    cluster.push(1, *(partition_image(tp, leader=2) for tp in (TP, TP1)))
+    found = cluster.push(1, *(partition_image(tp, leader=1, epoch=1, version=2) for tp in (TP, TP1)))
+    kinds = [type(effect) in SAVES for effect in found]
+
+    saved = [type(effect) for effect in found][: sum(kinds)]
+    assert saved == [SaveMetadata, SaveEpochs, SaveEpochs, SaveReconciledEpochs, SaveHighWatermarks]
+    assert kinds == sorted(kinds, reverse=True)
+    assert not any(isinstance(effect, Append) for effect in found)
+
+
+# A follower's requests when metadata gives it many logs at once.
+
+
+PARTITIONS = 50
+
+
+def test_logs_that_open_together_are_asked_for_together() -> None:
+    """Fifty logs opened by one piece of metadata cost one Fetch to their leader, which names all of them."""
+    core = NodeCore(node_id=NodeId(2), rules=Rules(), timings=NodeTimings())
+    core.step(Registered(0, "cluster-of-cores", node_epoch(2), 1))
+    images = [partition_image(TopicPartition(TOPIC_ID_OPENING, index)) for index in range(PARTITIONS)]
+    nodes = [node_image(1), node_image(2)]
+
+    asked = core.step(MetadataArrived(0, metadata(node_epoch(2), *images, nodes=nodes)))
+    opened = [effect.tp for effect in asked if isinstance(effect, OpenLog)]
+    answers = [core.step(LogOpened(0, tp, Offset(0), Offset(0), Offset(0))) for tp in opened]
+
+    fetches = [effect for answer in answers for effect in answer if isinstance(effect, SendFetch)]
+    assert len(opened) == PARTITIONS
+    assert [len(fetch.request.partitions) for fetch in fetches] == [PARTITIONS]
