@@ -153,15 +153,10 @@ class Controller:
         if not (self.is_old or self._stopped):
             return
         self.kill()
-        given = [
-            GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
-            for machine in self.world.machines.values()
-        ]
         self.is_old = self._stopped = False
         self._older.clear()
-        self.world.metadata.begin_anew()
-        recovered = recover(given, self.store)
-        self.undecidable |= undecidable(given, self.store, recovered)
+        recovered, undecidable = recovered_from_nodes(self.world, self.store)
+        self.undecidable |= undecidable
         self.keep(recovered)
         self.world.coverage.saw("controller recovered")
         self.world.note("ctl", "recovered from what the nodes have stored")
@@ -436,9 +431,18 @@ class _Notes:
     info = warning = error = _note
 
 
-def undecidable(given: Sequence[GivenNode], store: ClusterState | None, recovered: ClusterState) -> set[TopicPartition]:
-    """Partitions for which only an operator may choose: no node is a member in all that nodes know, or a replica's
-    directory holds nothing and the store does not know it (C38)."""
+def recovered_from_nodes(world: Cluster, store: ClusterState | None) -> tuple[ClusterState, set[TopicPartition]]:
+    """What a recovery makes of a store and of what the nodes have stored; and partitions left to an operator.
+
+    For those no node is a member in all that nodes know, or a replica's directory holds nothing and the store does not
+    know it (C38).
+    """
+    given = [
+        GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
+        for machine in world.machines.values()
+    ]
+    world.metadata.begin_anew()
+    recovered = recover(given, store)
     unknown = {
         node.node_id for node in given if node.image is None and (store is None or node.node_id not in store.nodes)
     }
@@ -454,7 +458,7 @@ def undecidable(given: Sequence[GivenNode], store: ClusterState | None, recovere
         ]
         if unknown & set(partition.replicas) or not set.intersection(*seen):
             found.add(partition.tp)
-    return found
+    return recovered, found
 
 
 def _stop(code: ExitCode, line: str) -> NoReturn:

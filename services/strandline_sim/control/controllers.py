@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from strandline.core.control.messages import ControllerRequest
-from strandline.core.control.recovery import GivenNode, position_sent, recover
+from strandline.core.control.recovery import position_sent
 from strandline.core.reigns.reign import State
 from strandline.core.types import TopicPartition
 from strandline_sim.checks.checks import Checks
 from strandline_sim.checks.committed import Broken
-from strandline_sim.control.controller import undecidable
+from strandline_sim.control.controller import recovered_from_nodes
 from strandline_sim.control.group import ADDRESSES, Group, Host
 from strandline_sim.control.one_reign import Reign
 from strandline_sim.control.reigning import ReignProcess
@@ -179,13 +179,8 @@ class Controllers(Group):
             return
         for machine in self.machines:
             machine.kill()
-        given = [
-            GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
-            for machine in self.world.machines.values()
-        ]
-        self.world.metadata.begin_anew()
-        recovered = recover(given, store.state)
-        self.undecidable |= undecidable(given, store.state, recovered)
+        recovered, undecidable = recovered_from_nodes(self.world, store.state)
+        self.undecidable |= undecidable
         store.hold(recovered)
         self.world.coverage.saw("controller recovered")
         self.world.note("ctl", "recovered from what the nodes have stored")
