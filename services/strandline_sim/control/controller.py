@@ -37,7 +37,7 @@ from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.environment import ElectableController
 from strandline_sim.world.network import CONTROLLER, Call, Stream
-from strandline_sim.world.virtual_loop import Life, ProcessEnded
+from strandline_sim.world.virtual_loop import Life
 
 TICK_MS = 100
 CLUSTER_ID = "sim"
@@ -294,13 +294,7 @@ class ControllerProcess(DrivenReign):
 
     def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a background task; one that ends by an error ends the run."""
-        task = self.loop.create_task(work)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
-            self.loop.failure = error
+        return self.loop.own(work)
 
     def start(self) -> None:
         """Begin the reign."""

@@ -18,7 +18,7 @@ from strandline_sim.control.store import LeasedStore
 from strandline_sim.world.clock import Clock
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import CONTROLLER
-from strandline_sim.world.virtual_loop import Life, ProcessEnded
+from strandline_sim.world.virtual_loop import Life
 
 ADDRESSES = {f"c{number + 1}": CONTROLLER - number for number in range(3)}
 """Where each controller listens, by its name."""
@@ -92,13 +92,7 @@ class Candidate:
 
     def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a background task."""
-        task = self.loop.create_task(work)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
-            self.loop.failure = error
+        return self.loop.own(work)
 
     def take(self, event: ReignEvent) -> None:
         """Step the core with an event, and with all that follows from it at once."""
