@@ -31,8 +31,8 @@ SOURCES_OF = {
     "strandline/runtime": "calls",
     "strandline_sim": "checks/checks checks/committed checks/group_history checks/history checks/metadata_checks "
     "clients/clients clients/committers clients/copiers clients/group_members clients/readers clients/transactors "
-    "runs/historic_rules world/clock world/coverage world/disk world/draws world/machine world/memory_logs "
-    "world/network world/virtual_loop world/world",
+    "runs/historic_rules world/clock world/cluster world/disk world/draws world/environment world/machine "
+    "world/memory_logs world/network world/node world/process world/virtual_loop world/world",
 }
 MODULES = tuple(f"{package}/{name}.py" for package, names in SOURCES_OF.items() for name in names.split())
 

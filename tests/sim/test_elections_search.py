@@ -13,7 +13,7 @@ from strandline.core.control import election, leadership
 from strandline.core.control.election import Elected, HasRoom, IsActive
 from strandline.core.messages import PartitionImage
 from strandline_sim.searches.elections import Bounds, search
-from strandline_sim.searches.elections.steps import successors
+from strandline_sim.searches.elections.model import successors
 from strandline_sim.searches.elections.world import REPLICAS, State, canonical, renumbered, start
 
 RUN = CliRunner()

@@ -39,7 +39,7 @@ def test_a_core_is_read_as_it_was_built(rules: str) -> None:
     result = search(VARIANTS[rules], Bounds(replicas=2, records=2, max_leader_epoch=2), max_states=1_000)
     bench = Bench(VARIANTS[rules], replicas=2, min_isr=1)
 
-    for local in result.space.locals.values:
+    for local in result.model.space.locals.values:
         assert bench.read(bench.core(local), local.log) == local
 
 

@@ -18,7 +18,7 @@ def test_the_safe_rules_hold_with_two_replicas(rules: str) -> None:
     result = search(VARIANTS[rules], Bounds(replicas=2, records=1, max_leader_epoch=2))
 
     assert result.exhausted
-    assert result.violation is None
+    assert result.shortest is None
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def test_the_default_rules_hold_with_three_replicas() -> None:
     result = search(VARIANTS["leader-epoch"], Bounds(3, 1, 1, slow_isr=False))
 
     assert result.exhausted
-    assert result.violation is None
+    assert result.shortest is None
 
 
 @pytest.mark.slow
@@ -49,18 +49,18 @@ def test_a_historic_rule_breaks_as_published(name: str, lengths: dict[str, int])
     result = search(VARIANTS[model.variant], model.bounds, model.published)
 
     assert {str(broken): found.length for broken, found in result.found.items()} == lengths
-    assert model.is_as_published({broken: found.length for broken, found in result.found.items()})
+    assert model.is_as_published({Property(broken): found.length for broken, found in result.found.items()})
 
 
 def test_the_names_of_replicas_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every name searched instead of one for all, the same states are reached, and broken after as many steps."""
     bounds = Bounds(replicas=3, records=1, max_leader_epoch=2, slow_isr=False)
     merged = search(VARIANTS["kip-101"], bounds, [Property.LOST], max_states=500)
-    renamed = merged.space.representative
-    level, reached = {merged.space.start()}, set[tuple[int, ...]]()
+    renamed = merged.model.space.representative
+    level, reached = {merged.model.space.start()}, set[tuple[int, ...]]()
     for _ in range(merged.depth + 1):
         reached |= {renamed(state) for state in level}
-        level = {after for state in level for _, after in merged.space.successors(state)}
+        level = {after for state in level for _, after in merged.model.space.successors(state)}
 
     assert len(reached) == merged.states
     assert merged.states > 500
@@ -71,7 +71,7 @@ def test_a_trace_is_reported_with_names_that_stay() -> None:
     model = BY_NAME["high-watermark"]
     result = search(VARIANTS[model.variant], model.bounds, [Property.STRONG_ISR])
     found = result.found[Property.STRONG_ISR]
-    space: Space = result.space
+    space: Space = result.model.space
 
     for step, before, after in zip(found.steps, found.states, found.states[1:], strict=False):
         assert (step, after) in space.successors(before)
@@ -84,5 +84,5 @@ def test_an_assertion_of_the_core_is_a_violation(monkeypatch: pytest.MonkeyPatch
 
     result = search(VARIANTS["leader-epoch"], Bounds(2, 1, 0), [Property.ASSERTION])
 
-    assert result.violation is not None
-    assert "I0" in result.violation.note
+    assert result.shortest is not None
+    assert "I0" in result.shortest.note

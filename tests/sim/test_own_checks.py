@@ -9,7 +9,8 @@ import pytest
 
 from strandline.core.messages import ProposedIsr
 from strandline.core.types import LeaderEpoch, PartitionEpoch, TopicPartition
-from strandline_sim.checks.committed import Broken, check_own
+from strandline_sim.checks.checks import check_own
+from strandline_sim.checks.committed import Broken
 
 TP = TopicPartition("id", 0)
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.groups import heartbeats, targets
 from strandline.core.groups.group import Owners
-from strandline_sim.searches.rebalances import Bounds, Result, search, steps
-from strandline_sim.searches.rebalances.steps import check, successors
+from strandline_sim.searches.rebalances import Bounds, Result, model, search
+from strandline_sim.searches.rebalances.model import check, successors
 from strandline_sim.searches.rebalances.world import World, decided, exchanged_client, exchanged_rows, exchanges, start
 
 RUN = CliRunner()
@@ -94,7 +94,7 @@ def test_a_report_that_is_not_asked_for_is_found(monkeypatch: pytest.MonkeyPatch
 
 def test_partitions_that_are_free_with_the_rebalance_timeout_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutant R85: a member that is removed for its slowness reads on until its lease ends."""
-    monkeypatch.setattr(steps, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
+    monkeypatch.setattr(model, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
 
     assert _search().violation.startswith("I32")
 

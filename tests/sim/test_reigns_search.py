@@ -14,7 +14,7 @@ from strandline.core.reigns.events import Head, Holder
 from strandline.core.reigns.reign import ReignCore
 from strandline_sim.control import stored_values
 from strandline_sim.searches.reigns import Bounds, Result, search
-from strandline_sim.searches.reigns.search import exchanged, exchanged_step
+from strandline_sim.searches.reigns.model import exchanged
 from strandline_sim.searches.reigns.steps import successors
 from strandline_sim.searches.reigns.world import Broken, World, freeze, start, thaw, tidied
 
@@ -71,12 +71,6 @@ def test_controllers_can_be_exchanged() -> None:
         assert exchanged(exchanged(world)) == world
         ours = {exchanged(after) for _, after in successors(world, bounds)}
         assert ours == {after for _, after in successors(exchanged(world), bounds)}
-
-
-def test_names_of_steps_are_exchanged_with_the_controllers() -> None:
-    """A trace names one controller by one name from its beginning to its end."""
-    assert exchanged_step("the answer of Append reaches c1") == "the answer of Append reaches c2"
-    assert [exchanged_step(f"c2 gets lease {n}") for n in (3, 4)] == ["c1 gets lease 4", "c1 gets lease 3"]
 
 
 def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline_sim.checks.history import Operation, Place, Read, Value, anomalies
-from strandline_sim.clients.clients import Names
+from strandline_sim.checks.history import Names, Operation, Place, Read, Value, anomalies
 from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.run import run_world
 from strandline_sim.runs.shape import draw_shape

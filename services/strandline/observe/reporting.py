@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 from strandline.core.log.effects import Effect, Emit
 from strandline.core.log.leader import LeaderReplica
+from strandline.core.log.observer import NodeObserver
 from strandline.core.log.state import NodeState
 from strandline.core.messages import FetchResult
 from strandline.core.state_events import EpochStart, HwAdvance, IsrChange
@@ -54,7 +55,7 @@ class _Led:
         self.sampled_ms = now_ms
 
 
-class Reporting:
+class Reporting(NodeObserver):
     """What one node reports of its partitions. Reads ``state``, changes nothing in it."""
 
     def __init__(self, state: NodeState) -> None:

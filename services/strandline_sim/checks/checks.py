@@ -7,8 +7,9 @@ hash of each of its prefixes, so "the same below o" is one comparison.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from strandline.core.control.state import ClusterState
 from strandline.core.errors import Refusal
 from strandline.core.log.effects import AnswerCall, AnswerOffsets, AnswerProduce, Emit
 from strandline.core.log.leader import LeaderReplica
@@ -24,23 +25,22 @@ from strandline.core.messages import (
 from strandline.core.state_events import EpochStart, PartitionFailed, Truncation
 from strandline.core.types import Acks, Durability, LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 from strandline_sim.checks.committed import Broken, Committed
-from strandline_sim.checks.metadata_checks import MetadataChecks
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.disk import LogFile
-
-if TYPE_CHECKING:
-    from strandline.core.control.state import ClusterState
-    from strandline_sim.world.process import Process
-    from strandline_sim.world.world import World
+from strandline_sim.world.losses import Losses
+from strandline_sim.world.machine import Machine
+from strandline_sim.world.process import Process
 
 
 class Checks:
     """All invariants of one world, and the history variables they need."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster, losses: Losses) -> None:
         self._world = world
+        self._losses = losses
         self._fsync = world.rules.durability is Durability.FSYNC
         self.committed: dict[TopicPartition, Committed] = {}
-        self.metadata = MetadataChecks(world)
+        self.metadata = world.metadata
         # (tp, leader epoch) -> (node, node epoch) that leads it.
         self._reigns: dict[tuple[TopicPartition, int], tuple[NodeId, int]] = {}
         # (tp, base offset, epoch) -> hash of the one log that holds such a batch.
@@ -77,8 +77,7 @@ class Checks:
         hw = file.border_below(log.hw) if log.hw == log.log_start_offset else log.hw
         if log.hw == log.log_start_offset == file.root and not committed.has_border(hw):
             return
-        if world.recorder is not None:
-            world.recorder.hw_moved(process, tp, log.hw, leader)
+        world.recorder.hw_moved(process, tp, log.hw, leader)
         if leader is None:
             committed.check(file, hw, "I9", f"node {process.node_id}, below its own HW,")
             return
@@ -99,7 +98,7 @@ class Checks:
         """I3: below its own HW a leader agrees with its own ISR."""
         for member in set(leader.isr.committed) - leader.isr.unproven:
             machine = self._world.machines[member]
-            losses = self._world.faults.losses
+            losses = self._losses
             if losses.lacks(tp, member) or losses.was_counted_before(tp, member, leader.image.leader_epoch):
                 continue
             if machine.disk.copy == 0 and (self._fsync or machine.running is not None):
@@ -126,7 +125,7 @@ class Checks:
     def member_complete(self, image: PartitionImage, member: NodeId) -> None:
         """I5 for one member; what counts is what would survive whatever may happen to it."""
         world = self._world
-        if world.faults.losses.lacks(image.tp, member):
+        if self._losses.lacks(image.tp, member):
             # Its disk lost something while it was down. It is unproven once it registers, and then I8 has to hold.
             return
         machine = world.machines[member]
@@ -176,15 +175,13 @@ class Checks:
         cached = process.core.state.logs[tp].epochs.epoch_of(headers[-1].base_offset)
         if cached != headers[-1].leader_epoch:
             raise Broken("I0", f"node {process.node_id} believes epoch {cached} wrote {headers[-1].base_offset}")
-        if self._world.recorder is not None:
-            self._world.recorder.appended(process, tp, log, first)
+        self._world.recorder.appended(process, tp, log, first)
 
     def truncating(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:
         """I11: no committed record is cut."""
         self._world.coverage.saw("truncation of records")
         index = log.index_of(offset)
-        if self._world.recorder is not None:
-            self._world.recorder.truncated(process, tp, log, offset)
+        self._world.recorder.truncated(process, tp, log, offset)
         if index < len(log.headers):
             header = log.headers[index]
             if self.of(tp).is_committed(header.next_offset, log.hashes[index]):
@@ -222,8 +219,7 @@ class Checks:
             raise Broken("I12", f"node {process.node_id} acknowledged {end} as {leader!r}", offset=result.base_offset)
         if self.of(result.tp).value_at(result.base_offset) != (value, count):
             raise Broken("I12", f"acknowledged at {result.base_offset}, not committed there", offset=result.base_offset)
-        if self._world.recorder is not None:
-            self._world.recorder.acknowledged(process, result.tp, result.base_offset, end)
+        self._world.recorder.acknowledged(process, result.tp, result.base_offset, end)
 
     def _refused_produce(self, process: Process, result: ProduceResult) -> None:
         assert result.refusal is not None
@@ -316,7 +312,7 @@ class Checks:
         start, deleted_below = process.disk.logs[tp].log_start, self._deleted_below.get(tp, 0)
         if start >= deleted_below:
             return
-        if not self._world.faults.losses.lacks(tp, process.node_id):
+        if not self._losses.lacks(tp, process.node_id):
             what = f"the new leader {process.node_id} has log start {start}, deleted was below {deleted_below}"
             raise Broken("I27", what, offset=start)
         self._deleted_below[tp] = start
@@ -331,12 +327,15 @@ class Checks:
         """A process is gone."""
         self._world.note(f"n{process.node_id}", "is gone")
 
+    def befell(self, machine: Machine[Process], what: str) -> None:
+        """A machine was struck by something that no core learns of."""
+        self._world.recorder.befell(machine, what)
+
     def committed_state(self, state: ClusterState) -> None:
         """The controller's decisions are durable."""
-        if self._world.recorder is not None:
-            self._world.recorder.decided(state)
+        self._world.recorder.decided(state)
         for tp in self.metadata.take(state):
-            self._world.faults.losses.committed(self.metadata.partitions[tp])
+            self._losses.committed(self.metadata.partitions[tp])
             self.members_complete(tp)
             image = self.metadata.partitions[tp]
             machine = self._world.machines.get(image.leader) if image.leader is not None else None
@@ -345,6 +344,29 @@ class Checks:
             if process is not None and leader is not None:
                 self._superset(process, tp, leader)
 
-    def controller_emitted(self, emit: Emit) -> None:
-        """The controller reported a decision."""
-        self.metadata.reported(emit)
+
+# ---- own_checks
+# What must hold of one process by itself at the end of every step: its proposals and what it has saved.
+#
+# Invariants: a proposal that waits is of the leader epoch that its node leads in (I14), so that nothing of a reign that
+# is over is ever sent; a high watermark that was saved is not above the end of its log (I0), so that the next process
+# does not take the log for one that lost committed records.
+
+
+def check_own(process: Process) -> None:
+    """Look at one process.
+
+    Raises:
+        Broken: I14 or I0.
+    """
+    state = process.core.state
+    for tp, proposal in process.core.proposals.items():
+        leader = state.leaders.get(tp)
+        if leader is None or leader.image.leader_epoch != proposal.leader_epoch:
+            now = "leads nothing" if leader is None else f"leads in epoch {leader.image.leader_epoch}"
+            what = f"a proposal of epoch {proposal.leader_epoch} waits for p{tp.partition}"
+            raise Broken("I14", f"{what} on node {process.node_id}, which {now} there")
+    for tp, saved in process.saved.items():
+        log = state.logs.get(tp)
+        if log is not None and saved > log.leo:
+            raise Broken("I0", f"node {process.node_id} saved HW {saved}, its log ends at {log.leo}", offset=log.leo)

@@ -7,16 +7,13 @@ needs the log of the node that never comes back waits for it (M65), until an ope
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from strandline.core.control.election import reports_needed
 from strandline.core.messages import PartitionImage
 from strandline.core.types import Durability
 from strandline_sim.checks.committed import Broken
-
-if TYPE_CHECKING:
-    from strandline_sim.world.machine import Machine
-    from strandline_sim.world.world import World
+from strandline_sim.world.machine import Machine
+from strandline_sim.world.process import Process
+from strandline_sim.world.world import World
 
 
 class Convergence:
@@ -35,7 +32,7 @@ class Convergence:
             if machine.node_id != world.outcast and (why := self._node(machine, offset)) is not None:
                 return why
         for tp in world.tps:
-            image = world.checks.metadata.partitions.get(tp)
+            image = world.metadata.partitions.get(tp)
             if image is None:
                 return ("L2", f"{tp.partition} was never made")
             if (why := self._partition(image)) is not None:
@@ -55,7 +52,7 @@ class Convergence:
         missing = self.missing()
         if missing is not None:
             raise Broken(*missing)
-        for image in self._world.checks.metadata.partitions.values():
+        for image in self._world.metadata.partitions.values():
             if self._waits_for_the_outcast(image):
                 self._world.coverage.saw("ended waiting for a log")
             if not _is_given_up(image):
@@ -67,7 +64,7 @@ class Convergence:
                 raise Broken("L7", f"partition {image.tp.partition} stays offline, and no disk lost what was durable")
             self._world.coverage.saw("ended offline")
 
-    def _node(self, machine: Machine, metadata_offset: int) -> tuple[str, str] | None:
+    def _node(self, machine: Machine[Process], metadata_offset: int) -> tuple[str, str] | None:
         process = machine.running
         if process is None or not process.is_registered or process.session.is_fenced:
             return ("L1", f"node {machine.node_id} is not running and unfenced")

@@ -6,23 +6,20 @@ Invariant: only what is durable is a decision; what a reign thought and lost in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from strandline.core.control.state import ClusterState
 from strandline.core.log.effects import Emit
 from strandline.core.messages import PartitionImage
 from strandline.core.state_events import ControllerDecision
 from strandline.core.types import NodeId, TopicPartition
 from strandline_sim.checks.committed import Broken
-
-if TYPE_CHECKING:
-    from strandline.core.control.state import ClusterState
-    from strandline_sim.world.world import World
+from strandline_sim.world.environment import Environment
 
 
 class MetadataChecks:
     """Q of every partition, as the controller made it durable."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Environment) -> None:
         self._world = world
         self.partitions: dict[TopicPartition, PartitionImage] = {}
         self.directories: dict[NodeId, str] = {}

@@ -8,55 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.types import Acks, BatchHeader, NodeId, Offset, ProducerStamp, TopicPartition
-from strandline_sim.checks.history import Place, Send, SendOutcome, Value
+from strandline_sim.checks.history import VALUE_BITS, Send, SendOutcome
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.network import Call
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
-
-
-# ---- names
-# Which object represents a value or a place in the history of a run: always the same one.
-#
-# Invariant: equal values, and equal places, of one run are one object, so a record that five consumers read is built
-# and compared once.
-
-VALUE_BITS = 24
-"""A value is client << VALUE_BITS | sequence of the record in this client."""
-
-
-class Names:
-    """All values and places of one run."""
-
-    __slots__ = ("_places", "_values")
-
-    def __init__(self) -> None:
-        self._values: dict[int, list[Value]] = {}
-        self._places: dict[int, list[Place]] = {}
-
-    def values(self, code: int, count: int) -> list[Value]:
-        """What the records of a batch hold, which a log keeps as one number."""
-        found = self._values.get(code)
-        if found is None or len(found) < count:
-            client, first = f"p{code >> VALUE_BITS}", code & ((1 << VALUE_BITS) - 1)
-            found = self._values[code] = [Value(client, first + index) for index in range(count)]
-        return found
-
-    def place(self, partition: int, offset: int) -> Place:
-        """Where a record lies."""
-        found = self._places.get(partition)
-        if found is None:
-            found = self._places[partition] = []
-        while len(found) <= offset:
-            found.append(Place(partition, len(found)))
-        return found[offset]
-
 
 FIRST_CLIENT = -100
 DEADLINE_MS = 400
@@ -68,7 +28,7 @@ OVERHEAD_BYTES, RECORD_BYTES = 61, 100
 class Client:
     """What producers and consumers share: an address, and a memory of who leads."""
 
-    def __init__(self, world: World, number: int, tp: TopicPartition) -> None:
+    def __init__(self, world: Cluster, number: int, tp: TopicPartition) -> None:
         self.world = world
         self.number = number
         self.party_id = FIRST_CLIENT - number
@@ -113,7 +73,7 @@ class Batch:
 class Producer(Client):
     """Sends batches to one partition. ``window`` > 0: idempotent, with so many batches in flight."""
 
-    def __init__(self, world: World, number: int, tp: TopicPartition, acks: Acks, window: int) -> None:
+    def __init__(self, world: Cluster, number: int, tp: TopicPartition, acks: Acks, window: int) -> None:
         super().__init__(world, number, tp)
         self._acks = acks
         self._window = window

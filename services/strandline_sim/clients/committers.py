@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.groups.messages import OffsetCommit, OffsetFetch, OffsetsCommitted, OffsetsFetched, OffsetToCommit
@@ -15,10 +15,8 @@ from strandline.core.log.events import CoordinatorAsked
 from strandline.core.types import Offset, TopicPartition
 from strandline_sim.checks.group_history import CommitOutcome, Committed, Fetched
 from strandline_sim.clients.clients import Client
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
 
 TIMEOUT_MS = 400
 DEADLINE_US = 500_000
@@ -30,7 +28,7 @@ GROUPS = 6
 class Committer(Client):
     """A client of the groups that one partition coordinates, with one request on its way."""
 
-    def __init__(self, world: World, number: int, tp: TopicPartition) -> None:
+    def __init__(self, world: Cluster, number: int, tp: TopicPartition) -> None:
         super().__init__(world, number, tp)
         self.stopped = False
         self._next = 1

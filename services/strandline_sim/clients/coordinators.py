@@ -6,9 +6,9 @@ Invariant (I31): what a shard that has loaded holds is the fold of its node's lo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from strandline.core.coordinator.machine import Batch, DecodedRecord, EncodedBatch, Reports
+from strandline.core.coordinator.machine import Reports
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import Shard, ShardLimits, ShardState
 from strandline.core.groups.machine import GroupMachine
@@ -17,10 +17,8 @@ from strandline.core.groups.reporting import GroupReporting
 from strandline.core.transactions.machine import TransactionMachine
 from strandline.core.transactions.records import TransactionalIdKey
 from strandline_sim.checks.committed import Broken
-from strandline_sim.world.record_codec import IdentityCodec
-
-if TYPE_CHECKING:
-    from strandline_sim.world.process import Process
+from strandline_sim.world.process import Process
+from strandline_sim.world.record_codec import NumberedCodec
 
 TOPIC = "t"
 LIMITS = ShardLimits(
@@ -38,28 +36,6 @@ LOOK_EVERY = 50
 """How many events lie between two looks at a shard."""
 
 
-class NumberedCodec:
-    """A batch's records as one number, as every value in the logs of a run is."""
-
-    def __init__(self) -> None:
-        self._batches: list[Batch] = []
-        self._sizes = IdentityCodec()
-
-    def encode(self, records: Batch, unix_ms: int) -> EncodedBatch:
-        """One batch."""
-        self._batches.append(records)
-        return self._sizes.encode(records, unix_ms)._replace(payload=len(self._batches) - 1)
-
-    def records(self, number: int) -> Batch:
-        """The records of a batch."""
-        return self._batches[number]
-
-    def decode(self, payload: Any) -> tuple[DecodedRecord, ...]:
-        """The records of the batches that were read."""
-        batches = (self.records(number) for number in payload.values)
-        return tuple(DecodedRecord(record, IdentityCodec.record_bytes) for batch in batches for record in batch)
-
-
 class _NoPatterns:
     def compile(self, pattern: str) -> Callable[[str], bool]:
         """Nobody subscribes by a pattern."""
@@ -75,13 +51,12 @@ def _groups(reports: Reports) -> GroupMachine:
     return GroupMachine(_NoPatterns(), observer=GroupReporting(reports))
 
 
-def check_coordinators(process: Process) -> None:
+def check_coordinators(process: Process, codec: NumberedCodec) -> None:
     """Compare the shards of a process with its logs.
 
     Raises:
         Broken: I31.
     """
-    codec = process.world.codec
     for tp, shard in process.core._coordinators.shards.items():
         if shard.state is ShardState.LOADING:
             continue

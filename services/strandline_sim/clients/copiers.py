@@ -6,7 +6,7 @@ committed; the offsets of its inputs are part of the transaction that holds thei
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.groups.messages import (
     OffsetFetch,
@@ -19,13 +19,11 @@ from strandline.core.log import events
 from strandline.core.log.events import CoordinatorAsked
 from strandline.core.messages import FetchPartition, FetchRequest, ServedPartition
 from strandline.core.types import Offset, TopicPartition
-from strandline_sim.checks.transaction_history import Moved, Polled, TxnOutcome
+from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
 from strandline_sim.clients.readers import given_records, whole
 from strandline_sim.clients.transactors import DEADLINE_MS, End, Open, Transactor
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
-
-if TYPE_CHECKING:
-    from strandline_sim.clients.transacting import Transacting
 
 GROUP = "copies"
 MOST_RECORDS = 4
@@ -37,10 +35,16 @@ class Copier(Transactor):
     """Writes each record of the first partition once more, into one of the others."""
 
     def __init__(
-        self, transacting: Transacting, number: int, tp: TopicPartition, transactional_id: str, group_tp: TopicPartition
+        self,
+        world: Cluster,
+        txns: list[Txn],
+        number: int,
+        tp: TopicPartition,
+        transactional_id: str,
+        group_tp: TopicPartition,
     ) -> None:
         """``group_tp``: the partition that coordinates the group."""
-        super().__init__(transacting, number, tp, transactional_id)
+        super().__init__(world, txns, number, tp, transactional_id)
         self._group_tp = group_tp
         self._input, *self._outputs = self.world.tps
         self._position: int | None = None

@@ -5,8 +5,9 @@ Invariants: it reads only while its lease runs (G22); one commit is in flight (G
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.groups.messages import (
@@ -24,10 +25,8 @@ from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import CommitOutcome
 from strandline_sim.checks.member_history import Commit, Fetch, Given, Share, Taken
 from strandline_sim.clients.clients import Client
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
-
-if TYPE_CHECKING:
-    from strandline_sim.clients.groups import Groups
 
 SESSION_MS = 1_500
 REBALANCE_MS = 1_000
@@ -62,9 +61,19 @@ class Reading:
 class GroupMember(Client):
     """One process that reads as a member of a group, leaves, returns, stalls."""
 
-    def __init__(self, groups: Groups, number: int, tp: TopicPartition, group_id: str) -> None:
-        super().__init__(groups.world, number, tp)
-        self.groups = groups
+    def __init__(
+        self,
+        world: Cluster,
+        number: int,
+        tp: TopicPartition,
+        group_id: str,
+        *,
+        saw: Callable[[Taken | Given | Fetch], None],
+        committed: Callable[[Commit], None],
+    ) -> None:
+        super().__init__(world, number, tp)
+        self._saw = saw
+        self._committed = committed
         self.group_id = group_id
         self.name = f"m{number}"
         self.is_calm = False
@@ -202,7 +211,7 @@ class GroupMember(Client):
             if tp not in self.reads:
                 self._revoking.pop(tp, None)
                 self.reads[tp] = Reading()
-                self.groups.saw(Taken(self.member_id, self._share(tp), now_us))
+                self._saw(Taken(self.member_id, self._share(tp), now_us))
 
     def _leave(self, life: int) -> None:
         """Leave in good order, static members for a restart; then come back."""
@@ -243,7 +252,7 @@ class GroupMember(Client):
         until = min(end, reading.position + self.draw.between(0, 40))
         if until > reading.position:
             now_us = self._now_us
-            self.groups.saw(Given(self.member_id, self._share(tp), reading.position, until, now_us, now_us))
+            self._saw(Given(self.member_id, self._share(tp), reading.position, until, now_us, now_us))
         reading.position = until
         if self.draw.chance(150):
             self._commit(tp, reading)
@@ -266,7 +275,7 @@ class GroupMember(Client):
                 return
             found = answer.partitions[0]
             serial = None if found.offset is None else found.metadata
-            self.groups.saw(Fetch(self._share(tp), found.offset, serial, invoked_us, self._now_us))
+            self._saw(Fetch(self._share(tp), found.offset, serial, invoked_us, self._now_us))
             reading.position = found.offset or 0
             self.world.coverage.saw("groups: began at a commit" if found.offset else "groups: began at 0")
 
@@ -282,7 +291,7 @@ class GroupMember(Client):
         open_commit = Commit(
             self.member_id, self._share(tp), position, serial, self._now_us, None, CommitOutcome.UNKNOWN
         )
-        self.groups.committed(open_commit)
+        self._committed(open_commit)
         request = OffsetCommit(
             group_id=self.group_id,
             offsets=(OffsetToCommit(tp, Offset(position), None, serial),),
@@ -298,7 +307,7 @@ class GroupMember(Client):
             if isinstance(answer, OffsetsCommitted):
                 refusal = answer.partitions[0].refusal
                 if refusal is None:
-                    self.groups.committed(replace(open_commit, completed_us=self._now_us, outcome=CommitOutcome.DONE))
+                    self._committed(replace(open_commit, completed_us=self._now_us, outcome=CommitOutcome.DONE))
                 self.world.coverage.saw("groups: committed" if refusal is None else f"groups: {refusal.code.name}")
             else:
                 self.forget_leader()

@@ -6,8 +6,6 @@ members did and saw, I29, I30, I32 and I33 at the end (`member_history`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from strandline.core.control.messages import (
     CreatePartitions,
     CreateTopics,
@@ -31,10 +29,8 @@ from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import WatchedGroups
 from strandline_sim.checks.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken, member_anomalies
 from strandline_sim.clients.group_members import GroupMember
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
 
 GROUPS_KEY = 3
 """Key of the draws that say how groups look, so that a seed without them is the run it was."""
@@ -61,7 +57,7 @@ class Groups:
         offsets_retention_check_ms=1_000,
     )
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster) -> None:
         self.world = world
         draw = Draw(world.shape.seed, Purpose.SHAPE, GROUPS_KEY)
         self.draw = draw
@@ -95,12 +91,12 @@ class Groups:
     @property
     def is_ready(self) -> bool:
         """Whether the topics are there."""
-        known = {tp.topic_id for tp in self.world.checks.metadata.partitions}
+        known = {tp.topic_id for tp in self.world.metadata.partitions}
         return {_STATE_ID, _READ_ID, _SHORT_ID} <= known
 
     def order_topics(self) -> None:
         """Ask the controller for what is missing."""
-        known = {tp.topic_id for tp in self.world.checks.metadata.partitions}
+        known = {tp.topic_id for tp in self.world.metadata.partitions}
         missing = tuple(topic for topic in self.topics if topic.topic_id not in known)
         for topic in missing:
             self.world.controller.order(CreateTopics(topics=(topic,)))
@@ -112,7 +108,7 @@ class Groups:
         for number in range(draw.between(2, 6)):
             group_id = f"g{number % n_groups}"
             tp = TopicPartition(_STATE_ID, partition_of(group_id, STATE_PARTITIONS))
-            member = GroupMember(self, FIRST_MEMBER + number, tp, group_id)
+            member = GroupMember(world, FIRST_MEMBER + number, tp, group_id, saw=self.saw, committed=self.committed)
             self.members.append(member)
             if member.number not in world.shape.without:
                 world.timeline.after(draw.between(50_000, 1_500_000), member.start)

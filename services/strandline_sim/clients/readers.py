@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.errors import ErrorCode
 from strandline.core.log import events
-from strandline.core.messages import LATEST, FetchedPartition, FetchPartition, FetchRequest, OffsetQuestion
+from strandline.core.messages import (
+    LATEST,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    OffsetQuestion,
+    ServedPartition,
+)
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.records.batch import Batch, committed
-from strandline_sim.checks.history import EndAnswer, Place, Read, Seek, Value
+from strandline_sim.checks.history import Place, Read, Seek, Value
 from strandline_sim.clients.clients import Client
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
-
-if TYPE_CHECKING:
-    from strandline.core.messages import ServedPartition
-    from strandline_sim.world.world import World
-
 
 # ---- consumers
 # What consumers read, from whom and from where, and what they remember of it.
@@ -35,7 +38,7 @@ SEEK_BACK = 60
 class Consumer(Client):
     """Reads one partition, most of the time from its leader, sometimes from a follower."""
 
-    def __init__(self, world: World, number: int, tp: TopicPartition) -> None:
+    def __init__(self, world: Cluster, number: int, tp: TopicPartition) -> None:
         super().__init__(world, number, tp)
         self.name = f"c{number}"
         self.position = 0
@@ -67,7 +70,7 @@ class Consumer(Client):
         self._fetch(target, at_follower)
 
     def _follower(self) -> NodeId:
-        image = self.world.checks.metadata.partitions[self.tp]
+        image = self.world.metadata.partitions[self.tp]
         return self.draw.choose(image.replicas)
 
     def _fetch(self, target: NodeId, at_follower: bool) -> None:
@@ -125,11 +128,6 @@ class Consumer(Client):
         self.world.network.call(self, int(leader), serve, done, deadline_us=DEADLINE_US)
 
 
-def end_answer(tp: TopicPartition, offset: int, invoked_s: float, completed_s: float) -> EndAnswer:
-    """One answer to "where does this partition end?" as a line of the history."""
-    return EndAnswer(partition=tp.partition, offset=offset, invoked_s=invoked_s, completed_s=completed_s)
-
-
 _NO_BYTES = memoryview(b"")
 
 
@@ -175,7 +173,7 @@ class CommittedReader(Consumer):
         self.position = max(self.position, payload.headers[-1].next_offset)
 
 
-def given_records(world: World, served: ServedPartition) -> Iterator[tuple[Place, Value]]:
+def given_records(world: Cluster, served: ServedPartition) -> Iterator[tuple[Place, Value]]:
     """The records of an answer that a reader of committed ones is given."""
     if not served.payload:
         return

@@ -6,8 +6,8 @@ clients did and saw, I37 to I39 at the end (`transaction_history`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
-from typing import TYPE_CHECKING
 
 from strandline.core.control.messages import CreateTopics, NewTopic
 from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE, partition_of
@@ -34,12 +34,10 @@ from strandline_sim.checks.transaction_history import (
 )
 from strandline_sim.clients.copiers import GROUP, Copier
 from strandline_sim.clients.transactors import Transactor
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.draws import Draw, Purpose
-
-if TYPE_CHECKING:
-    from strandline_sim.world.process import Process
-    from strandline_sim.world.world import World
+from strandline_sim.world.process import Process
 
 TRANSACTIONS_KEY = 4
 """Key of the draws that say how transactions look, so that a seed without them is the run it was."""
@@ -82,7 +80,7 @@ class Transacting:
 
     settings = TransactionSettings(timeout_check_ms=100, marker_retry_ms=60)
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster) -> None:
         self.world = world
         self.draw = Draw(world.shape.seed, Purpose.SHAPE, TRANSACTIONS_KEY)
         ids = _Ids()
@@ -119,7 +117,7 @@ class Transacting:
         return not self._missing_topics()
 
     def _missing_topics(self) -> list[NewTopic]:
-        known = {tp.topic_id for tp in self.world.checks.metadata.partitions}
+        known = {tp.topic_id for tp in self.world.metadata.partitions}
         wanted = (NewTopic(TRANSACTION_STATE, _STATE_ID), NewTopic(GROUP_STATE, _GROUPS_ID))
         return [topic for topic in wanted if topic.topic_id not in known]
 
@@ -134,9 +132,11 @@ class Transacting:
         n_ids = draw.between(1, 4)
         for number in range(draw.between(n_ids, n_ids + 2)):
             transactional_id = f"t{number % n_ids}"
-            self._add(Transactor(self, FIRST_TRANSACTOR + number, _coordinator_of(transactional_id), transactional_id))
+            number, tp = FIRST_TRANSACTOR + number, _coordinator_of(transactional_id)
+            self._add(Transactor(self.world, self.txns, number, tp, transactional_id))
         for number in range(draw.choose((1, 1, 2))):
-            self._add(Copier(self, FIRST_COPIER + number, _coordinator_of("copier"), "copier", _GROUP_TP))
+            number, tp = FIRST_COPIER + number, _coordinator_of("copier")
+            self._add(Copier(self.world, self.txns, number, tp, "copier", _GROUP_TP))
 
     def _add(self, transactor: Transactor) -> None:
         self.transactors.append(transactor)
@@ -207,12 +207,13 @@ class Transacting:
         shard = process.core._coordinators.shards.get(tp) if process is not None else None
         return shard if shard is not None and shard.is_serving else None
 
-    def check_end(self) -> None:
-        """I37 to I39: what clients did and saw, once one more reader has read everything."""
+    def check_end(self, sends: Iterable[Operation]) -> None:
+        """I37 to I39: what clients did and saw, once one more reader has read everything.
+
+        ``sends``: of producers without transactions.
+        """
         ends = self._read_everything()
-        history: list[Operation] = [*self.world.history, *sends_of(self.txns)]
-        for producer in self.world.producers:
-            history.extend(producer.sends())
+        history: list[Operation] = [*self.world.history, *sends_of(self.txns), *sends]
         offline = {tp.partition for tp in self.world.tps if self.world.leader_of(tp) is None}
         reads = [each for each in self.world.history if isinstance(each, Read)]
         operations: list[TxnOperation] = [*self.txns, *reads, *ends, *self._group_offsets()]

@@ -6,7 +6,7 @@ Invariant: a question that has no answer in time is a refusal, and may be carrie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
 from strandline.core.errors import ErrorCode, Refusal
@@ -23,12 +23,11 @@ from strandline.core.types import (
     ProducerStamp,
     TopicPartition,
 )
-from strandline_sim.clients.clients import VALUE_BITS
+from strandline_sim.checks.history import VALUE_BITS
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.network import Call
-
-if TYPE_CHECKING:
-    from strandline_sim.world.process import Process
+from strandline_sim.world.process import Process
 
 DEADLINE_MS = 400
 PEERS_KEY = 2_000
@@ -62,8 +61,10 @@ class KnownPlaces:
 class ReachedPeers:
     """Other processes (`runtime.ports.TransactionPeers`), some of which are asked twice, or late."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, world: Cluster, next_marker: Callable[[], int]) -> None:
         self._process = process
+        self._world = world
+        self._next_marker = next_marker
         self._draw = Draw(process.world.shape.seed, Purpose.CLIENT, PEERS_KEY + int(process.node_id))
 
     async def add_partitions(self, node: NodeId, questions: Sequence[AddPartitions]) -> Sequence[Refusal | None]:
@@ -93,7 +94,7 @@ class ReachedPeers:
             saw(f"transactions: {what} twice")
 
         def serve(call: Call) -> None:
-            _Served(self._process.world.process_at(int(node)), call, questions)
+            _Served(self._world.process_at(int(node)), call, questions)
 
         answers: Sequence[Any] = await self._process.call(
             int(node), serve, deadline_us=DEADLINE_MS * 1_000, copies=True, extra_us=late_us, copy_us=again_us
@@ -102,8 +103,6 @@ class ReachedPeers:
 
     def _marking(self, question: MarkerQuestion) -> _Ask:
         marker = question.marker
-        world = self._process.world
-        assert world.transactions is not None
         header = BatchHeader(
             base_offset=Offset(0),
             leader_epoch=None,
@@ -114,11 +113,11 @@ class ReachedPeers:
             attributes=OF_TRANSACTIONS,
             marker=Marker(marker.committed, question.leader_epoch),
         )
-        part = ProducePartition(marker.tp, header, MARKERS << VALUE_BITS | world.transactions.next_marker())
+        part = ProducePartition(marker.tp, header, MARKERS << VALUE_BITS | self._next_marker())
         return lambda process, number: ProduceArrived(process.now_ms, number, Acks.ALL, DEADLINE_MS, (part,))
 
 
-_Ask = Callable[["Process", int], Event | None]
+_Ask = Callable[[Process, int], Event | None]
 """Makes the event of a question where it arrives, from the number of the request; None: nobody there can be asked."""
 
 

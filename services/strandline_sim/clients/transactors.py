@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.events import CoordinatorAsked
@@ -24,13 +24,11 @@ from strandline.core.types import (
     TopicPartition,
 )
 from strandline_sim.checks.committed import Broken
-from strandline_sim.checks.history import Send, SendOutcome
+from strandline_sim.checks.history import VALUE_BITS, Send, SendOutcome
 from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
-from strandline_sim.clients.clients import OVERHEAD_BYTES, RECORD_BYTES, VALUE_BITS, Client
+from strandline_sim.clients.clients import OVERHEAD_BYTES, RECORD_BYTES, Client
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
-
-if TYPE_CHECKING:
-    from strandline_sim.clients.transacting import Transacting
 
 DEADLINE_MS = 400
 PATIENCE_US = 2_000_000
@@ -86,10 +84,10 @@ class Open:
 class Transactor(Client):
     """A process that does one transaction after the other, dies, stalls, and returns."""
 
-    def __init__(self, transacting: Transacting, number: int, tp: TopicPartition, transactional_id: str) -> None:
-        """``tp``: the partition that coordinates the id."""
-        super().__init__(transacting.world, number, tp)
-        self._transacting = transacting
+    def __init__(self, world: Cluster, txns: list[Txn], number: int, tp: TopicPartition, transactional_id: str) -> None:
+        """``tp``: the partition that coordinates the id. What was done is appended to ``txns``."""
+        super().__init__(world, number, tp)
+        self._txns = txns
         self.transactional_id = transactional_id
         self.stopped = False
         self._identity: ProducerIdentity | None = None
@@ -129,7 +127,7 @@ class Transactor(Client):
 
     def _note(self, txn: Open) -> None:
         sends = tuple(send for batch in txn.batches for send in self._sends(batch))
-        self._transacting.txns.append(
+        self._txns.append(
             Txn(
                 name=txn.name,
                 transactional_id=self.transactional_id,

@@ -8,35 +8,37 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.failures import EXIT_REFUSED
+from strandline.cli import output
+from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 
 if TYPE_CHECKING:
     from strandline_sim.searches.breadth_first import Progress, Result
+    from strandline_sim.searches.exhaust.variants import Model
 
 
-_Bounds = TypeVar("_Bounds")
-_Step = TypeVar("_Step")
+def progress_of(title: str) -> Progress:
+    """Reports each level of a search on stderr."""
+
+    def reported(depth: int, states: int, level: int) -> None:
+        line = f"{title}: {depth} steps deep, {states:,} states, {level:,} of them new"
+        typer.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, nl=not sys.stderr.isatty(), err=True)
+
+    return reported
 
 
-def show(
-    bounds: _Bounds, search: Callable[[Progress], Result[_Bounds, _Step]], shown: Callable[[_Step], str] = str
-) -> None:
+def show(bounds: object, search: Callable[[Progress], Result[Any, Any]], shown: Callable[[Any], str] = str) -> None:
     """Run ``search``, report on stderr how far it is, and print what it found, each step as ``shown``.
 
     Raises:
         typer.Exit: with code 1, a rule does not hold.
     """
     began_s = time.process_time()
-
-    def reported(depth: int, seen: int, level: int) -> None:
-        line = f"{bounds}: {depth} steps deep, {seen:,} states, {level:,} of them new"
-        typer.echo(f"\r\033[K{line}" if sys.stderr.isatty() else line, nl=not sys.stderr.isatty(), err=True)
-
-    result = search(reported)
+    result = search(progress_of(str(bounds)))
     typer.echo(f" - {time.process_time() - began_s:,.1f} s of processor time", err=True)
     for number, step in enumerate(result.trace, 1):
         typer.echo(f"  {number:2}. {shown(step)}")
@@ -133,3 +135,112 @@ def transactions(
 
     bounds = Bounds(transactions=transactions, mishaps=mishaps)
     show(bounds, lambda progress: search(bounds, max_states=states, progress=progress))
+
+
+# ---- exhaust
+# `strandline sim exhaust`: search small worlds to their end, and compare with what was published.
+#
+# Invariant: exit code 1 means that a safe set of rules was broken, or that a published violation was not found.
+
+COLUMNS = (
+    output.Column("model", "model"),
+    output.Column("bounds", "bounds"),
+    output.Column("property", "property"),
+    output.Column("found", "found"),
+    output.Column("published", "published"),
+    output.Column("states", "states", number=True),
+    output.Column("rate", "states/s", number=True),
+)
+
+
+def exhaust(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", metavar="NAME", help="A model; repeatable.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every model.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Print the shortest traces in words.")] = False,
+    records: Annotated[int | None, typer.Option("--records", min=1, help="Other bounds than the model's.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=0, metavar="E", help="Epochs 0..E.")] = None,
+    form: Annotated[
+        output.Format, typer.Option("--output", "-o", help="table, json, yaml or csv.")
+    ] = output.Format.TABLE,
+) -> None:
+    """Search every state of a small cluster of production cores; find what historic rules lose."""
+    from strandline_sim.searches.exhaust.words import tell
+
+    rows: list[dict[str, Any]] = []
+    sound = True
+    for each in _chosen(model, everything, records, epochs):
+        result, seconds = _searched(each)
+        rows += _rows(each, result, seconds)
+        sound = sound and _is_as_expected(each, result)
+        for found in result.found.values() if trace else ():
+            typer.echo(f"{each.name}: {found.broken}, {found.length} steps")
+            for number, line in enumerate(tell(found, result.model.space), 1):
+                typer.echo(f"  {number:2}. {line}" if number <= found.length else f"      {line}")
+    output.show(rows, COLUMNS, form)
+    if not sound:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _chosen(names: list[str] | None, everything: bool, records: int | None, epochs: int | None) -> list[Model]:
+    from strandline_sim.searches.exhaust.variants import MODELS
+
+    if everything:
+        names = [each.name for each in MODELS]
+    known = {each.name: each for each in MODELS}
+    unknown = [name for name in names or [""] if name not in known]
+    if unknown:
+        raise fail(CommandFailed(f"no model {unknown[0]!r}; there are: {', '.join(known)}", EXIT_UNREACHABLE))
+    chosen = []
+    for name in names or []:
+        bounds = known[name].bounds
+        bounds = replace(
+            bounds,
+            records=bounds.records if records is None else records,
+            max_leader_epoch=bounds.max_leader_epoch if epochs is None else epochs,
+        )
+        chosen.append(replace(known[name], bounds=bounds))
+    return chosen
+
+
+def _searched(model: Model) -> tuple[Result[Any, Any], float]:
+    """What a search found, and how many seconds it took."""
+    from strandline_sim.searches.exhaust.model import search
+    from strandline_sim.searches.exhaust.variants import VARIANTS
+
+    began_s = time.monotonic()
+    progress = progress_of(f"{model.name} ({model.bounds})")
+    result = search(VARIANTS[model.variant], model.bounds, model.published, progress=progress)
+    seconds = time.monotonic() - began_s
+    typer.echo(f" - {seconds:,.1f} s", err=True)
+    return result, seconds
+
+
+def _rows(model: Model, result: Result[Any, Any], seconds: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": model.name,
+            "bounds": str(model.bounds),
+            "property": str(name),
+            "found": _found(result, name),
+            "published": "holds" if length is None else f"{length} steps",
+            "states": result.states,
+            "rate": round(result.states / max(seconds, 0.001)),
+            "seconds": round(seconds, 1),
+        }
+        for name, length in model.published.items()
+    ]
+
+
+def _found(result: Result[Any, Any], name: Any) -> str:
+    if name in result.found:
+        return f"{result.found[name].length} steps"
+    return "holds" if result.exhausted else "not found"
+
+
+def _is_as_expected(model: Model, result: Result[Any, Any]) -> bool:
+    from strandline_sim.searches.exhaust.local import Property
+
+    lengths = {Property(name): found.length for name, found in result.found.items()}
+    return model.is_as_published(lengths) and not (result.model.variant.safe and result.found)

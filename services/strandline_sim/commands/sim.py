@@ -17,7 +17,7 @@ from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, fail
 from strandline.cli.output import Column, Format, show
 from strandline.export.encoding import ExportFormat
-from strandline_sim.commands import exhaust, searches
+from strandline_sim.commands import searches
 
 if TYPE_CHECKING:
     from strandline_sim.runs.campaign import Campaign
@@ -31,7 +31,7 @@ app = typer.Typer(
     help="Simulate clusters under faults: the production cores on virtual time, checked at every event.",
     no_args_is_help=True,
 )
-app.command("exhaust")(exhaust.exhaust)
+app.command("exhaust")(searches.exhaust)
 app.command("elections")(searches.elections)
 app.command("reigns")(searches.reigns)
 app.command("rebalances")(searches.rebalances)

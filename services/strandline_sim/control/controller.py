@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from strandline.controller.driver import ControllerDriver
+from strandline.controller.driver import ControllerDriver, Store
 from strandline.controller.watches import Watch, Watches
 from strandline.core.control.events import (
     Answer,
@@ -30,14 +30,14 @@ from strandline.core.messages import Heartbeat, MetadataImage, Position, Positio
 from strandline.core.state_events import StateEvent
 from strandline.core.types import TopicPartition
 from strandline.runtime.exit_codes import ExitCode
+from strandline_sim.checks.checks import Checks
 from strandline_sim.checks.committed import Broken
 from strandline_sim.world.clock import Clock
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
+from strandline_sim.world.environment import ElectableController
 from strandline_sim.world.network import CONTROLLER, Call, Stream
-from strandline_sim.world.virtual_loop import Life, ProcessEnded
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
+from strandline_sim.world.virtual_loop import Life
 
 TICK_MS = 100
 CLUSTER_ID = "sim"
@@ -51,8 +51,9 @@ _ALIVE_HEARTBEATS = 4
 class Controller:
     """The controller's machine: its durable store, and the process if there is one."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster, checks: Checks) -> None:
         self.world = world
+        self.checks = checks
         self.store: ClusterState | None = None
         self.draw = Draw(world.shape.seed, Purpose.STORE)
         self.process: ControllerProcess | None = None
@@ -101,7 +102,7 @@ class Controller:
             return
         if before is not None:
             self._older.append(before)
-        self.world.checks.committed_state(state)
+        self.checks.committed_state(state)
 
     def roll_back(self, pick: int) -> bool:
         """Put a backup in the store's place, while nobody runs on it."""
@@ -119,7 +120,7 @@ class Controller:
         # Nobody can notice the loss of what nobody was sent (C41): what the backup holds is what was decided.
         self.world.coverage.saw("backup that lacks nothing that was sent")
         self._older.clear()
-        self.world.checks.metadata.begin_anew()
+        self.world.metadata.begin_anew()
         self.store = None
         self.keep(backup)
         return True
@@ -143,7 +144,7 @@ class Controller:
             if seen is not None and (place := position_sent(seen)) is not None:
                 yield place
             if process is not None:
-                yield from (each for each in (process.session.position, process.link.arrived) if each is not None)
+                yield from (each for each in (process.session.position, process.arrived) if each is not None)
             for _, _, given in machine.inbox:
                 yield from (position for each in given if (position := getattr(each, "position", None)) is not None)
 
@@ -152,15 +153,10 @@ class Controller:
         if not (self.is_old or self._stopped):
             return
         self.kill()
-        given = [
-            GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
-            for machine in self.world.machines.values()
-        ]
         self.is_old = self._stopped = False
         self._older.clear()
-        self.world.checks.metadata.begin_anew()
-        recovered = recover(given, self.store)
-        self.undecidable |= undecidable(given, self.store, recovered)
+        recovered, undecidable = recovered_from_nodes(self.world, self.store)
+        self.undecidable |= undecidable
         self.keep(recovered)
         self.world.coverage.saw("controller recovered")
         self.world.note("ctl", "recovered from what the nodes have stored")
@@ -194,96 +190,60 @@ class Controller:
             self.process.hand(self.process.serve, request, self.process.administered)
 
 
-class ControllerProcess:
-    """One reign."""
+class DrivenReign:
+    """What every reign does, of the only controller or of one of several: core, driver, requests and watches."""
 
-    def __init__(self, machine: Controller) -> None:
-        world = machine.world
-        self.machine = machine
+    def __init__(self, world: Cluster, state: ClusterState | None, store: Store, clock_ms: Callable[[], int]) -> None:
         self.world = world
-        self.party_id = CONTROLLER
-        self.alive = True
-        self.core = world.build.controller_core(machine.store, world.rules, world.controller_timings)
-        self.store = _Store(machine)
-        self.clock = Clock(world.timeline)
-        """The controller's clock is the world's."""
-        self.loop = world.loop
-        self._running = Life(world.loop, self.clock, self.hand)
-        self._watching: dict[int, asyncio.Task[None]] = {}
-        self._began_us = world.timeline.now_us
-        self._counted = _CountedCore(self)
+        self.core = world.build.controller_core(state, world.rules, world.controller_timings)
+        self.counted = _CountedCore(world, self.core)
+        self._watching: dict[int, tuple[Stream, asyncio.Task[None]]] = {}
         self.driver = _CheckedDriver(
             world,
-            self._counted,
-            self.store,
-            clock=self.clock.ms,
-            sink=_Sink(self),
+            self.counted,
+            store,
+            clock=clock_ms,
+            sink=self,
             watches=Watches(WATCH_BACKLOG, _as_it_is),
             stop=_stop,
             log=_Notes(world),
         )
-        self.driver.on_stop_serving = machine.stopped_serving
 
-    def hand(self, action: Callable[..., object], *given: Any) -> None:
-        """Do something, unless the process is gone."""
-        if self.alive:
-            self._running.enter(action, *given)
+    def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a background task of the reign."""
+        raise NotImplementedError
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.loop.create_task(work)
-        task.add_done_callback(self._ended)
-        return task
+    def own_watch(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the task of a watch."""
+        return self.own(work)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
-            self.loop.failure = error
+    def answering(self, answer: object) -> None:
+        """A node is about to be answered this."""
 
-    def start(self) -> None:
-        """Begin the reign."""
-        self.hand(lambda: self._own(self._live()))
+    def publishing(self, image: MetadataImage) -> None:
+        """A watcher is about to be sent this."""
 
-    async def _live(self) -> None:
-        """The next controller epoch is durable before anything is served in it (as `controller.process`)."""
-        self.driver.step(ControllerStarted(self.clock.ms(), CLUSTER_ID, SECRET, self.machine.next_reign_id()))
-        await self.driver.perform_pending()
-        self.world.network.parties[CONTROLLER] = self
-        self._own(self.driver.perform_forever())
-        self._own(self.driver.tick_forever(TICK_MS))
-
-    def end(self, *, keeps_commit: bool) -> None:
-        """The process is gone; ``keeps_commit``: the commit under way was made."""
-        self.alive = False
-        if keeps_commit:
-            self.store.make_durable()
-        self._running.shut()
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Take a state event (`controller.driver.Sink`): it goes to the checks and the recorder."""
+        world, emit = self.world, Emit(tp, event)
+        world.metadata.reported(emit)
+        world.recorder.controller_reported(self.core.state, emit, self.driver.clock())
 
     def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
         """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
-        self._own(self._serve(request, reply))
+        self.own(self._serve(request, reply))
 
     async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
         try:
             answer: object = await self.driver.request(request, object)
         except Refused as error:
             answer = error.refusal
+        self.answering(answer)
         reply(answer)
-
-    def administered(self, answer: object) -> None:
-        """I41: an older store answers an administrator only after a node's word, or after a session."""
-        if isinstance(answer, Refusal):
-            self.world.coverage.saw(f"administrator refused: {answer.code.name}")
-            return
-        age_ms = (self.world.timeline.now_us - self._began_us) // 1_000
-        if (
-            self.machine.is_old
-            and not self._counted.has_heard
-            and age_ms < self.world.controller_timings.session_timeout_ms
-        ):
-            raise Broken("I41", f"a store that forgot what a node was sent answers {answer} after {age_ms} ms")
 
     def watch(self, stream: Stream, request: WatchMetadata) -> None:
         """Serve a watch until its stream or the watch ends."""
-        self._watching[stream.number] = self._own(self._watch(stream, request))
+        self._watching[stream.number] = (stream, self.own_watch(self._watch(stream, request)))
 
     async def _watch(self, stream: Stream, request: WatchMetadata) -> None:
         network = self.world.network
@@ -292,7 +252,10 @@ class ControllerProcess:
         try:
             watch = await self.driver.watch(request)
             while True:
-                network.send_down(stream, await watch.next_news(alive_every_ms))
+                news = await watch.next_news(alive_every_ms)
+                if news.metadata is not None:
+                    self.publishing(news.metadata)
+                network.send_down(stream, news)
         except Refused as error:
             network.send_down(stream, error.refusal)
             network.close(stream, by_opener=False)
@@ -302,9 +265,68 @@ class ControllerProcess:
 
     def watch_ended(self, stream: Stream) -> None:
         """The watcher is gone."""
-        task = self._watching.pop(stream.number, None)
-        if task is not None:
-            task.cancel()
+        found = self._watching.pop(stream.number, None)
+        if found is not None:
+            found[1].cancel()
+
+
+class ControllerProcess(DrivenReign):
+    """The reign of the only controller."""
+
+    def __init__(self, machine: Controller) -> None:
+        world = machine.world
+        self.machine = machine
+        self.party_id = CONTROLLER
+        self.alive = True
+        self.store = _Store(machine)
+        self.clock = Clock(world.timeline)
+        """The controller's clock is the world's."""
+        super().__init__(world, machine.store, self.store, self.clock.ms)
+        self.loop = world.loop
+        self._running = Life(world.loop, self.clock, self.hand)
+        self._began_us = world.timeline.now_us
+        self.driver.on_stop_serving = machine.stopped_serving
+
+    def hand(self, action: Callable[..., object], *given: Any) -> None:
+        """Do something, unless the process is gone."""
+        if self.alive:
+            self._running.enter(action, *given)
+
+    def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a background task; one that ends by an error ends the run."""
+        return self.loop.own(work)
+
+    def start(self) -> None:
+        """Begin the reign."""
+        self.hand(lambda: self.own(self._live()))
+
+    async def _live(self) -> None:
+        """The next controller epoch is durable before anything is served in it (as `controller.process`)."""
+        self.driver.step(ControllerStarted(self.clock.ms(), CLUSTER_ID, SECRET, self.machine.next_reign_id()))
+        await self.driver.perform_pending()
+        self.world.network.parties[CONTROLLER] = self
+        self.own(self.driver.perform_forever())
+        self.own(self.driver.tick_forever(TICK_MS))
+
+    def end(self, *, keeps_commit: bool) -> None:
+        """The process is gone; ``keeps_commit``: the commit under way was made."""
+        self.alive = False
+        if keeps_commit:
+            self.store.make_durable()
+        self._running.shut()
+
+    def administered(self, answer: object) -> None:
+        """I41: an older store answers an administrator only after a node's word, or after a session."""
+        if isinstance(answer, Refusal):
+            self.world.coverage.saw(f"administrator refused: {answer.code.name}")
+            return
+        age_ms = (self.world.timeline.now_us - self._began_us) // 1_000
+        if (
+            self.machine.is_old
+            and not self.counted.has_heard
+            and age_ms < self.world.controller_timings.session_timeout_ms
+        ):
+            raise Broken("I41", f"a store that forgot what a node was sent answers {answer} after {age_ms} ms")
 
     def elect(self, tp: Any, node_id: Any) -> None:
         """Move leadership to a member of the ISR, as an operator's tool would."""
@@ -314,7 +336,7 @@ class ControllerProcess:
 class _CheckedDriver(ControllerDriver):
     """The services' driver; whatever ends the process in production ends the run."""
 
-    def __init__(self, world: World, core: _CountedCore, store: _Store, **ports: Any) -> None:
+    def __init__(self, world: Cluster, core: _CountedCore, store: Store, **ports: Any) -> None:
         super().__init__(core, store, **ports)
         self._world = world
 
@@ -348,9 +370,9 @@ class _Store:
 class _CountedCore:
     """The core under test; its steps are counted and shown to the recorder."""
 
-    def __init__(self, process: ControllerProcess) -> None:
-        self._world = process.world
-        self._core = process.core
+    def __init__(self, world: Cluster, core: ElectableController) -> None:
+        self._world = world
+        self._core = core
         self.has_heard = False
         """Whether a node has spoken in this reign that the store knows."""
 
@@ -366,8 +388,7 @@ class _CountedCore:
             world.coverage.saw("step continued")
         elif type(event) is ControllerStarted and any(type(effect) is ContinueStep for effect in effects):
             world.coverage.saw("reign goes on with a step")
-        if world.recorder is not None:
-            world.recorder.controller_stepped(event, effects)
+        world.recorder.controller_stepped(event, effects)
         return effects
 
     @property
@@ -391,37 +412,31 @@ class _CountedCore:
         return self._core.unproven_claims
 
 
-class _Sink:
-    """Where state events go: to the checks and the recorder."""
-
-    def __init__(self, process: ControllerProcess) -> None:
-        self._process = process
-
-    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
-        """Take one event."""
-        world, emit = self._process.world, Emit(tp, event)
-        world.checks.controller_emitted(emit)
-        if world.recorder is not None:
-            world.recorder.controller_reported(self._process.core.state, emit, self._process.driver.clock())
-
-
 class _Notes:
     """Where the controller logs: lines of a replay."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster) -> None:
         self._world = world
 
     def _note(self, event: str, **fields: Any) -> None:
-        if self._world.recorder is not None:
-            said = " ".join(f"{name}={value}" for name, value in fields.items())
-            self._world.note("ctl", f"logs: {event} {said}".rstrip())
+        said = " ".join(f"{name}={value}" for name, value in fields.items())
+        self._world.note("ctl", f"logs: {event} {said}".rstrip())
 
     info = warning = error = _note
 
 
-def undecidable(given: Sequence[GivenNode], store: ClusterState | None, recovered: ClusterState) -> set[TopicPartition]:
-    """Partitions for which only an operator may choose: no node is a member in all that nodes know, or a replica's
-    directory holds nothing and the store does not know it (C38)."""
+def recovered_from_nodes(world: Cluster, store: ClusterState | None) -> tuple[ClusterState, set[TopicPartition]]:
+    """What a recovery makes of a store and of what the nodes have stored; and partitions left to an operator.
+
+    For those no node is a member in all that nodes know, or a replica's directory holds nothing and the store does not
+    know it (C38).
+    """
+    given = [
+        GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
+        for machine in world.machines.values()
+    ]
+    world.metadata.begin_anew()
+    recovered = recover(given, store)
     unknown = {
         node.node_id for node in given if node.image is None and (store is None or node.node_id not in store.nodes)
     }
@@ -437,7 +452,7 @@ def undecidable(given: Sequence[GivenNode], store: ClusterState | None, recovere
         ]
         if unknown & set(partition.replicas) or not set.intersection(*seen):
             found.add(partition.tp)
-    return found
+    return recovered, found
 
 
 def _stop(code: ExitCode, line: str) -> NoReturn:

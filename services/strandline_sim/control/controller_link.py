@@ -5,10 +5,10 @@ Invariant: a call ends in one answer or in `Refused`; what the network did to it
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.controller.watches import WatchNews
 from strandline.core.control.messages import WatchMetadata
@@ -27,13 +27,12 @@ from strandline.core.messages import (
 )
 from strandline.core.positions import later_of
 from strandline.core.types import NodeEpoch, NodeId
+from strandline_sim.checks.checks import Checks
+from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import ControllerMachine, Controllers
 from strandline_sim.world.network import CONTROLLER, Stream
+from strandline_sim.world.process import Process
 from strandline_sim.world.virtual_loop import Inbox
-
-if TYPE_CHECKING:
-    from strandline_sim.control.controller import Controller
-    from strandline_sim.world.process import Process
 
 CALL_DEADLINE_US = 400_000
 
@@ -41,12 +40,20 @@ CALL_DEADLINE_US = 400_000
 class ControllerLink:
     """One process's calls and its watch."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(
+        self,
+        controller: Controller | Controllers,
+        proposed: Callable[[AlterPartitionRequest], int],
+        checks: Checks,
+        process: Process,
+    ) -> None:
+        """``proposed``: called with every proposal; returns by how much it is late, in microseconds."""
         self._process = process
         self._world = process.world
+        self._controller = controller
+        self._proposed = proposed
+        self._checks = checks
         self._last_image_us = 0
-        self.arrived: PositionProof | None = None
-        """The newest position that came to this machine, whether or not the process has looked at it yet."""
         # Which of several controllers was last found to decide.
         self._at = 0
 
@@ -69,12 +76,12 @@ class ControllerLink:
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
         """Propose ISRs."""
         extra_us, copy_us = self._mishaps() if self._world.network.late_alter else (0, 0)
-        struck_us = self._world.faults.joiner.proposed(request)
+        struck_us = self._proposed(request)
         if struck_us:
             self._world.coverage.saw("alter late")
             extra_us = struck_us
         answer: AlterPartitionAnswer = await self._ask(request, copies=True, extra_us=extra_us, copy_us=copy_us)
-        self._world.checks.alter_answered(answer)
+        self._checks.alter_answered(answer)
         return answer
 
     def _mishaps(self) -> tuple[int, int]:
@@ -120,7 +127,7 @@ class ControllerLink:
 
     def _found(self) -> tuple[int, Controller | ControllerMachine]:
         """The controller that is tried now."""
-        group = self._world.controller
+        group = self._controller
         if not isinstance(group, Controllers):
             return CONTROLLER, group
         address = group.addresses[self._at % len(group.addresses)]
@@ -128,7 +135,7 @@ class ControllerLink:
 
     def _refused(self, refusal: Refusal) -> Refused:
         """One that does not decide says nothing about the request: the next one is asked."""
-        if isinstance(self._world.controller, Controllers) and refusal.code is ErrorCode.NOT_CONTROLLER:
+        if isinstance(self._controller, Controllers) and refusal.code is ErrorCode.NOT_CONTROLLER:
             self._at += 1
             return Refused(ErrorCode.NETWORK_EXCEPTION, refusal.message)
         return Refused.of(refusal)
@@ -164,7 +171,7 @@ class ControllerLink:
 
     def _arrived(self, inbox: Inbox, stream: Stream, message: Any) -> None:
         """Images that are late stay in order; a process that cannot keep up learns the world late (`lag`)."""
-        self.arrived = later_of(self.arrived, getattr(message, "position", None))
+        self._process.arrived = later_of(self._process.arrived, getattr(message, "position", None))
         timeline = self._world.timeline
         at_us = max(timeline.now_us + self._process.machine.lag_us, self._last_image_us)
         self._last_image_us = at_us

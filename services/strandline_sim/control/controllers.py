@@ -5,49 +5,32 @@ Invariant: the machines share nothing but the store and the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.control.messages import ControllerRequest
-from strandline.core.control.recovery import GivenNode, position_sent, recover
-from strandline.core.control.state import ClusterState
-from strandline.core.messages import Position, PositionProof
-from strandline.core.reigns.events import Holder
+from strandline.core.control.recovery import position_sent
 from strandline.core.reigns.reign import State
 from strandline.core.types import TopicPartition
+from strandline_sim.checks.checks import Checks
 from strandline_sim.checks.committed import Broken
-from strandline_sim.control.controller import undecidable
+from strandline_sim.control.controller import recovered_from_nodes
+from strandline_sim.control.group import ADDRESSES, Group, Host
 from strandline_sim.control.one_reign import Reign
 from strandline_sim.control.reigning import ReignProcess
 from strandline_sim.control.store import LeasedStore
-from strandline_sim.world.clock import Clock
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import CONTROLLER, Call, Stream
 
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
-
-COUNT = 3
 DECIDES_WITHIN_US = 6_000_000
-RECOVERS_WITHIN_US = 300_000
 MOST_LOST = 8
 """Entries that a restored store lacks."""
 
 
-class ControllerMachine:
+class ControllerMachine(Host):
     """The machine of one controller."""
 
-    def __init__(self, group: Controllers, number: int) -> None:
-        self.group = group
-        self.world = group.world
-        self.name = f"c{number + 1}"
-        self.address = CONTROLLER - number
-        self.clock = Clock(group.world.timeline, start_ms=50_000_000 * (number + 1))
-        self.process: ReignProcess | None = None
-        self.is_paused = False
-        self.inbox: list[tuple[Any, Callable[..., object], tuple[Any, ...]]] = []
-        self._life = 0
-        self.seen_revision = 0
-        """What its disk remembers of the store (C40)."""
+    process: ReignProcess | None = None
+    _life = 0
 
     def start(self) -> None:
         """Start the process, if there is none."""
@@ -99,18 +82,14 @@ class ControllerMachine:
             self.process.reign.watch_ended(stream)
 
 
-class Controllers:
+class Controllers(Group):
     """Three controllers and their store, in the place of the one `sim.controller.Controller`."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.store_state: ClusterState | None = None
-        self.store = LeasedStore(world, world.checks.committed_state)
-        self.machines = [ControllerMachine(self, number) for number in range(COUNT)]
+    def __init__(self, world: Cluster, checks: Checks) -> None:
+        super().__init__(world, LeasedStore(world, checks.committed_state))
+        self.machines = [ControllerMachine(self, name) for name in ADDRESSES]
         self.undecidable: set[TopicPartition] = set()
         """Partitions that a recovery had to leave without a leader."""
-        self.sent: dict[str, int] = {}
-        """The last offset of each reign that a node was sent (I23)."""
 
     @property
     def is_old(self) -> bool:
@@ -125,10 +104,6 @@ class Controllers:
     def addresses(self) -> tuple[int, ...]:
         """Where nodes look for a controller."""
         return tuple(machine.address for machine in self.machines)
-
-    def address_of(self, holder: Holder | None) -> int:
-        """Where the holder of the key listens."""
-        return next((m.address for m in self.machines if holder and m.name == holder.controller_id), CONTROLLER)
 
     @property
     def active(self) -> ControllerMachine | None:
@@ -146,11 +121,6 @@ class Controllers:
         """The reign that serves now."""
         machine = self.active
         return machine.process.reign if machine is not None and machine.process is not None else None
-
-    def note_sent(self, position: Position | PositionProof | None) -> None:
-        """A node is sent a position."""
-        if position is not None:
-            self.sent[position.reign_id] = max(position.metadata_offset, self.sent.get(position.reign_id, 0))
 
     def start(self) -> None:
         """Start every process that does not run."""
@@ -202,10 +172,6 @@ class Controllers:
         store.restore(lost)
         return True
 
-    def recover_soon(self) -> None:
-        """An operator reads that the store is too old."""
-        self.world.timeline.after(RECOVERS_WITHIN_US, self.recover)
-
     def recover(self) -> None:
         """What an operator does with a store that is an older copy: adopt the newest that the nodes have stored."""
         store = self.store
@@ -213,13 +179,8 @@ class Controllers:
             return
         for machine in self.machines:
             machine.kill()
-        given = [
-            GivenNode(node_id=machine.node_id, directory_id=machine.disk.directory_id, image=machine.disk.seen)
-            for machine in self.world.machines.values()
-        ]
-        self.world.checks.metadata.begin_anew()
-        recovered = recover(given, store.state)
-        self.undecidable |= undecidable(given, store.state, recovered)
+        recovered, undecidable = recovered_from_nodes(self.world, store.state)
+        self.undecidable |= undecidable
         store.hold(recovered)
         self.world.coverage.saw("controller recovered")
         self.world.note("ctl", "recovered from what the nodes have stored")

@@ -7,15 +7,12 @@ no task behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
-from strandline.controller.watches import Watch, Watches
 from strandline.core.control.events import ControllerStarted, ControllerTicked, DoorsOpened
-from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.control.recovery import position_sent
 from strandline.core.control.state import ClusterState, Standing, Transaction, standing
-from strandline.core.errors import Refused
 from strandline.core.messages import MetadataImage, Position
 from strandline.core.reigns.effects import AppendSettled, Settled
 from strandline.core.reigns.events import AppendAsked, Head
@@ -23,72 +20,34 @@ from strandline.core.state_events import NodeSession, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.metadata.etcd_layout import Batch, batches
 from strandline_sim.checks.committed import Broken
-from strandline_sim.control.controller import (
-    CLUSTER_ID,
-    SECRET,
-    TICK_MS,
-    WATCH_BACKLOG,
-    _as_it_is,
-    _CheckedDriver,
-    _CountedCore,
-    _Notes,
-    _Sink,
-    _stop,
-)
-from strandline_sim.world.network import Stream
-
-if TYPE_CHECKING:
-    from strandline_sim.control.reigning import ReignProcess
-    from strandline_sim.world.world import World
-
-_ALIVE_HEARTBEATS = 4
+from strandline_sim.control.controller import CLUSTER_ID, SECRET, TICK_MS, DrivenReign
+from strandline_sim.control.group import Candidate
 
 
-class _ReignSink:
-    """Where state events go: I24 is checked on the way."""
-
-    def __init__(self, reign: Reign) -> None:
-        self._reign = reign
-        self._sink = _Sink(reign)  # type: ignore[arg-type]
-
-    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
-        """Take one event."""
-        if isinstance(event, NodeSession) and event.phase == "fence" and event.cause == "session_timeout":
-            self._reign.fenced(self._reign.world.controller_timings.session_timeout_ms)
-        self._sink.take(tp, event)
-
-
-class Reign:
+class Reign(DrivenReign):
     """One hold of the key by one process: `ControllerCore` and the services' driver."""
 
-    def __init__(self, process: ReignProcess, state: ClusterState | None, head: Head | None, token: int) -> None:
-        world: World = process.world
+    def __init__(self, process: Candidate, state: ClusterState | None, head: Head | None, token: int) -> None:
+        super().__init__(process.world, state, self, process.clock.ms)
         self.process = process
-        self.world: World = world
         self.token = token
         # A store that went back gives tokens again.
         self._restored = process.machine.group.store.restored
-        self.core = world.build.controller_core(state, world.rules, world.controller_timings)
         self.reign_id = f"{self._restored:016x}{token:016x}"
         self.batch: Batch | None = None
         self._settled: asyncio.Future[Settled] | None = None
         self._wanted: Head | None = None
         self._stored = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._watching: dict[int, tuple[Stream, asyncio.Task[None]]] = {}
         self._opened_ms: int | None = None
-        self.driver = _CheckedDriver(
-            world,
-            _CountedCore(self),  # type: ignore[arg-type]
-            self,  # type: ignore[arg-type]
-            clock=process.clock.ms,
-            sink=_ReignSink(self),
-            watches=Watches(WATCH_BACKLOG, _as_it_is),
-            stop=_stop,
-            log=_Notes(world),
-        )
         self.driver.on_stop_serving = self._stopped_serving
         self.driver.may_decide = lambda: process.reign is self and process.core.serves(process.clock.ms())
+
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Take a state event; I24 is checked on the way."""
+        if isinstance(event, NodeSession) and event.phase == "fence" and event.cause == "session_timeout":
+            self.fenced(self.world.controller_timings.session_timeout_ms)
+        super().take(tp, event)
 
     def _stopped_serving(self, reason: str) -> None:
         if self.process.machine.group.store.is_old:
@@ -111,10 +70,11 @@ class Reign:
     def start(self) -> None:
         """Begin the reign."""
         self.driver.step(ControllerStarted(self.process.clock.ms(), CLUSTER_ID, SECRET, self.reign_id))
-        self._own(self.driver.perform_forever())
-        self._own(self._tick_forever())
+        self.own(self.driver.perform_forever())
+        self.own(self._tick_forever())
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a background task of the reign."""
         task = self.process.own(work)
         self._tasks = [*(each for each in self._tasks if not each.done()), task]
         return task
@@ -194,52 +154,24 @@ class Reign:
             task.cancel()
             network.close(stream, by_opener=False)
 
-    def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
-        """Step a request; ``reply`` takes its answer or refusal, after the commit in front of it."""
-        self._own(self._serve(request, reply))
+    def own_watch(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run the task of a watch."""
+        return self.process.own(work)
 
-    async def _serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
-        try:
-            answer: object = await self.driver.request(request, object)
-        except Refused as error:
-            answer = error.refusal
+    def answering(self, answer: object) -> None:
+        """A node is about to be answered this."""
         self.process.machine.group.note_sent(getattr(answer, "position", None))
-        reply(answer)
 
-    def watch(self, stream: Stream, request: WatchMetadata) -> None:
-        """Serve a watch until its stream or the watch ends."""
-        self._watching[stream.number] = (stream, self.process.own(self._watch(stream, request)))
+    def publishing(self, image: MetadataImage) -> None:
+        """A watcher is about to be sent this.
 
-    async def _watch(self, stream: Stream, request: WatchMetadata) -> None:
-        network, store = self.world.network, self.process.machine.group.store
-        alive_every_ms = _ALIVE_HEARTBEATS * self.world.controller_timings.heartbeat_interval_ms
-        watch: Watch[MetadataImage] | None = None
-        try:
-            watch = await self.driver.watch(request)
-            while True:
-                news = await watch.next_news(alive_every_ms)
-                image = news.metadata
-                if (
-                    image is not None
-                    and not store.is_old
-                    and not store.holds(image.controller_epoch, image.metadata_offset)
-                ):
-                    raise Broken("I20", f"a node is sent offset {image.metadata_offset}, which is not stored")
-                if image is not None:
-                    self.process.machine.group.note_sent(position_sent(image))
-                network.send_down(stream, news)
-        except Refused as error:
-            network.send_down(stream, error.refusal)
-            network.close(stream, by_opener=False)
-        finally:
-            if watch is not None:
-                self.driver.watches.close(watch)
-
-    def watch_ended(self, stream: Stream) -> None:
-        """The watcher is gone."""
-        found = self._watching.pop(stream.number, None)
-        if found is not None:
-            found[1].cancel()
+        Raises:
+            Broken: I20, it is not stored.
+        """
+        group = self.process.machine.group
+        if not group.store.is_old and not group.store.holds(image.controller_epoch, image.metadata_offset):
+            raise Broken("I20", f"a node is sent offset {image.metadata_offset}, which is not stored")
+        group.note_sent(position_sent(image))
 
     def elect(self, tp: Any, node_id: Any) -> None:
         """Move leadership to a member of the ISR, as an operator's tool would."""

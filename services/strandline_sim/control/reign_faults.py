@@ -7,16 +7,14 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import ControllerMachine, Controllers
 from strandline_sim.control.store import STORE
 from strandline_sim.runs.shape import Fault
 from strandline_sim.world.clock import RATE_TRUE
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Link
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
 
 Later = Callable[[Fault, Callable[[], object]], None]
 
@@ -24,8 +22,9 @@ Later = Callable[[Fault, Callable[[], object]], None]
 class ReignFaults:
     """The faults of a world with several controllers. ``later`` undoes something when the fault is over."""
 
-    def __init__(self, world: World, later: Later) -> None:
+    def __init__(self, world: Cluster, controller: Controller | Controllers, later: Later) -> None:
         self._world = world
+        self._controller = controller
         self._later = later
         self.kinds: dict[str, Callable[[Fault], bool]] = {
             "reign_kill": self._kill,
@@ -48,7 +47,7 @@ class ReignFaults:
 
     @property
     def _group(self) -> Controllers:
-        group = self._world.controller
+        group = self._controller
         assert isinstance(group, Controllers)
         return group
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.errors import ErrorCode, Refusal
@@ -49,8 +49,7 @@ from strandline.core.reigns.events import (
     TransactionsCame,
     Unanswered,
 )
-from strandline.core.reigns.lease import ReignTimings
-from strandline.core.reigns.reign import ReignCore, State
+from strandline.core.reigns.reign import State
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import (
     Batch,
@@ -65,18 +64,12 @@ from strandline.metadata.etcd_layout import (
 )
 from strandline.metadata.transactions import pack, whole
 from strandline_sim.checks.committed import Broken
+from strandline_sim.control.group import ADDRESSES, Candidate, Host
 from strandline_sim.control.one_reign import Reign
 from strandline_sim.control.store import STORE, Answer
 from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValues, Value
-from strandline_sim.world.clock import Clock
-from strandline_sim.world.network import Stream
-from strandline_sim.world.virtual_loop import Life, ProcessEnded
+from strandline_sim.world.network import CONTROLLER, Stream
 
-if TYPE_CHECKING:
-    from strandline_sim.control.controllers import ControllerMachine
-    from strandline_sim.world.world import World
-
-TIMINGS = ReignTimings(lease_ms=2_000)
 _REIGN_TICK_MS = 50
 _READ_DEADLINE_US = 1_000_000
 _WRITE_DEADLINE_US = 2_000_000
@@ -90,21 +83,18 @@ def _was_done(answer: Answer | None) -> bool:
     return answer is not None and not answer
 
 
-class ReignProcess:
+def _address_of(holder: Holder | None) -> int:
+    """Where the holder of the key listens."""
+    return CONTROLLER if holder is None else ADDRESSES.get(holder.controller_id, CONTROLLER)
+
+
+class ReignProcess(Candidate):
     """One process of a controller machine."""
 
-    def __init__(self, machine: ControllerMachine, life: int) -> None:
-        self.machine = machine
-        self.world: World = machine.world
-        self.party_id = machine.address
-        self.name = machine.name
-        self.incarnation = f"{machine.name}-{life}"
-        self.alive = True
-        self.loop = machine.world.loop
-        self.clock: Clock = machine.clock
-        self.core: ReignCore = ReignCore(self.name, self.incarnation, TIMINGS, machine.seen_revision)
-        self.reign: Reign | None = None
-        self._running = Life(self.loop, self.clock, self.hand)
+    reign: Reign | None = None
+
+    def __init__(self, machine: Host, life: int) -> None:
+        super().__init__(machine, life)
         self._events: deque[ReignEvent] = deque()
         self._is_stepping = False
         self._copy = StoreCopy()
@@ -122,25 +112,6 @@ class ReignProcess:
         self._was_named: str | None = None
         """The successor that the watch showed last."""
         self._ticks = 0
-
-    def hand(self, action: Callable[..., object], *given: Any) -> None:
-        """Do something now, or when the process goes on."""
-        if not self.alive:
-            return
-        if self.machine.is_paused:
-            self.machine.inbox.append((self, action, given))
-            return
-        self._running.enter(action, *given)
-
-    def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a background task."""
-        task = self.loop.create_task(work)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
-            self.loop.failure = error
 
     def start(self) -> None:
         """Begin to follow the store."""
@@ -298,7 +269,7 @@ class ReignProcess:
             self.take(kind(now_ms, question, *given))
 
     def _look(self, effect: LookAtActive) -> None:
-        address = self.machine.group.address_of(self.core.holder)
+        address = _address_of(self.core.holder)
 
         def looked(answer: Any) -> None:
             party = self.world.network.parties.get(address)
@@ -464,7 +435,7 @@ class ReignProcess:
         token = holder.token
         stream = self.world.network.open_stream(
             self,
-            self.machine.group.address_of(holder),
+            _address_of(holder),
             on_up=lambda _stream, _message: None,
             on_down=lambda _stream, _message: None,
             on_end_at_opener=lambda _: self.take(PeerLost(self.clock.ms(), token)),

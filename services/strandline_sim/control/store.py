@@ -8,7 +8,7 @@ nothing but ``values``; ``log``, which nothing is ever deleted from, is what the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.reigns.effects import (
@@ -45,11 +45,9 @@ from strandline.metadata.transactions import pack, whole
 from strandline_sim.checks.committed import Broken
 from strandline_sim.control import stored_values
 from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValues, draw_limits
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.network import Call, Stream
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
 
 STORE = -100
 _HELD = 64
@@ -70,7 +68,7 @@ class Entry(NamedTuple):
 class LeasedStore:
     """The store, seen as one machine that is always there; ``is_away`` is the loss of its quorum."""
 
-    def __init__(self, world: World, keep: Callable[[ClusterState], None]) -> None:
+    def __init__(self, world: Cluster, keep: Callable[[ClusterState], None]) -> None:
         self.party_id = STORE
         self.alive = True
         self.limits = draw_limits(Draw(world.shape.seed, Purpose.STORE, 2))

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 
 from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.run import Outcome, run_seed
-from strandline_sim.world.coverage import missing
+from strandline_sim.world.environment import missing
 
 
 @dataclass(slots=True)

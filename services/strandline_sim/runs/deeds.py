@@ -6,20 +6,18 @@ same cores gets the same decisions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from strandline.core.control.state import ClusterState
 from strandline.core.log import effects as want
 from strandline.core.log import events
+from strandline.core.log.effects import Effect
+from strandline.core.log.events import Event
+from strandline.core.messages import PartitionImage
 from strandline.core.types import Acks, NodeId, TopicPartition
 from strandline_sim.runs.trace import Digest
-
-if TYPE_CHECKING:
-    from strandline.core.control.state import ClusterState
-    from strandline.core.log.effects import Effect
-    from strandline.core.log.events import Event
-    from strandline.core.messages import PartitionImage
-    from strandline_sim.world.machine import Machine
-    from strandline_sim.world.process import Process
+from strandline_sim.world.machine import Machine
+from strandline_sim.world.process import Process
 
 
 class Deed(NamedTuple):
@@ -115,7 +113,7 @@ class Deeds(Digest):
                 kind = "all" if event.acks is Acks.ALL else "1"
                 self._did("produce", node, kind=kind, number=effect.header.record_count)
 
-    def befell(self, machine: Machine, what: str) -> None:
+    def befell(self, machine: Machine[Process], what: str) -> None:
         """Keep what befell a machine."""
         number = machine.log(self._tp).leo if what == "power-off" else 0
         self._did(what, machine.node_id, number=number)

@@ -8,24 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from strandline.core.control.state import ClusterState
 from strandline.core.log import effects as want
+from strandline.core.log.effects import Effect
+from strandline.core.log.events import Event
+from strandline.core.state_events import StateEvent
+from strandline.core.types import TopicPartition
 from strandline.export.destination import LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport
 from strandline.export.schema import CONTROLLER_NODE_ID
 from strandline.export.sink import EventSink
 from strandline_sim.runs.trace import Trace
-
-if TYPE_CHECKING:
-    from strandline.core.control.state import ClusterState
-    from strandline.core.log.effects import Effect
-    from strandline.core.log.events import Event
-    from strandline.core.state_events import StateEvent
-    from strandline.core.types import TopicPartition
-    from strandline_sim.world.process import Process
-    from strandline_sim.world.world import World
+from strandline_sim.world.cluster import Cluster
+from strandline_sim.world.process import Process
 
 SAMPLE_EVERY_MS = 100
 """Runs last seconds, so they are looked at more closely than services are."""
@@ -75,7 +72,7 @@ class ExportingTrace(Trace):
         super().__init__(everything=everything)
         self._exporting = Exporting(root, kind)
 
-    def watch(self, world: World) -> None:
+    def watch(self, world: Cluster) -> None:
         """Attach to a world that has not run yet, and have it sampled."""
         self.world = world
         timings = world.node_timings

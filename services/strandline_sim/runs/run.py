@@ -15,7 +15,9 @@ from strandline_sim.checks.history import Place, Read, Seek, anomalies
 from strandline_sim.checks.liveness import Convergence
 from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.shape import draw_shape
-from strandline_sim.world.world import PRODUCTION, Build, Recorder, World
+from strandline_sim.world.cluster import Recorder
+from strandline_sim.world.environment import PRODUCTION, Build
+from strandline_sim.world.world import World
 
 QUIET_US = 1_000_000
 CONVERGED_WITHIN_US = 15_000_000
@@ -104,12 +106,12 @@ def _run(world: World) -> None:
     if world.shape.profile.has_groups:
         _explain_groups(world)
         return
+    sends = [send for producer in world.producers for send in producer.sends()]
     if world.transactions is not None:
-        world.transactions.check_end()
+        world.transactions.check_end(sends)
         return
     _final_read(world)
-    for producer in world.producers:
-        world.history.extend(producer.sends())
+    world.history.extend(sends)
     offline = {tp.partition for tp in world.tps if world.leader_of(tp) is None}
     found = anomalies(world.history, unreadable=offline)
     if found:

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from strandline_sim.runs.run import Outcome, run_world
 from strandline_sim.runs.shape import PLAN_FROM_US, Fault, Shape
-from strandline_sim.world.world import FIRST_CONSUMER, PRODUCTION, Build, World
+from strandline_sim.world.environment import PRODUCTION, Build
+from strandline_sim.world.world import FIRST_CONSUMER, World
 
 # ---- ddmin
 # How a list is made as short as possible while something stays true of it (Zeller's delta debugging).

@@ -9,21 +9,17 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.log import effects as want
 from strandline.core.log import events
+from strandline.core.log.effects import Effect
+from strandline.core.log.events import Event
 from strandline.core.state_events import NAME_OF
 from strandline.core.types import TopicPartition
-
-if TYPE_CHECKING:
-    from strandline.core.control.state import ClusterState
-    from strandline.core.log.effects import Effect
-    from strandline.core.log.events import Event
-    from strandline_sim.world.disk import LogFile
-    from strandline_sim.world.machine import Machine
-    from strandline_sim.world.process import Process
-    from strandline_sim.world.world import World
+from strandline_sim.world.cluster import Cluster, Recorder
+from strandline_sim.world.disk import LogFile
+from strandline_sim.world.process import Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,7 @@ def canonical(value: Any) -> str:
     return repr(value)
 
 
-class Digest:
+class Digest(Recorder):
     """A recorder that only hashes every effect of every core: two equal runs have equal digests."""
 
     def __init__(self) -> None:
@@ -78,34 +74,10 @@ class Digest:
         """Take in a step of the controller's core."""
         self._take("ctl", event, effects)
 
-    def controller_reported(self, state: ClusterState, emit: want.Emit, now_ms: int) -> None:
-        """What is reported is among the effects already."""
-
     def _take(self, who: str, event: Any, effects: list[Any]) -> None:
         self.effects += len(effects)
         line = f"{who} {event.now_ms} {type(event).__name__} {canonical(effects)}\n"
         self._hash.update(line.encode())
-
-    def note(self, lane: str, text: str) -> None:
-        """Nothing: notes are for readers."""
-
-    def decided(self, state: ClusterState) -> None:
-        """Nothing: the effects were taken in."""
-
-    def befell(self, machine: Machine, what: str) -> None:
-        """Nothing: what follows from it is taken in."""
-
-    def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
-        """Nothing: the effect was taken in."""
-
-    def truncated(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:
-        """Nothing: the effect was taken in."""
-
-    def hw_moved(self, process: Process, tp: TopicPartition, hw: int, leader: Any) -> None:
-        """Nothing: a core's state is the sum of its events."""
-
-    def acknowledged(self, process: Process, tp: TopicPartition, start: int, end: int) -> None:
-        """Nothing: the effect was taken in."""
 
     def hexdigest(self) -> str:
         """The digest of everything so far."""
@@ -118,11 +90,11 @@ class Trace(Digest):
     def __init__(self, *, everything: bool = False) -> None:
         super().__init__()
         self.lines: list[Line] = []
-        self.world: World | None = None
+        self.world: Cluster | None = None
         self._everything = everything
         self._hws: dict[tuple[int, TopicPartition], int] = {}
 
-    def watch(self, world: World) -> None:
+    def watch(self, world: Cluster) -> None:
         """Attach to a world that has not run yet."""
         self.world = world
 

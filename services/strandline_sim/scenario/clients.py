@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
@@ -24,13 +23,11 @@ from strandline.core.messages import (
     ReplicaState,
 )
 from strandline.core.types import TRANSACTIONAL_BIT, Acks, BatchHeader, Offset
+from strandline_sim.scenario.board import Board
 from strandline_sim.scenario.controlling import Belief
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.telling import deleted_text, fetched_text, produced_text, refused_text
 from strandline_sim.scenario.transactions import Producers
-
-if TYPE_CHECKING:
-    from strandline_sim.scenario.stage import Stage
 
 WAITING = "waiting"
 NO_ANSWER = "no answer"
@@ -70,7 +67,7 @@ class Call:
 class Clients:
     """All callers. Labels are unique among produces; a fetch may take its label again."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Board) -> None:
         self._stage = stage
         self.belief = Belief()
         self.calls: dict[str, Call] = {}

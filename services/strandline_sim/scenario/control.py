@@ -7,7 +7,7 @@ watch, which is opened again with a snapshot as soon as the controller can be re
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from strandline.core.control import events as want
 from strandline.core.control.events import (
@@ -49,13 +49,10 @@ from strandline.core.messages import (
 )
 from strandline.core.types import NodeEpoch
 from strandline_sim.scenario import telling
+from strandline_sim.scenario.board import Board
 from strandline_sim.scenario.controlling import StagedController
 from strandline_sim.scenario.nodes import TP, Actor
-from strandline_sim.scenario.several import Several
 from strandline_sim.scenario.wire import CONTROLLER, Envelope, Link
-
-if TYPE_CHECKING:
-    from strandline_sim.scenario.stage import Stage
 
 CLUSTER_ID = "scenario"
 SECRET = "5c" * 32
@@ -86,16 +83,33 @@ class _Forgotten(NamedTuple):
         return self.kept.leader_epoch if self.kept else None
 
 
+class Reigns(Protocol):
+    """Several controllers, of which one may decide."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the one that decides is stopped."""
+
+    def run_active(self, effects: list[want.ControllerEffect]) -> bool:
+        """Make a decision of the active come true; False if there is none."""
+
+    def restart_on(self, state: ClusterState) -> None:
+        """Every controller begins again, on a store that was recovered."""
+
+    def tick(self) -> None:
+        """Time passed."""
+
+
 class Control:
     """The controller's process and its ways to the nodes."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Board) -> None:
         self._stage = stage
         self.core: StagedController | None = None
         # What the store holds, after each transaction of its life.
         self._store: list[ClusterState] = []
         self._forgotten: _Forgotten | None = None
-        self.several: Several | None = None
+        self.reigns: Reigns | None = None
         """The controllers, where there is more than one."""
         self._reigns = 0
         self._answers: dict[int, object] = {}
@@ -144,9 +158,8 @@ class Control:
         self._forgotten = None
         self.stored(state)
         del self._store[:-1]
-        if self.several is not None:
-            self.several.store.hold(state)
-            self.several.restart()
+        if self.reigns is not None:
+            self.reigns.restart_on(state)
         else:
             self.start()
 
@@ -244,10 +257,7 @@ class Control:
 
     def perform(self, effects: list[want.ControllerEffect]) -> None:
         """Make a list of its effects come true."""
-        active = self.several.active if self.several is not None else None
-        if self.several is not None and active is not None:
-            self.several.run(active, effects)
-        else:
+        if self.reigns is None or not self.reigns.run_active(effects):
             for effect in effects:
                 self.perform_one(effect)
         self._stage.check()
@@ -383,9 +393,9 @@ class Control:
 
     def tick(self) -> None:
         """Time passed: heartbeats that are due and can pass, then sessions that end."""
-        if self.several is not None:
-            self.several.tick()
-        if self.core is None or (self.several is not None and self._is_active_paused()):
+        if self.reigns is not None:
+            self.reigns.tick()
+        if self.core is None or (self.reigns is not None and self.reigns.is_paused):
             return
         stage = self._stage
         for actor in stage.running():
@@ -396,10 +406,6 @@ class Control:
             if actor.next_beat_ms <= stage.now_ms:
                 self.beat(actor)
         self.step(ControllerTicked(stage.now_ms))
-
-    def _is_active_paused(self) -> bool:
-        active = self.several.active if self.several is not None else None
-        return active is not None and active.is_paused
 
     def watch(self, actor: Actor) -> None:
         """Open a node's watch; its snapshot goes out first."""

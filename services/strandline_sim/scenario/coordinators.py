@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from strandline.core.coordinator.machine import Record, Reports, VerifyTransaction
 from strandline.core.errors import ErrorCode, Refusal
@@ -43,12 +42,9 @@ from strandline.core.transactions.records import TransactionalId, TransactionalI
 from strandline.core.types import Acks, LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
 from strandline_sim.scenario.nodes import GROUPS_TP, SOURCE, SOURCE_ID, TP, MachineAtOnce
+from strandline_sim.scenario.performing import Played
 from strandline_sim.scenario.telling import refused_text
 from strandline_sim.scenario.transactions import marker as marker_of
-
-if TYPE_CHECKING:
-    from strandline_sim.scenario.stage import Stage
-
 
 # ---- group_coordinator
 # The coordinator of groups in a scenario: the production machine, asked by members, by tools and by transactions.
@@ -75,7 +71,7 @@ class Commit:
 class GroupCoordinator:
     """That of all groups of a scenario."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Played) -> None:
         self._stage = stage
 
         def make(epoch: LeaderEpoch) -> GroupMachine:
@@ -220,8 +216,9 @@ class _Ids:
 class TransactionCoordinator:
     """That of all transactional ids of a scenario."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Played, groups: GroupCoordinator) -> None:
         self._stage = stage
+        self._groups = groups
         ids = _Ids()
         self._supply = ids
 
@@ -302,7 +299,7 @@ class TransactionCoordinator:
         said = Marker(marker.committed, epoch)
         stamp = ProducerStamp(*marker.identity, -1)
         if marker.tp == GROUPS_TP:
-            answered(self._stage.groups.mark(stamp, said))
+            answered(self._groups.mark(stamp, said))
             return
         assert marker.tp == TP, "a scenario has one partition"
         partition = self._stage.control.partition()

@@ -7,9 +7,10 @@ it is at that moment, as the production performers do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
+from strandline.core.errors import Refusal
 from strandline.core.log import effects as want
 from strandline.core.log import events
 from strandline.core.messages import (
@@ -23,28 +24,31 @@ from strandline.core.messages import (
 )
 from strandline.core.types import CONTROL_BIT, AbortedTransaction, BatchHeader, TopicPartition
 from strandline_sim.scenario import telling
+from strandline_sim.scenario.board import Asked, Board
+from strandline_sim.scenario.clients import Clients
+from strandline_sim.scenario.control import Control
 from strandline_sim.scenario.nodes import Actor
 from strandline_sim.scenario.wire import Envelope, Link
 from strandline_sim.world.disk import LogFile
 from strandline_sim.world.memory_logs import NoLooks, as_fetched
 
-if TYPE_CHECKING:
-    from strandline_sim.scenario.stage import Stage
+
+class Played(Board):
+    """What the effects of nodes reach: clients, controller and coordinators."""
+
+    clients: Clients
+    control: Control
+
+    def consent(self, producer_id: int, producer_epoch: int, tp: TopicPartition) -> Refusal | None:
+        """What the coordinator of a producer says of a partition that it writes to first in its transaction."""
+        raise NotImplementedError
+
+    def end_process(self, actor: Actor, *, keep_sent: bool = False) -> None:
+        """The process is gone."""
+        raise NotImplementedError
 
 
-@dataclass(slots=True)
-class Asked:
-    """A question of one node to another that is not answered yet."""
-
-    asker: str
-    life: int
-    leader: str
-    correlation_id: int
-    fail: Callable[[str], None]
-    arrived: bool = False
-
-
-def perform(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
+def perform(stage: Played, actor: Actor, effect: want.Effect) -> list[events.Event]:
     """Make an effect come true. Returns the events that answer it at once."""
     on_logs = actor.files.table.get(type(effect))
     if on_logs is None:
@@ -53,14 +57,14 @@ def perform(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Even
     return [] if event is None else [event]
 
 
-def _nothing(stage: Stage, actor: Actor, effect: want.Effect) -> list[events.Event]:
+def _nothing(stage: Played, actor: Actor, effect: want.Effect) -> list[events.Event]:
     return []
 
 
 class TruthLooks(NoLooks):
     """Looks whether a committed record is cut, before it is."""
 
-    def __init__(self, stage: Stage, actor: Actor) -> None:
+    def __init__(self, stage: Played, actor: Actor) -> None:
         self._stage = stage
         self._actor = actor
 
@@ -69,7 +73,7 @@ class TruthLooks(NoLooks):
         self._stage.truth.truncating(self._actor, offset, self._stage.lines)
 
 
-def _flush(stage: Stage, actor: Actor, effect: want.Flush) -> list[events.Event]:
+def _flush(stage: Played, actor: Actor, effect: want.Flush) -> list[events.Event]:
     commit = actor.logs.issue_flush(effect.tp)
     if actor.holds_commits:
         actor.commit = commit
@@ -79,7 +83,7 @@ def _flush(stage: Stage, actor: Actor, effect: want.Flush) -> list[events.Event]
     return [events.LogFlushed(stage.now_ms, effect.tp, commit.leo_at_issue)]
 
 
-def _send_fetch(stage: Stage, actor: Actor, effect: want.SendFetch) -> list[events.Event]:
+def _send_fetch(stage: Played, actor: Actor, effect: want.SendFetch) -> list[events.Event]:
     failed = events.FetchFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
     request_id = _ask(stage, actor, effect, failed)
     arrived = events.FetchArrived(stage.now_ms, request_id, effect.request)
@@ -87,7 +91,7 @@ def _send_fetch(stage: Stage, actor: Actor, effect: want.SendFetch) -> list[even
     return _send(stage, request_id, "fetch", telling.fetch_text(part), arrived)
 
 
-def _send_epoch_ends(stage: Stage, actor: Actor, effect: want.SendEpochEnds) -> list[events.Event]:
+def _send_epoch_ends(stage: Played, actor: Actor, effect: want.SendEpochEnds) -> list[events.Event]:
     failed = events.EpochEndsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
     request_id = _ask(stage, actor, effect, failed)
     replica = actor.core.state.identity if actor.core else None
@@ -96,7 +100,7 @@ def _send_epoch_ends(stage: Stage, actor: Actor, effect: want.SendEpochEnds) -> 
     return _send(stage, request_id, "end-of-epoch", telling.epoch_question_text(question), arrived)
 
 
-def _send_offsets(stage: Stage, actor: Actor, effect: want.SendListOffsets) -> list[events.Event]:
+def _send_offsets(stage: Played, actor: Actor, effect: want.SendListOffsets) -> list[events.Event]:
     failed = events.OffsetsFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
     request_id = _ask(stage, actor, effect, failed)
     replica = actor.core.state.identity if actor.core else None
@@ -107,7 +111,7 @@ def _send_offsets(stage: Stage, actor: Actor, effect: want.SendListOffsets) -> l
     return _send(stage, request_id, "offsets", text, arrived)
 
 
-def _send_producers(stage: Stage, actor: Actor, effect: want.SendProducerSnapshot) -> list[events.Event]:
+def _send_producers(stage: Played, actor: Actor, effect: want.SendProducerSnapshot) -> list[events.Event]:
     failed = events.ProducerSnapshotFailed(stage.now_ms, effect.leader, effect.correlation_id, "")
     request_id = _ask(stage, actor, effect, failed)
     replica = actor.core.state.identity if actor.core else None
@@ -120,7 +124,7 @@ _Question = want.SendFetch | want.SendEpochEnds | want.SendListOffsets | want.Se
 _Failure = events.FetchFailed | events.EpochEndsFailed | events.OffsetsFailed | events.ProducerSnapshotFailed
 
 
-def _ask(stage: Stage, actor: Actor, effect: _Question, failed: _Failure) -> int:
+def _ask(stage: Played, actor: Actor, effect: _Question, failed: _Failure) -> int:
     """Note who asked whom. Returns the number under which it is served."""
     request_id, life = stage.request_id(), actor.life
 
@@ -133,7 +137,7 @@ def _ask(stage: Stage, actor: Actor, effect: _Question, failed: _Failure) -> int
     return request_id
 
 
-def _send(stage: Stage, request_id: int, kind: str, text: str, arrived: events.Event) -> list[events.Event]:
+def _send(stage: Played, request_id: int, kind: str, text: str, arrived: events.Event) -> list[events.Event]:
     asked = stage.asked[request_id]
     leader = stage.actors[asked.leader]
 
@@ -145,7 +149,7 @@ def _send(stage: Stage, request_id: int, kind: str, text: str, arrived: events.E
     return []
 
 
-def _answer_fetch(stage: Stage, actor: Actor, effect: want.AnswerFetch) -> list[events.Event]:
+def _answer_fetch(stage: Played, actor: Actor, effect: want.AnswerFetch) -> list[events.Event]:
     if not effect.results:
         return []
     found = actor.files.read(effect.results, effect.max_bytes)
@@ -183,7 +187,7 @@ def _is_aborted(header: BatchHeader, aborted: tuple[AbortedTransaction, ...]) ->
     )
 
 
-def _send_add(stage: Stage, actor: Actor, effect: want.SendAddPartitions) -> list[events.Event]:
+def _send_add(stage: Played, actor: Actor, effect: want.SendAddPartitions) -> list[events.Event]:
     producers, core = stage.clients.producers, actor.core
     refusal = stage.consent(effect.producer_id, effect.producer_epoch, effect.tp)
     held = producers.held_back.get(effect.producer_id)
@@ -200,7 +204,7 @@ def _send_add(stage: Stage, actor: Actor, effect: want.SendAddPartitions) -> lis
     return []
 
 
-def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds) -> list[events.Event]:
+def _answer_epoch_ends(stage: Played, actor: Actor, effect: want.AnswerEpochEnds) -> list[events.Event]:
     asked = stage.asked.get(effect.request_id)
     if asked is not None:
         arrived = events.EpochEndsAnswered(stage.now_ms, actor.node_id, asked.correlation_id, effect.answers)
@@ -208,7 +212,7 @@ def _answer_epoch_ends(stage: Stage, actor: Actor, effect: want.AnswerEpochEnds)
     return []
 
 
-def _answer_offsets(stage: Stage, actor: Actor, effect: want.AnswerOffsets) -> list[events.Event]:
+def _answer_offsets(stage: Played, actor: Actor, effect: want.AnswerOffsets) -> list[events.Event]:
     asked = stage.asked.get(effect.request_id)
     if asked is None:
         stage.clients.reported_offset(effect.request_id, effect.answers[0])
@@ -225,7 +229,7 @@ def _offsets_text(answers: tuple[OffsetAnswer, ...]) -> str:
     return f"offsets latest={answers[0].offset} earliest={answers[1].offset}"
 
 
-def _reply(stage: Stage, actor: Actor, request_id: int, kind: str, text: str, arrived: events.Event) -> None:
+def _reply(stage: Played, actor: Actor, request_id: int, kind: str, text: str, arrived: events.Event) -> None:
     asked = stage.asked.pop(request_id)
     asker, life = stage.actors[asked.asker], asked.life
 
@@ -236,7 +240,7 @@ def _reply(stage: Stage, actor: Actor, request_id: int, kind: str, text: str, ar
     stage.send(Envelope(Link(actor.name, asked.asker), kind, text, arrive, asked.fail))
 
 
-def _answer_call(stage: Stage, actor: Actor, effect: want.AnswerCall) -> list[events.Event]:
+def _answer_call(stage: Played, actor: Actor, effect: want.AnswerCall) -> list[events.Event]:
     (answer,) = effect.answers
     if isinstance(answer, ProducerSnapshotAnswer):
         asked = stage.asked[effect.request_id]
@@ -254,38 +258,38 @@ def _producers_text(answer: ProducerSnapshotAnswer) -> str:
     return f"producers below {answer.log_start_offset}: {len(answer.producers)} batches"
 
 
-def _send_alter(stage: Stage, actor: Actor, effect: want.SendAlterPartition) -> list[events.Event]:
+def _send_alter(stage: Played, actor: Actor, effect: want.SendAlterPartition) -> list[events.Event]:
     stage.control.propose(actor, effect.request)
     return []
 
 
-def _send_logs(stage: Stage, actor: Actor, effect: want.SendReplicaLogs) -> list[events.Event]:
+def _send_logs(stage: Played, actor: Actor, effect: want.SendReplicaLogs) -> list[events.Event]:
     refusal = stage.control.report(actor, effect.request)
     return [events.ReplicaLogsAnswered(stage.now_ms, effect.report_id, refusal)]
 
 
-def _refresh(stage: Stage, actor: Actor, effect: want.RefreshMetadata) -> list[events.Event]:
+def _refresh(stage: Played, actor: Actor, effect: want.RefreshMetadata) -> list[events.Event]:
     stage.control.watch(actor)
     return []
 
 
-def _answer_produce(stage: Stage, actor: Actor, effect: want.AnswerProduce) -> list[events.Event]:
+def _answer_produce(stage: Played, actor: Actor, effect: want.AnswerProduce) -> list[events.Event]:
     stage.clients.produced(effect.request_id, effect.results[0])
     return []
 
 
-def _emit(stage: Stage, actor: Actor, effect: want.Emit) -> list[events.Event]:
+def _emit(stage: Played, actor: Actor, effect: want.Emit) -> list[events.Event]:
     stage.report(actor.name, actor.node_id, effect.tp, effect.event)
     return []
 
 
-def _halt(stage: Stage, actor: Actor, effect: want.Halt) -> list[events.Event]:
+def _halt(stage: Played, actor: Actor, effect: want.Halt) -> list[events.Event]:
     stage.tell(f"{actor.name}: stops: {effect.reason}")
     stage.end_process(actor)
     return []
 
 
-_PERFORM: dict[type[Any], Callable[[Stage, Actor, Any], list[events.Event]]] = {
+_PERFORM: dict[type[Any], Callable[[Played, Actor, Any], list[events.Event]]] = {
     want.BelieveMetadata: _nothing,
     want.IgnoreMetadata: _nothing,
     want.Flush: _flush,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.control import events as want
 from strandline.core.control.events import DoorsOpened
@@ -68,10 +68,8 @@ from strandline.core.reigns.events import (
 )
 from strandline.core.reigns.reign import FOLLOWING, ReignCore, State
 from strandline_sim.control import stored_values
+from strandline_sim.scenario.control import Control
 from strandline_sim.scenario.controlling import StagedController
-
-if TYPE_CHECKING:
-    from strandline_sim.scenario.control import Control
 
 Answer = tuple[Any, ...]
 _WRITES = (Append, Campaign, TakeKey, Resign)
@@ -187,8 +185,21 @@ class Several:
             self.take(member, Ticked(self._now_ms))
             self._follow(member)
 
-    def restart(self) -> None:
-        """Every controller begins another process, and follows the store that there is now."""
+    @property
+    def is_paused(self) -> bool:
+        """Whether the one that decides is stopped."""
+        return self.active is not None and self.active.is_paused
+
+    def run_active(self, effects: list[want.ControllerEffect]) -> bool:
+        """Make a decision of the active come true; False if there is none."""
+        active = self.active
+        if active is not None:
+            self.run(active, effects)
+        return active is not None
+
+    def restart_on(self, state: ClusterState) -> None:
+        """Every controller begins another process, and follows the store, which was recovered."""
+        self.store.hold(state)
         for name, before in self.members.items():
             self.members[name] = Member(name, life=before.life + 1, seen_revision=before.core.revision)
         self.start()

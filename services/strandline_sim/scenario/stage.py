@@ -7,30 +7,26 @@ time passes only by `tick`; so a file replays to the same lines for ever.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-from strandline.core.control.state import ControllerTimings
 from strandline.core.errors import Refusal
 from strandline.core.log import events
 from strandline.core.log.effects import Effect, Emit
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
-from strandline.core.state_events import StateEvent
 from strandline.core.transactions.messages import ProducerIdentity
-from strandline.core.types import Durability, Rules, TopicPartition
+from strandline.core.types import Durability, TopicPartition
 from strandline.observe.reporting import Reporting
+from strandline_sim.scenario.board import Moment, Observers
 from strandline_sim.scenario.clients import Clients
 from strandline_sim.scenario.control import Control
 from strandline_sim.scenario.coordinators import GroupCoordinator, TransactionCoordinator
-from strandline_sim.scenario.nodes import TP, Actor, Names
-from strandline_sim.scenario.performing import Asked, TruthLooks, perform
+from strandline_sim.scenario.nodes import TP, Actor
+from strandline_sim.scenario.performing import Played, TruthLooks, perform
+from strandline_sim.scenario.several import Several
 from strandline_sim.scenario.telling import Sight, change_text, emitted_text, sight_of
-from strandline_sim.scenario.truth import Truth
-from strandline_sim.scenario.wire import CONTROLLER, Envelope, Link, Wire
+from strandline_sim.scenario.wire import CONTROLLER, Envelope
 
 TICK_MS = 100
 """How finely `tick` moves the clock."""
@@ -38,83 +34,18 @@ STEPS_WITHOUT_END = 20_000
 """A `stabilize` that needs more messages than this has met a loop, which is a finding."""
 
 
-class Sink(Protocol):
-    """Where the state events of one place go."""
-
-    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
-        """Take one event."""
-        ...
-
-
-class Moment(Enum):
-    """When somebody who draws the run may want to look."""
-
-    ARRIVES = "arrives"
-    ARRIVED = "arrived"
-    LOST = "lost"
-    TICKED = "ticked"
-
-
-@dataclass(frozen=True, slots=True)
-class Observers:
-    """Who else watches a run.
-
-    ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place; ``moment`` is called when a message
-    is about to arrive, has arrived or is lost, and when the clock has moved, all with the world at rest.
-    """
-
-    trace: Callable[[str, object], None] = lambda place, what: None
-    sink: Callable[[str, int | None], Sink | None] = lambda place, node_id: None
-    moment: Callable[[Moment, Envelope | None], None] = lambda moment, envelope: None
-
-
-class Stage:
+class Stage(Played):
     """Nodes, controller, wire, disks, clients and the clock."""
 
     def __init__(self, observers: Observers | None = None) -> None:
-        self.observers = observers or Observers()
-        self.now_ms = 0
-        self.rules = Rules()
-        self.timings = NodeTimings()
-        self.controller_timings = ControllerTimings(auto_leader_rebalance=False)
-        self.names = Names()
-        self.actors: dict[str, Actor] = {}
-        self.wire = Wire()
-        self.truth = Truth(self.names)
+        super().__init__(observers)
         self.clients = Clients(self)
         self.control = Control(self)
-        self.transactions = TransactionCoordinator(self)
+        self.several: Several | None = None
+        """The controllers, where there is more than one."""
         self.groups = GroupCoordinator(self)
-        # Requests between nodes that were not answered yet, by the number under which they were served.
-        self.asked: dict[int, Asked] = {}
-        # What the command under way has printed.
-        self.lines: list[str] = []
-        self.tells_messages = True
+        self.transactions = TransactionCoordinator(self, self.groups)
         self._sights: dict[str, Sight] = {}
-        self._requests = 0
-
-    def tell(self, line: str) -> None:
-        """Print a line of output."""
-        self.lines.append(line)
-
-    def report(self, place: str, node_id: int | None, tp: TopicPartition | None, event: StateEvent) -> None:
-        """Export a state event."""
-        sink = self.observers.sink(place, node_id)
-        if sink is not None:
-            sink.take(tp, event)
-
-    def request_id(self) -> int:
-        """A number that no other request has."""
-        self._requests += 1
-        return self._requests
-
-    def actor(self, node_id: int) -> Actor:
-        """A node by its id."""
-        return self.actors[self.names.name(node_id)]
-
-    def running(self) -> list[Actor]:
-        """Every node whose process lives, in the order in which they were named."""
-        return [actor for actor in self.actors.values() if actor.is_running]
 
     def step(self, actor: Actor, event: events.Event) -> None:
         """One event for one node, and all that follows from it at once."""
@@ -247,12 +178,6 @@ class Stage:
         commit.sync()
         self.step(actor, events.LogFlushed(self.now_ms, TP, commit.leo_at_issue))
 
-    def send(self, envelope: Envelope) -> None:
-        """Put a message on the wire."""
-        self.wire.send(envelope)
-        if self.tells_messages:
-            self.tell(f"{envelope.link} sent: {envelope.text}")
-
     def deliver(self, envelope: Envelope) -> None:
         """Let a message arrive, or be lost if its link is cut or nobody is there."""
         if envelope.link in self.wire.cut or not self.is_there(envelope.link.target):
@@ -290,8 +215,3 @@ class Stage:
             else:
                 return
         self.tell(f"!! {STEPS_WITHOUT_END} messages and no end")
-
-    def is_connected(self, one: str, other: str) -> bool:
-        """Whether nothing is cut between two places and both are there. What is held waits; it is not cut."""
-        both = {Link(one, other), Link(other, one)}
-        return not both & self.wire.cut and self.is_there(one) and self.is_there(other)

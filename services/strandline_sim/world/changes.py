@@ -12,18 +12,14 @@ Invariant: what happens to machines and links is what other faults do as well; o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.messages import AlterPartitionRequest
 from strandline.core.types import NodeId, TopicPartition
 from strandline_sim.runs.shape import Fault
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
-
-if TYPE_CHECKING:
-    from strandline_sim.world.process import Process
-    from strandline_sim.world.world import World
-
+from strandline_sim.world.process import Process
 
 # ---- deletion
 # When an operator asks for more than may be deleted: for offsets above the high watermark.
@@ -40,9 +36,15 @@ _LOOKS = 60
 class GreedyDeletion:
     """Waits for a moment in which there are records above the HW and none below it that was not read."""
 
-    def __init__(self, world: World, unless_healed: Callable[[Callable[[], object]], None]) -> None:
+    def __init__(
+        self,
+        world: Cluster,
+        unless_healed: Callable[[Callable[[], object]], None],
+        read_by_all: Callable[[TopicPartition], int],
+    ) -> None:
         self._world = world
         self._unless_healed = unless_healed
+        self._read_by_all = read_by_all
 
     def begin(self, fault: Fault, tp: TopicPartition) -> None:
         """Perhaps ask for too much, soon after ``fault``."""
@@ -69,7 +71,7 @@ class GreedyDeletion:
         machine = world.machines[node_id] if node_id is not None else None
         process = machine.running if machine is not None and not machine.is_paused else None
         leader = process.core.state.leaders.get(tp) if process is not None else None
-        read = min((consumer.position for consumer in world.consumers if consumer.tp == tp), default=0)
+        read = self._read_by_all(tp)
         if process is None or leader is None or not leader.log.hw <= read < leader.log.leo:
             return None
         return process, leader
@@ -88,7 +90,7 @@ LATE_US = (150_000, 350_000)
 class JoinerFault:
     """The faults of this kind that wait for their moment. ``unless_healed`` runs an action if faults still happen."""
 
-    def __init__(self, world: World, unless_healed: Callable[[Callable[[], object]], None]) -> None:
+    def __init__(self, world: Cluster, unless_healed: Callable[[Callable[[], object]], None]) -> None:
         self._world = world
         self._unless_healed = unless_healed
         self._waiting: list[Fault] = []
@@ -96,7 +98,7 @@ class JoinerFault:
     def begin(self, fault: Fault) -> bool:
         """Cut a member of an ISR off from its leader for a while, and wait for it to come back."""
         world = self._world
-        images = list(world.checks.metadata.partitions.values())
+        images = list(world.metadata.partitions.values())
         image = images[fault.pick % len(images)]
         followers = [node_id for node_id in image.isr if node_id != image.leader]
         if image.leader is None or not followers:
@@ -135,7 +137,7 @@ class JoinerFault:
 
     def _joining(self, request: AlterPartitionRequest) -> NodeId | None:
         for proposal in request.partitions:
-            image = self._world.checks.metadata.partitions.get(proposal.tp)
+            image = self._world.metadata.partitions.get(proposal.tp)
             for member in proposal.new_isr:
                 if image is not None and member.node_id not in image.isr:
                     return member.node_id

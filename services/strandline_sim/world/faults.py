@@ -7,36 +7,44 @@ ELR, so that expected loss never hides real loss.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, TopicRef
 from strandline.core.control.topic_configs import MIN_ISR
-from strandline.core.types import NodeId
+from strandline.core.types import NodeId, TopicPartition
+from strandline_sim.control.controller import Controller
 from strandline_sim.control.controllers import Controllers
 from strandline_sim.control.reign_faults import ReignFaults
 from strandline_sim.runs.shape import Fault
 from strandline_sim.world.changes import GreedyDeletion, JoinerFault
 from strandline_sim.world.clock import RATE_TRUE
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.disk import Disk
 from strandline_sim.world.draws import Draw, Purpose
 from strandline_sim.world.losses import Losses
 from strandline_sim.world.machine import Machine
 from strandline_sim.world.network import CONTROLLER, Link
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
+from strandline_sim.world.process import Process
 
 
 class Faults:
     """Carries out a plan."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self,
+        world: Cluster,
+        controller: Controller | Controllers,
+        losses: Losses,
+        read_by_all: Callable[[TopicPartition], int],
+    ) -> None:
+        """``read_by_all``: below which offset every consumer has read."""
         self._world = world
+        self._controller = controller
+        self._read_by_all = read_by_all
         self._healed = False
         self.joiner = JoinerFault(world, self._undo)
-        self._greedy = GreedyDeletion(world, self._undo)
-        self.losses = Losses(world)
-        self._reigns = ReignFaults(world, self._later)
+        self._greedy = GreedyDeletion(world, self._undo, read_by_all)
+        self.losses = losses
+        self._reigns = ReignFaults(world, controller, self._later)
         self._kinds: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
             "power": self._power,
@@ -80,10 +88,10 @@ class Faults:
         self.joiner.heal()
         world = self._world
         world.network.heal_all(self._outcast_links())
-        if isinstance(world.controller, Controllers):
-            world.controller.heal()
-        world.controller.recover()
-        world.controller.start()
+        if isinstance(self._controller, Controllers):
+            self._controller.heal()
+        self._controller.recover()
+        self._controller.start()
         for machine in world.machines.values():
             if machine.node_id == world.outcast and world.shape.outcast_kind == "dead":
                 machine.bury()
@@ -105,11 +113,11 @@ class Faults:
         mute, deaf = [(one, other) for other in others], [(other, one) for other in others]
         return {"cut": mute + deaf, "mute": mute, "deaf": deaf}[world.shape.outcast_kind]
 
-    def _machine(self, pick: int) -> Machine:
+    def _machine(self, pick: int) -> Machine[Process]:
         """A node; every other time the leader of some partition, where faults hurt most."""
         world = self._world
         machines = list(world.machines.values())
-        leaders = [p.leader for p in world.checks.metadata.partitions.values() if p.leader is not None]
+        leaders = [p.leader for p in world.metadata.partitions.values() if p.leader is not None]
         if pick & 1 and leaders:
             return world.machines[leaders[(pick >> 1) % len(leaders)]]
         return machines[(pick >> 1) % len(machines)]
@@ -160,7 +168,7 @@ class Faults:
         return True
 
     def _may_wipe(self, node_id: NodeId) -> bool:
-        partitions = self._world.checks.metadata.partitions.values()
+        partitions = self._world.metadata.partitions.values()
         return all(node_id not in p.isr and node_id not in p.elr and p.leader != node_id for p in partitions)
 
     def _stop(self, fault: Fault) -> bool:
@@ -209,7 +217,7 @@ class Faults:
         tp = world.tps[fault.pick % len(world.tps)]
         leader = world.leader_of(tp)
         process = world.machines[leader].running if leader is not None else None
-        read = min((c.position for c in world.consumers if c.tp == tp), default=0)
+        read = self._read_by_all(tp)
         if process is None or not process.is_registered or read == 0:
             return False
         offset = read - fault.other % min(read, 40)
@@ -238,11 +246,11 @@ class Faults:
         self._later(fault, lambda: self._put_back(machine, backup))
         return True
 
-    def _bounce(self, machine: Machine) -> None:
+    def _bounce(self, machine: Machine[Process]) -> None:
         if machine.kill():
             machine.start()
 
-    def _put_back(self, machine: Machine, backup: Disk) -> None:
+    def _put_back(self, machine: Machine[Process], backup: Disk) -> None:
         if self.losses.may_lose(machine.node_id):
             self._say(f"the copy takes the place of n{machine.node_id}'s directory")
             machine.kill()
@@ -347,13 +355,13 @@ class Faults:
 
     def _controller_kill(self, fault: Fault) -> bool:
         self._say("kill -9 controller")
-        self._later(fault, self._world.controller.start)
-        return self._world.controller.kill()
+        self._later(fault, self._controller.start)
+        return self._controller.kill()
 
     def _rollback(self, fault: Fault) -> bool:
         """A backup takes the place of the controller's store; nodes that notice nothing are informed in the end
         (TR18)."""
-        controller = self._world.controller
+        controller = self._controller
         if not controller.roll_back(fault.other):
             return False
         self._say("the controller's store is a backup")
@@ -369,8 +377,8 @@ class Faults:
 
     def _elect(self, pick: int) -> None:
         world = self._world
-        process = world.controller.process
-        partitions = list(world.checks.metadata.partitions.values())
+        process = self._controller.process
+        partitions = list(world.metadata.partitions.values())
         if process is None or not partitions or self._healed:
             return
         image = partitions[pick % len(partitions)]
@@ -387,4 +395,4 @@ class Faults:
     def _set_min_isr(self, value: int) -> None:
         self._say(f"min.insync.replicas={value}")
         change = ConfigChange(TopicRef(topic_id=self._world.topic_id), ((MIN_ISR, str(value)),))
-        self._world.controller.order(AlterTopicConfigs(topics=(change,)))
+        self._controller.order(AlterTopicConfigs(topics=(change,)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.log import events
@@ -17,12 +17,11 @@ from strandline.core.messages import EpochEndAnswer, OffsetAnswer, ProducerSnaps
 from strandline.core.types import NodeId
 from strandline.runtime.outbox import Outbox
 from strandline.runtime.ports import FetchReply
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.memory_logs import as_fetched
 from strandline_sim.world.network import Call, Stream
+from strandline_sim.world.process import Process
 from strandline_sim.world.virtual_loop import Inbox
-
-if TYPE_CHECKING:
-    from strandline_sim.world.process import Process
 
 QUESTION_DEADLINE_US = 600_000
 
@@ -72,8 +71,9 @@ class FetchConversation:
 class ReachedLeaders:
     """Everything one process asks of leaders."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, world: Cluster) -> None:
         self._process = process
+        self._world = world
 
     def open_stream(self, leader: NodeId) -> FetchConversation:
         """Begin a stream.
@@ -122,10 +122,8 @@ class ReachedLeaders:
         return answers[0]
 
     async def _ask(self, leader: NodeId, build: Any) -> Any:
-        world = self._process.world
-
         def serve(call: Call) -> None:
-            world.process_at(int(leader)).serve(call, build)
+            self._world.process_at(int(leader)).serve(call, build)
 
         return await self._process.call(int(leader), serve, deadline_us=QUESTION_DEADLINE_US)
 

@@ -7,22 +7,20 @@ node is no member any more and min ISR others are in the ISR.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from strandline.core.messages import PartitionImage
 from strandline.core.types import Durability, NodeId, TopicPartition
+from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.disk import Disk
 from strandline_sim.world.draws import Draw
-
-if TYPE_CHECKING:
-    from strandline_sim.world.machine import Machine
-    from strandline_sim.world.world import World
+from strandline_sim.world.machine import Machine
 
 
 class Losses:
     """What was lost in one world, and may be lost now."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Cluster) -> None:
         self._world = world
         # Per partition, the nodes that lost something there, with their node epoch at that moment.
         self._lost: dict[TopicPartition, dict[NodeId, int]] = {}
@@ -38,7 +36,7 @@ class Losses:
 
         Out of the ISR by now, the node may still be in the ISR that its leader knows.
         """
-        image = self._world.checks.metadata.partitions.get(tp)
+        image = self._world.metadata.partitions.get(tp)
         is_out = image is None or node_id not in image.isr
         return is_out and self._lost_under.get(tp, {}).get(node_id, -1) >= leader_epoch
 
@@ -48,7 +46,7 @@ class Losses:
         if world.rules.durability is not Durability.FSYNC:
             # There a kill is a loss already, and unclean starts are noticed.
             return False
-        held = [image for image in world.checks.metadata.partitions.values() if node_id in image.replicas]
+        held = [image for image in world.metadata.partitions.values() if node_id in image.replicas]
         return all(self._is_allowed(image, node_id) for image in held)
 
     def _is_allowed(self, image: PartitionImage, node_id: NodeId) -> bool:
@@ -66,14 +64,14 @@ class Losses:
             del lost[node_id]
 
     def _is_over(self, image: PartitionImage, node_id: NodeId, lost_in_epoch: int) -> bool:
-        if self._world.checks.metadata.node_epochs.get(node_id, 0) <= lost_in_epoch:
+        if self._world.metadata.node_epochs.get(node_id, 0) <= lost_in_epoch:
             # While nobody registered in its place, a leader that counted it before may still propose it.
             return False
         if node_id not in (*image.isr, *image.elr):
             return len(image.isr) >= image.min_isr
         return node_id not in image.unproven
 
-    def lose_tails(self, machine: Machine, draw: Draw) -> bool:
+    def lose_tails(self, machine: Machine[Any], draw: Draw) -> bool:
         """Every log of a machine that is down loses its end, from any batch on. Returns whether any record went."""
         lost = 0
         for log in machine.disk.logs.values():
@@ -84,10 +82,10 @@ class Losses:
             for tp in machine.disk.logs:
                 self._note(tp, machine.node_id)
         self._world.coverage.saw("durable records lost", lost)
-        self._world.checks.disk_changed(machine.node_id)
+        machine.checks.disk_changed(machine.node_id)
         return lost > 0
 
-    def restore(self, machine: Machine, backup: Disk) -> bool:
+    def restore(self, machine: Machine[Any], backup: Disk) -> bool:
         """The copy of a directory takes its place, on a machine that is down. Returns whether it was another state."""
         if backup.copy != machine.disk.copy:
             # The disk was replaced since: the copy is another directory's.
@@ -97,20 +95,20 @@ class Losses:
         machine.disk = backup
         for tp in {*backup.logs, *self._world.tps}:
             self._note(tp, machine.node_id)
-        self._world.checks.disk_changed(machine.node_id)
+        machine.checks.disk_changed(machine.node_id)
         return True
 
     def wiped(self, node_id: NodeId) -> None:
         """A disk was replaced, of a node that is no member. It is a loss all the same: a proposal of its leader that is
         on its way may make it one."""
-        for tp, image in self._world.checks.metadata.partitions.items():
+        for tp, image in self._world.metadata.partitions.items():
             if node_id in image.replicas:
                 self._note(tp, node_id)
 
     def _note(self, tp: TopicPartition, node_id: NodeId) -> None:
-        epoch = self._world.checks.metadata.node_epochs.get(node_id, 0)
+        epoch = self._world.metadata.node_epochs.get(node_id, 0)
         self._lost.setdefault(tp, {})[node_id] = epoch
-        image = self._world.checks.metadata.partitions.get(tp)
+        image = self._world.metadata.partitions.get(tp)
         self._lost_under.setdefault(tp, {})[node_id] = -1 if image is None else image.leader_epoch
 
 

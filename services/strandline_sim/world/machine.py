@@ -7,34 +7,68 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from strandline.core.types import Durability, NodeId, Role, TopicPartition
 from strandline_sim.checks.committed import Broken
 from strandline_sim.world.clock import Clock
 from strandline_sim.world.disk import CommitFailed, Disk, LogFile
 from strandline_sim.world.draws import Draw, Purpose
-from strandline_sim.world.process import Process
-
-if TYPE_CHECKING:
-    from strandline_sim.world.world import World
+from strandline_sim.world.environment import Environment
+from strandline_sim.world.network import Party
 
 _NO_LOG = LogFile()
 
 BOOT_US = (5_000, 80_000)
 
 
-class Machine:
-    """One data node's machine."""
+class Living(Party, Protocol):
+    """A process as its machine sees it."""
 
-    def __init__(self, world: World, node_id: NodeId) -> None:
+    def start(self) -> None:
+        """Begin to live."""
+
+    def stop(self) -> None:
+        """Begin a controlled shutdown."""
+
+    def end(self) -> None:
+        """This life is over."""
+
+
+class Onlooker(Protocol):
+    """The checks, as a machine sees them."""
+
+    def hash_below(self, tp: TopicPartition, offset: int) -> int:
+        """The hash of everything committed below ``offset``."""
+
+    def disk_changed(self, node_id: NodeId) -> None:
+        """A disk lost something."""
+
+    def died(self, process: Any) -> None:
+        """A process ended."""
+
+    def befell(self, machine: Any, what: str) -> None:
+        """A machine was struck by something that no core learns of."""
+
+
+P = TypeVar("P", bound=Living)
+
+
+class Machine(Generic[P]):
+    """One data node's machine. ``live`` makes the process of a life."""
+
+    def __init__(
+        self, world: Environment, checks: Onlooker, node_id: NodeId, live: Callable[[Machine[P], int], P]
+    ) -> None:
         self.world = world
+        self.checks = checks
         self.node_id = node_id
+        self._live = live
         self.disk = Disk(int(node_id))
         self.clock = Clock(world.timeline, start_ms=1_000_000 * (int(node_id) + 1))
         self.draw = Draw(world.shape.seed, Purpose.DISK, int(node_id))
         self.draw_of_saves = Draw(world.shape.seed, Purpose.SAVES, int(node_id))
-        self.process: Process | None = None
+        self.process: P | None = None
         self.is_paused = False
         self.is_buried = False
         # The next commit fails; with True also the power goes before anybody starts the process again.
@@ -47,7 +81,7 @@ class Machine:
         self._life = 0
 
     @property
-    def running(self) -> Process | None:
+    def running(self) -> P | None:
         """The live process, if there is one."""
         return self.process if self.process is not None and self.process.alive else None
 
@@ -63,7 +97,7 @@ class Machine:
         """Sync in a thread of the process. The kernel syncs on while a process is paused; the news of it waits."""
         self.world.timeline.after(self.fsync_us(), self._worked, self.process, work, done)
 
-    def _worked(self, process: Process, work: Callable[[], object], done: asyncio.Future[Any]) -> None:
+    def _worked(self, process: P, work: Callable[[], object], done: asyncio.Future[Any]) -> None:
         if not process.alive:
             return
         if self.fsync_fails is not None:
@@ -85,11 +119,11 @@ class Machine:
         self.inbox.clear()
         self.disk.recover(
             trusts_only_clean_stops=self.world.rules.durability is Durability.PAGE_CACHE,
-            hash_below=self.world.checks.hash_below,
+            hash_below=self.checks.hash_below,
         )
         if self.disk.is_unclean:
             self.world.coverage.saw("unclean start")
-        self.process = Process(self, self._life)
+        self.process = self._live(self, self._life)
         self.world.network.parties[int(self.node_id)] = self.process
         self.world.note(f"n{self.node_id}", f"starts life {self._life}")
         self.process.start()
@@ -103,13 +137,9 @@ class Machine:
         self.inbox.clear()
         self.world.network.break_streams_of(process, silently=silently)
         process.end()
-        self.world.checks.died(process)
-        self._befell("crash")
+        self.checks.died(process)
+        self.checks.befell(self, "crash")
         return True
-
-    def _befell(self, what: str) -> None:
-        if self.world.recorder is not None:
-            self.world.recorder.befell(self, what)
 
     def bury(self) -> None:
         """End the process, if there is one, and never start another."""
@@ -125,16 +155,16 @@ class Machine:
             raise Broken("M58", f"node {self.node_id} lost its power, and {journal.found.fault}")
         if lost:
             self.world.coverage.saw("unsynced records lost", lost)
-        self._befell("power-off")
-        self.world.checks.disk_changed(self.node_id)
+        self.checks.befell(self, "power-off")
+        self.checks.disk_changed(self.node_id)
         return was_running
 
     def wipe(self) -> None:
         """The disk is replaced by an empty one."""
         self.kill(silently=True)
         self.disk.wipe()
-        self._befell("wipe")
-        self.world.checks.disk_changed(self.node_id)
+        self.checks.befell(self, "wipe")
+        self.checks.disk_changed(self.node_id)
 
     def halted(self, reason: str) -> None:
         """The process ended itself; somebody starts it again."""
@@ -163,7 +193,7 @@ class Machine:
         if process is not None:
             process.hand(process.stop)
 
-    def stopped(self, process: Process) -> None:
+    def stopped(self, process: P) -> None:
         """A process has stopped with everything saved; it comes back a little later."""
         if process is not self.running:
             return

@@ -25,3 +25,25 @@ class IdentityCodec:
     def decode(self, payload: Any) -> tuple[DecodedRecord, ...]:
         """The records of the batches that `MemoryLogs` read."""
         return tuple(DecodedRecord(record, _RECORD_BYTES) for batch in payload.values for record in batch)
+
+
+class NumberedCodec:
+    """A batch's records as one number, as every value in the logs of a run is."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+        self._sizes = IdentityCodec()
+
+    def encode(self, records: Batch, unix_ms: int) -> EncodedBatch:
+        """One batch."""
+        self._batches.append(records)
+        return self._sizes.encode(records, unix_ms)._replace(payload=len(self._batches) - 1)
+
+    def records(self, number: int) -> Batch:
+        """The records of a batch."""
+        return self._batches[number]
+
+    def decode(self, payload: Any) -> tuple[DecodedRecord, ...]:
+        """The records of the batches that were read."""
+        batches = (self.records(number) for number in payload.values)
+        return tuple(DecodedRecord(record, IdentityCodec.record_bytes) for batch in batches for record in batch)

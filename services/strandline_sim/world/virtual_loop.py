@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from asyncio.events import _set_running_loop
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from functools import partial
@@ -88,6 +88,16 @@ class VirtualLoop:
         """Nobody took an error; what a process leaves behind when it ends is none."""
         life = self.life
         if not isinstance(error, ProcessEnded) and not (life and life.is_ending) and self.failure is None:
+            self.failure = error
+
+    def own(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a background task of a controller; one that ends by an error ends the run."""
+        task = self.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ProcessEnded):
             self.failure = error
 
     @property

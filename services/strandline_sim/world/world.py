@@ -6,88 +6,35 @@ the order of a set or of a hash, so the same seed is the same run, event by even
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
 
-from strandline.core.control.controller import ControllerCore
-from strandline.core.control.election import Elected, ElectionType
-from strandline.core.control.events import ControllerEffect
-from strandline.core.control.leadership import install
 from strandline.core.control.messages import CreateTopics, NewTopic
-from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.control.topic_configs import MIN_ISR
-from strandline.core.log.effects import Effect, Emit
-from strandline.core.log.events import Event
-from strandline.core.log.node import NodeCore
-from strandline.core.log.saving_order import NodeTimings
-from strandline.core.messages import OffsetAnswer
-from strandline.core.types import Acks, LeaderEpoch, NodeId, Rules, TopicPartition
-from strandline.observe.reporting import Reporting
+from strandline.core.types import Acks, NodeId, TopicPartition
 from strandline_sim.checks.checks import Checks
 from strandline_sim.checks.committed import Broken
-from strandline_sim.checks.group_history import Committed, Fetched
-from strandline_sim.checks.history import Operation
 from strandline_sim.clients import coordinators, transacting
-from strandline_sim.clients.clients import Names, Producer
+from strandline_sim.clients.clients import Producer
 from strandline_sim.clients.committers import CLIENTS, Committer
 from strandline_sim.clients.groups import STATE_PARTITIONS, Groups
-from strandline_sim.clients.readers import CommittedReader, Consumer, end_answer
+from strandline_sim.clients.readers import CommittedReader, Consumer
 from strandline_sim.clients.transacting import Transacting
 from strandline_sim.control.controller import Controller
+from strandline_sim.control.controller_link import ControllerLink
 from strandline_sim.control.controllers import Controllers
 from strandline_sim.runs.shape import Shape
-from strandline_sim.world.clock import Timeline
-from strandline_sim.world.coverage import Coverage
-from strandline_sim.world.disk import LogFile
+from strandline_sim.world.cluster import Cluster, Recorder
 from strandline_sim.world.draws import Draw, Purpose
+from strandline_sim.world.environment import CONTROLLER_TIMINGS, PRODUCTION, TOPIC_ID, Build
 from strandline_sim.world.faults import Faults
+from strandline_sim.world.losses import Losses
 from strandline_sim.world.machine import Machine
-from strandline_sim.world.network import Network
+from strandline_sim.world.node import NodeProcess
 from strandline_sim.world.process import Process
-from strandline_sim.world.virtual_loop import VirtualLoop
-
-# ---- build
-# Which cores a world runs: the production ones, or ones with one rule exchanged.
-#
-# Invariant: a world never names a core class itself, so a mutant is a `Build` and nothing else changes.
-
-
-class ElectableController(ControllerCore):
-    """The production controller, and a way to hold an election that nothing but a schedule asks for (churn)."""
-
-    def elect(self, tp: TopicPartition, node_id: NodeId) -> list[ControllerEffect]:
-        """Make an active and proven member of the ISR leader, by the production rules of an election."""
-        draft = self._draft()
-        partition = draft.partition(tp)
-        proven = () if partition is None else set(partition.isr) - set(partition.unproven)
-        if partition is not None and node_id in proven and draft.is_active(node_id):
-            install(draft, partition, Elected(node_id, ElectionType.ISR), "requested")
-        return self._commit(draft)
-
-
-OBSERVED_NODE = partial(NodeCore, observe=Reporting)
-"""A data node's core as services make it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Build:
-    """How to make the cores of a world."""
-
-    node_core: Callable[..., NodeCore] = OBSERVED_NODE
-    controller_core: Callable[[ClusterState | None, Rules, ControllerTimings], ElectableController] = (
-        ElectableController
-    )
-
-
-PRODUCTION = Build()
-
 
 FIRST_CONSUMER = 50
 """Number of the first consumer; producers count from 0."""
-
-TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 
 _ORDER_AGAIN_US = 2_000_000
 """Longer than a reign that lives takes to make the topic."""
@@ -95,80 +42,12 @@ _ORDER_AGAIN_US = 2_000_000
 _STARTED_WITHIN_US = 60_000_000
 """No fault happens before the topic is there, but messages may be lost, clocks wrong, and reigns end."""
 
-NODE_TIMINGS = NodeTimings(
-    replica_lag_time_max_ms=700,
-    replica_fetch_wait_max_ms=120,
-    replica_fetch_response_max_bytes=4_096,
-    replica_fetch_max_bytes=2_048,
-    replica_fetch_backoff_ms=20,
-    replica_fetch_backoff_max_ms=200,
-    alter_partition_retry_ms=30,
-    high_watermark_checkpoint_interval_ms=400,
-    pause_grace_after_ms=200,
-)
-CONTROLLER_TIMINGS = ControllerTimings(
-    # Steps are cut wherever a node leaves two partitions.
-    partitions_per_step=1,
-    session_timeout_ms=600,
-    heartbeat_interval_ms=150,
-    leader_imbalance_check_interval_ms=3_000,
-)
 
-
-class Recorder(Protocol):
-    """Looks on while a run is replayed; it must change nothing."""
-
-    def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
-        """A node's core took an event."""
-        ...
-
-    def controller_stepped(self, event: Any, effects: list[Any]) -> None:
-        """The controller's core took an event."""
-        ...
-
-    def controller_reported(self, state: ClusterState, emit: Emit, now_ms: int) -> None:
-        """The controller reported something that is durable."""
-        ...
-
-    def note(self, lane: str, text: str) -> None:
-        """Something worth a line happened."""
-        ...
-
-    def decided(self, state: ClusterState) -> None:
-        """The controller made a state durable."""
-        ...
-
-    def befell(self, machine: Machine, what: str) -> None:
-        """A machine was struck by something that no core learns of: ``crash``, ``power-off`` or ``wipe``."""
-        ...
-
-    def appended(self, process: Process, tp: TopicPartition, log: LogFile, first: int) -> None:
-        """Batches were written."""
-        ...
-
-    def truncated(self, process: Process, tp: TopicPartition, log: LogFile, offset: int) -> None:
-        """A log is about to be cut."""
-        ...
-
-    def hw_moved(self, process: Process, tp: TopicPartition, hw: int, leader: Any) -> None:
-        """A replica's HW is another than before."""
-        ...
-
-    def acknowledged(self, process: Process, tp: TopicPartition, start: int, end: int) -> None:
-        """A producer got an acknowledgement."""
-        ...
-
-
-class World:
+class World(Cluster):
     """One run."""
 
     def __init__(self, shape: Shape, *, build: Build = PRODUCTION, recorder: Recorder | None = None) -> None:
-        self.shape = shape
-        self.build = build
-        self.recorder = recorder
-        self.rules = Rules(durability=shape.durability, truncation=shape.truncation)
-        self.node_timings = NODE_TIMINGS
-        self.controller_timings = CONTROLLER_TIMINGS
+        super().__init__(shape, build, recorder)
         if shape.profile.has_members:
             self.controller_timings = replace(CONTROLLER_TIMINGS, group_state_partitions=STATE_PARTITIONS)
         if shape.profile.has_transactions:
@@ -177,34 +56,17 @@ class World:
                 group_state_partitions=transacting.STATE_PARTITIONS,
                 transaction_state_partitions=transacting.STATE_PARTITIONS,
             )
-        self.timeline = Timeline()
-        self.loop = VirtualLoop(self.timeline)
-        self.events = 0
-        self.coverage = Coverage()
-        self.history: list[Operation] = []
-        self.names = Names()
-        self.network = Network(
-            self.timeline,
-            shape.seed,
-            delay_us=shape.delay_us,
-            lost_per_mille=shape.lost_per_mille,
-            sticky=shape.sticky,
-        )
-        self.machines: dict[NodeId, Machine] = {}
-        self.checks = Checks(self)
-        self.controller: Controller | Controllers = (
-            Controller(self) if shape.profile.controllers == 1 else Controllers(self)
+        losses = Losses(self)
+        self.checks = Checks(self, losses)
+        self.controller: Controller | Controllers = (Controller if shape.profile.controllers == 1 else Controllers)(
+            self, self.checks
         )
         for number in range(shape.nodes):
-            self.machines[NodeId(number)] = Machine(self, NodeId(number))
-        self.faults = Faults(self)
-        self.topic_id = TOPIC_ID
-        self.tps = [TopicPartition(TOPIC_ID, index) for index in range(shape.partitions)]
+            self.machines[NodeId(number)] = Machine(self, self.checks, NodeId(number), self._live)
+        self.faults = Faults(self, self.controller, losses, self.read_by_all)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self.committers: list[Committer] = []
-        self.group_history: list[Committed | Fetched] = []
-        self.codec = coordinators.NumberedCodec()
         self.coordinators = coordinators.make(self.codec) if shape.profile.has_groups else None
         self.groups = Groups(self) if shape.profile.has_members else None
         if self.groups is not None:
@@ -212,14 +74,17 @@ class World:
         self.transactions = Transacting(self) if shape.profile.has_transactions else None
         if self.transactions is not None:
             self.coordinators = self.transactions.coordinators
-        self._ends: dict[TopicPartition, int] = {}
+
+    def _live(self, machine: Machine[Process], life: int) -> Process:
+        link = partial(ControllerLink, self.controller, self.faults.joiner.proposed, self.checks)
+        return NodeProcess(self, self.checks, machine, life, link=link, transactions=self.transactions)
 
     def start(self) -> None:
         """Start everything, make the topic, plan the faults."""
         self.controller.start()
         for machine in self.machines.values():
             machine.start()
-        while len(self.checks.metadata.directories) < len(self.machines):
+        while len(self.metadata.directories) < len(self.machines):
             self._run_on("register")
         draw = Draw(self.shape.seed, Purpose.SHAPE, 1)
         assignments = []
@@ -229,7 +94,7 @@ class World:
         configs = ((MIN_ISR, str(self.shape.min_isr)),)
         topic = NewTopic("t", TOPIC_ID, assignments=tuple(assignments), configs=configs)
         due_us = self.timeline.now_us
-        while len(self.checks.metadata.partitions) < len(self.tps):
+        while len(self.metadata.partitions) < len(self.tps):
             # A reign may end before the topic is stored; then an operator asks the next one.
             if self.timeline.now_us >= due_us:
                 self.controller.order(CreateTopics(topics=(topic,)))
@@ -289,45 +154,6 @@ class World:
             if client.number not in self.shape.without:
                 self.timeline.after(100_000, client.start)
 
-    @property
-    def electable(self) -> list[NodeId]:
-        """Every node but the observers."""
-        return sorted(self.machines)[: len(self.machines) - self.shape.observers]
-
-    @property
-    def outcast(self) -> NodeId | None:
-        """The node that is left broken at the end (L8)."""
-        return None if self.shape.outcast is None else NodeId(self.shape.outcast)
-
-    def process_at(self, node: int) -> Process:
-        """The process that runs on a node; asked only when a message has just arrived there."""
-        process = self.machines[NodeId(node)].process
-        assert process is not None
-        return process
-
-    def leader_of(self, tp: TopicPartition) -> NodeId | None:
-        """What a client learns when it refreshes its metadata."""
-        image = self.checks.metadata.partitions.get(tp)
-        return image.leader if image is not None else None
-
-    def leader_epoch_of(self, tp: TopicPartition) -> LeaderEpoch | None:
-        """The leader epoch in which `leader_of` leads."""
-        image = self.checks.metadata.partitions.get(tp)
-        return image.leader_epoch if image is not None else None
-
-    def log_start(self, tp: TopicPartition) -> int:
-        """Where the leader's log begins now: the answer to a client that asks for the earliest offset."""
-        leader = self.leader_of(tp)
-        return self.machines[leader].log(tp).log_start if leader is not None else 0
-
-    def ended(self, tp: TopicPartition, answer: OffsetAnswer, invoked_s: float) -> None:
-        """A client got the end of a partition."""
-        assert answer.offset is not None and answer.leader_epoch is not None
-        if answer.leader_epoch >= self._ends.get(tp, 0):
-            self._ends[tp] = answer.leader_epoch
-            self.history.append(end_answer(tp, answer.offset, invoked_s, self.timeline.now_us / 1e6))
-
-    def note(self, lane: str, text: str) -> None:
-        """A line for the reader of a replay."""
-        if self.recorder is not None:
-            self.recorder.note(lane, text)
+    def read_by_all(self, tp: TopicPartition) -> int:
+        """Below which offset every consumer of a partition has read it."""
+        return min((consumer.position for consumer in self.consumers if consumer.tp == tp), default=0)

@@ -79,13 +79,13 @@ def judge(*, seconds: float) -> Verdict:
     try:
         for result in _results(meter):
             searched += 1
-            violation = result.violation
+            violation = result.shortest
             if violation is not None:
                 bounds = result.bounds
                 return Verdict(
                     layer=Layer.SEARCH,
-                    killed_by=NAMES[violation.broken],
-                    where=f"{result.variant.name}, {bounds.replicas} replicas, {bounds.records} records, "
+                    killed_by=NAMES[Property(violation.broken)],
+                    where=f"{result.model.variant.name}, {bounds.replicas} replicas, {bounds.records} records, "
                     f"epochs to {bounds.max_leader_epoch}",
                     why=f"{violation.broken} after {violation.length} steps {violation.note}".strip(),
                     tried=meter.states,

@@ -54,7 +54,7 @@ from strandline.core.log.events import (
 from strandline.core.log.fetcher import Fetcher
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.metadata import MetadataFollower
-from strandline.core.log.observer import NobodyObserves, Observe, partition_view, replica_view
+from strandline.core.log.observer import NodeObserver, Observe, partition_view, replica_view
 from strandline.core.log.proposals import IsrChannel, LogReporter
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.saving_order import NodeTimings, saves_first
@@ -80,7 +80,7 @@ class NodeCore:
         rules: Rules,
         timings: NodeTimings,
         seen: MetadataImage | None = None,
-        observe: Observe = NobodyObserves,
+        observe: Observe = NodeObserver,
         coordinators: Coordinators | None = None,
     ) -> None:
         """``seen``: the newest metadata this node stored in an earlier life; nothing older is believed (TR18).

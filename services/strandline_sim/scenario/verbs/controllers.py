@@ -14,19 +14,19 @@ _STORE = ("away", "back", "full", "lag", "lose-answer", "lose-request", "restore
 def controllers(call: Call) -> None:
     """`controllers`: name several controllers, before the first `nodes`; the first one reigns."""
     control, first = call.stage.control, call.word(0, "the names of controllers, such as c1 c2")
-    if control.core is not None or control.several is not None:
+    if control.core is not None or control.reigns is not None:
         raise call.wrong(first, "`controllers` once, before the first `nodes`")
     names = [word.text for word in call.words]
     for at, word in enumerate(call.words):
         if not word.text.isalnum() or word.text == "ctl" or word.text in names[:at]:
             raise call.wrong(word, "a new name of letters and digits, not ctl")
-    control.several = Several(control, names)
-    control.several.start()
+    call.stage.several = control.reigns = several = Several(control, names)
+    several.start()
     call.stage.lines.clear()
 
 
 def _several(call: Call) -> Several:
-    several = call.stage.control.several
+    several = call.stage.several
     if several is None:
         raise call.wrong(call.command.words[0], "`controllers` before this")
     return several
@@ -138,7 +138,8 @@ def expect_active(call: Call) -> None:
     """`expect-active`: who serves, and with ``epoch=`` its controller epoch; ``none`` if nobody does."""
     control, word = call.stage.control, call.word(0, "a controller, ctl, or none")
     call.no_more(1)
-    active = control.several.active if control.several is not None else None
+    several = call.stage.several
+    active = several.active if several is not None else None
     found = "none" if control.core is None else active.name if active is not None else CONTROLLER
     if found != word.text:
         raise Misuse(word.column, f"the active controller is {word.text}", f"the active controller is {found}")

@@ -1,6 +1,6 @@
 """Exhaustive search for elections after losses: every order of crashes, returns and reports, and one lost directory.
 
-Entry: ``search(Bounds()) -> Result`` in `search`; ``Result.violation`` is None or a shortest trace. It answers one
+Entry: ``search(Bounds()) -> Result`` in `model`; ``Result.violation`` is None or a shortest trace. It answers one
 question: while at most one replica loses durable records (min ISR 2, A5), is the elected leader's log ever without a
 record that was committed (P1)? A patched core is searched as the patch makes it.
 
@@ -23,6 +23,6 @@ What is the model's (`world`), and what that cuts off:
 - The controller restarts at any time; it forgets what was reported and nothing else.
 """
 
-from strandline_sim.searches.elections.search import Bounds, Result, search
+from strandline_sim.searches.elections.model import Bounds, Result, search
 
 __all__ = ["Bounds", "Result", "search"]

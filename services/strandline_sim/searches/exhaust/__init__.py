@@ -1,13 +1,13 @@
 """Exhaustive search: every state of a small world, with the production core taking every decision.
 
-Entry: ``search(variant, bounds, wanted) -> Result`` in `search`; ``Result.violation`` is None or the shortest trace
-found, ``Result.exhausted`` says whether the bounds were searched to their end, ``states`` and ``seconds`` how much it
+Entry: ``search(variant, bounds, wanted) -> Result`` in `model`; ``Result.shortest`` is None or the shortest trace
+found, ``Result.exhausted`` says whether the bounds were searched to their end, ``states`` how much it
 was. To search a core with a fault sewn in, patch the core (or pass a `Variant` whose ``overrides`` do) and search::
 
     from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, search
 
     result = search(VARIANTS["leader-epoch"], Bounds(replicas=3, records=1, max_leader_epoch=2), [Property.STRONG_ISR])
-    assert result.violation is None, result.violation.steps
+    assert result.shortest is None, result.shortest.steps
 
 Nothing of a search outlives it, so a patch holds for exactly the searches made under it.
 
@@ -30,8 +30,8 @@ What is the model's.
 - Symmetry: the first leader is node 0; a record is named by offset, epoch and writer; partition epochs by their rank.
 """
 
-from strandline_sim.searches.exhaust.properties import Property
-from strandline_sim.searches.exhaust.search import Found, Result, search
+from strandline_sim.searches.exhaust.local import Property
+from strandline_sim.searches.exhaust.model import Found, Result, search
 from strandline_sim.searches.exhaust.variants import VARIANTS, Bounds, Variant
 
 __all__ = ["VARIANTS", "Bounds", "Found", "Property", "Result", "Variant", "search"]

@@ -18,8 +18,8 @@ from strandline.core.control.leadership import fence, install, unfence
 from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkips, NodeRecord
 from strandline.core.messages import AlterPartitionAnswer, AlterPartitionRequest, PartitionImage, TopicImage
 from strandline.core.types import NodeId
+from strandline_sim.searches.breadth_first import Interned
 from strandline_sim.searches.exhaust.bench import CLUSTER, TOPIC, TP, Bench
-from strandline_sim.searches.exhaust.interned import Interned
 from strandline_sim.searches.exhaust.local import Image, Leading, Local, partition_epochs, rebased
 
 FOLLOWERS_ONLY = -1

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from strandline.core.log.follower import FetchState
+from strandline_sim.searches.breadth_first import Interned
 from strandline_sim.searches.exhaust.actions import Actions, AssertionBroken, Trip, can_ask
-from strandline_sim.searches.exhaust.interned import Interned
 from strandline_sim.searches.exhaust.local import Data, Following, Image, Leading, Local, newborn
 from strandline_sim.searches.exhaust.settling import FOLLOWERS_ONLY, Cluster, Settling, is_news
 from strandline_sim.searches.exhaust.symmetry import State, Symmetry

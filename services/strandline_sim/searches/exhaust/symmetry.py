@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from strandline_sim.searches.exhaust.interned import Interned
+from strandline_sim.searches.breadth_first import Interned
 from strandline_sim.searches.exhaust.local import Data, Image, Leading, Local, Rec
 from strandline_sim.searches.exhaust.settling import Cluster
 

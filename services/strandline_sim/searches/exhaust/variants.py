@@ -18,7 +18,7 @@ from strandline.core.messages import FetchPartition, FetchRequest, FetchResult, 
 from strandline.core.serving.fetch import Counted, FetchServing
 from strandline.core.serving.offsets import OffsetServing
 from strandline.core.types import IsrJoin, LeaderEpoch, Offset, Rules, TopicPartition, Truncation
-from strandline_sim.searches.exhaust.properties import Property
+from strandline_sim.searches.exhaust.local import Property
 
 OTHER_EPOCH = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH})
 

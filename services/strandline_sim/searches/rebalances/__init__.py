@@ -4,7 +4,6 @@ The production core decides each heartbeat; heartbeats and answers are lost, rep
 and are removed after their rebalance time-out.
 """
 
-from strandline_sim.searches.rebalances.search import Result, search
-from strandline_sim.searches.rebalances.steps import Bounds
+from strandline_sim.searches.rebalances.model import Bounds, Result, search
 
 __all__ = ["Bounds", "Result", "search"]

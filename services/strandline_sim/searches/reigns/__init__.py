@@ -1,6 +1,6 @@
 """Exhaustive search for reigns: two controllers, one store, every order of answers, losses and pauses.
 
-Entry: ``search(Bounds()) -> Result`` in `search`; ``Result.violation`` is None or a shortest trace. Every decision of
+Entry: ``search(Bounds()) -> Result`` in `model`; ``Result.violation`` is None or a shortest trace. Every decision of
 a controller is `core.reign`'s; what a store compares is `sim.fenced_log`'s. A patched core is searched as the patch
 makes it.
 
@@ -16,7 +16,7 @@ What is the model's, and what that cuts off:
 - The store has space, and never goes back in time: a controller that stops because it believes so is a violation.
 """
 
-from strandline_sim.searches.reigns.search import Result, search
+from strandline_sim.searches.reigns.model import Result, search
 from strandline_sim.searches.reigns.steps import Bounds
 
 __all__ = ["Bounds", "Result", "search"]

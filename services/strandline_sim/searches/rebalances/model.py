@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import product
+from typing import Any
 
 from strandline.core.coordinator.machine import Record
 from strandline.core.errors import Refusal
@@ -19,6 +21,8 @@ from strandline.core.groups.records import (
     TargetKey,
     TargetValue,
 )
+from strandline_sim.searches import breadth_first
+from strandline_sim.searches.breadth_first import Interned
 from strandline_sim.searches.rebalances.world import (
     GROUP,
     MEMBERS,
@@ -28,7 +32,11 @@ from strandline_sim.searches.rebalances.world import (
     World,
     changes_of,
     decided,
+    exchanged_client,
+    exchanged_rows,
+    exchanges,
     group_of,
+    start,
     with_batch,
 )
 
@@ -164,3 +172,61 @@ def _removed(world: World, index: int, bounds: Bounds) -> Iterator[Step]:
     ended = world.clients[index]._replace(epoch=0, reads=frozenset(), revoking=frozenset())
     after = _with(world, index, ended)._replace(rows=with_batch(world.rows, changes.batch()))
     yield f"the lease of {member} ends", after
+
+
+# ---- search
+# The search of rebalances: a world is one small integer made of the numbers of its rows and of its clients.
+#
+# Worlds that differ only in which partition is which are one (`symmetry`).
+
+Result = breadth_first.Result[World, str]
+"""What a search found; a step is its name."""
+
+_BITS = 24
+_MASK = (1 << _BITS) - 1
+
+
+def search(bounds: Bounds, **limits: Any) -> Result:
+    """Search until I28 is broken, or nothing is left (`breadth_first.search`)."""
+    return breadth_first.search(_Rebalances(bounds), **limits)
+
+
+class _Rebalances(breadth_first.Model[World, str, int]):
+    """Worlds as integers."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds: Bounds = bounds
+        ways = exchanges(bounds.partitions)
+        self._rows: Interned[Any] = Interned()
+        self._clients: Interned[Any] = Interned()
+        self._forms_of_rows = cache(partial(self._forms, self._rows, [partial(exchanged_rows, how=w) for w in ways]))
+        self._forms_of_client = cache(
+            partial(self._forms, self._clients, [partial(exchanged_client, how=w) for w in ways])
+        )
+
+    @staticmethod
+    def _forms(numbers: Interned[Any], ways: list[Any], value: Any) -> tuple[int, ...]:
+        """The numbers of a value, exchanged in every way."""
+        return tuple(numbers.id_of(way(value)) for way in ways)
+
+    def start(self) -> World:
+        return start()
+
+    def successors(self, world: World) -> Iterator[tuple[str, World]]:
+        return successors(world, self.bounds)
+
+    def key(self, world: World) -> int:
+        """One integer for a world and for all worlds that differ in which partition is which."""
+        forms = zip(self._forms_of_rows(world.rows), *map(self._forms_of_client, world.clients), strict=True)
+        rows, one, other = min(forms)
+        key: int = ((world.restarts << _BITS | rows) << _BITS | one) << _BITS | other
+        return key
+
+    def world(self, key: int) -> World:
+        clients = self._clients.values
+        one, other = clients[key >> _BITS & _MASK], clients[key & _MASK]
+        return World(self._rows.values[key >> 2 * _BITS & _MASK], (one, other), key >> 3 * _BITS)
+
+    def check(self, world: World) -> None:
+        """I28 in one world."""
+        check(world)

@@ -7,8 +7,11 @@ replica's (`world`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
+from strandline_sim.searches import breadth_first
 from strandline_sim.searches.elections import control
 from strandline_sim.searches.elections.world import (
     NO_REPORTS,
@@ -20,9 +23,13 @@ from strandline_sim.searches.elections.world import (
     State,
     Status,
     appended,
+    canonical,
     copies,
     fetched,
+    is_stuck,
+    lost_committed,
     raised,
+    start,
     took_office,
     with_counted,
     with_replica,
@@ -171,3 +178,56 @@ def _decided(state: State, after: Partition) -> State:
 
 def _statuses(state: State) -> tuple[Status, ...]:
     return tuple(replica.status for replica in state.replicas)
+
+
+# ---- search
+# The search of elections after losses: states are one up to the numbers of their replicas.
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large the searched world is: three replicas, min ISR 2, one loss, and these."""
+
+    records: int = 2
+    """Appends in all."""
+    max_leader_epoch: int = 2
+    """Leader epochs 0..this one; an epoch in which nobody leads is one, too."""
+
+    def __str__(self) -> str:
+        return f"3 replicas, {self.records} records, epochs 0..{self.max_leader_epoch}, one loss"
+
+
+Result = breadth_first.Result[State, tuple[str, State]]
+"""What a search found; a step has the state after it."""
+
+
+def search(bounds: Bounds, **limits: Any) -> Result:
+    """Search until P1 is broken, all that are there cannot elect, or nothing is left (`breadth_first.search`)."""
+    control.forget()
+    return breadth_first.search(_Elections(bounds), **limits)
+
+
+class _Elections(breadth_first.Model[State, tuple[str, State], State]):
+    """States up to the numbers of the replicas."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds: Bounds = bounds
+
+    def start(self) -> State:
+        return start()
+
+    def successors(self, world: State) -> Iterator[tuple[tuple[str, State], State]]:
+        for name, after in successors(world, self.bounds.records):
+            if after.partition.leader_epoch <= self.bounds.max_leader_epoch:
+                yield (name, after), after
+
+    def key(self, world: State) -> State:
+        return canonical(world)
+
+    def world(self, key: State) -> State:
+        return key
+
+    def check(self, world: State) -> None:
+        """P1, and that replicas that are all there can elect."""
+        assert not lost_committed(world), "the leader lacks a committed record"
+        assert not is_stuck(world), "all replicas reported and nobody leads"

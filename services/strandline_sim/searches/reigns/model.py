@@ -7,15 +7,13 @@ for all worlds in which they are the same (`steps.of_controller` names what they
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from strandline.core.reigns.effects import Campaign, RenewLease, Resign
 from strandline.core.reigns.events import Head, Holder
 from strandline_sim.searches import breadth_first
-from strandline_sim.searches.breadth_first import Progress
 from strandline_sim.searches.reigns.steps import Bounds, has_read, of_controller, of_restores, of_store, successors
 from strandline_sim.searches.reigns.world import LEASE, Controller, Store, World, start, thaw, tidied
 
@@ -26,7 +24,6 @@ from strandline_sim.searches.reigns.world import LEASE, Controller, Store, World
 # reigns and batches, and by its leases, which are odd for the first and even for the second.
 
 _NAME = re.compile(r"\bc([12])\b")
-_LEASE_ID = re.compile(r"\blease (\d+)")
 
 
 def exchanged(world: World) -> World:
@@ -47,12 +44,6 @@ def exchanged_controller(controller: Controller) -> Controller:
     core[LEASE] = (_lease(lease_id), *lease)
     core[-1] = tuple(map(_question, controller.core[-1]))
     return tidied(controller._replace(core=tuple(core), calls=_value(controller.calls)))
-
-
-def exchanged_step(name: str) -> str:
-    """The name of a step in the exchanged world."""
-    name = _NAME.sub(lambda found: f"c{3 - int(found[1])}", name)
-    return _LEASE_ID.sub(lambda found: f"lease {_lease(int(found[1]))}", name)
 
 
 def _store(store: Store) -> Store:
@@ -105,22 +96,20 @@ Move = tuple[int, int]
 """What is shared after a step, and the controller after it."""
 
 
-Result = breadth_first.Result[Bounds, str]
+Result = breadth_first.Result[World, str]
 """What a search found; a step is its name."""
 
 
-def search(bounds: Bounds, *, max_states: int | None = None, progress: Progress | None = None) -> Result:
-    """Search until an invariant is broken, nothing is left, or ``max_states`` were reached."""
-    space = _Space(bounds)
-    first = space.key(space.number(start(bounds.restores)))
-    return breadth_first.search(bounds, space, first, max_states=max_states, progress=progress)
+def search(bounds: Bounds, **limits: Any) -> Result:
+    """Search until an invariant is broken, or nothing is left (`breadth_first.search`)."""
+    return breadth_first.search(_Reigns(bounds), **limits)
 
 
-class _Space:
+class _Reigns(breadth_first.Model[World, str, int]):
     """The numbers of all values that were met, and the steps that were worked out."""
 
     def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+        self.bounds: Bounds = bounds
         self._controllers: list[Controller] = []
         self._shared: list[World] = []
         """Worlds of which only what is shared counts."""
@@ -133,16 +122,25 @@ class _Space:
         self._moves: dict[tuple[int, int, int, int | None, bool], tuple[Move, ...]] = {}
         self._store_moves: dict[tuple[int, int | None, int | None], tuple[int, ...]] = {}
 
-    def number(self, world: World) -> State:
+    def start(self) -> World:
+        return start(self.bounds.restores)
+
+    def successors(self, world: World) -> Iterator[tuple[str, World]]:
+        return iter(successors(world, self.bounds))
+
+    def key(self, world: World) -> int:
+        """One number for a world and for the same one with its controllers exchanged."""
+        shared, first, second = self._number(world)
+        turned = self._shared_in_other[shared], self._controller_in_other[second], self._controller_in_other[first]
+        return min(_packed((shared, first, second)), _packed(turned))
+
+    def world(self, key: int) -> World:
+        return self._world(*_parts(key))
+
+    def _number(self, world: World) -> State:
         """The numbers of a world."""
         first, second = world.controllers
         return self._number_shared(world), self._number_controller(first), self._number_controller(second)
-
-    def key(self, state: State) -> int:
-        """One number for a state and for the same one with its controllers exchanged."""
-        shared, first, second = state
-        turned = self._shared_in_other[shared], self._controller_in_other[second], self._controller_in_other[first]
-        return min(_packed(state), _packed(turned))
 
     def after(self, key: int) -> list[int]:
         """The states that can follow, some of them more than once."""
@@ -151,7 +149,7 @@ class _Space:
         moves = [(after, own, second) for after, own in self._moves_of(0, shared, first, second)]
         moves += [(after, first, own) for after, own in self._moves_of(1, shared, second, first)]
         moves += [(after, first, second) for after in self._moves_of_store(shared, first, second)]
-        moves += map(self.number, [after for _, after in of_restores(self._world(shared, first, second))])
+        moves += map(self._number, [after for _, after in of_restores(self._world(shared, first, second))])
         found = []
         for after, one, other in moves:
             plain = (after << _BITS | one) << _BITS | other
@@ -159,24 +157,9 @@ class _Space:
             found.append(plain if plain < turned else turned)
         return found
 
-    def check(self, key: int) -> None:
-        """What must hold is checked in the steps."""
-
-    def steps(self, states: Sequence[int]) -> list[str]:
-        """The names of the steps, by the names that the controllers began with."""
-        names, is_exchanged = [], False
-        for before, after in pairwise(states):
-            name, state = self._step_between(before, after)
-            names.append(exchanged_step(name) if is_exchanged else name)
-            is_exchanged ^= _packed(state) != after
-        return names
-
-    def _step_between(self, before: int, after: int) -> tuple[str, State]:
-        for name, world in successors(self._world(*_parts(before)), self._bounds):
-            state = self.number(world)
-            if self.key(state) == after:
-                return name, state
-        raise AssertionError("a state follows the one that it was reached from")
+    def broken(self, key: int) -> tuple[str, ...]:
+        """Nothing: what must hold is checked in the steps."""
+        return ()
 
     def _moves_of(self, who: int, shared: int, own: int, other: int) -> tuple[Move, ...]:
         asked = (who, shared, own, *self._outside[other])
@@ -185,7 +168,7 @@ class _Space:
             world = self._world(shared, *((own, other) if who == 0 else (other, own)))
             steps = {
                 (self._number_shared(after), self._number_controller(after.controllers[who])): None
-                for _, after in of_controller(world, who, self._bounds)
+                for _, after in of_controller(world, who, self.bounds)
             }
             steps.pop((shared, own), None)
             found = self._moves[asked] = tuple(steps)
@@ -196,7 +179,7 @@ class _Space:
         found = self._store_moves.get(asked)
         if found is None:
             world = self._world(shared, first, second)
-            steps = {self._number_shared(after): None for _, after in of_store(world, self._bounds)}
+            steps = {self._number_shared(after): None for _, after in of_store(world, self.bounds)}
             found = self._store_moves[asked] = tuple(steps)
         return found
 

@@ -1,0 +1,129 @@
+"""What all of a scenario plays on: nodes, wire, clock, what was seen, and what is printed.
+
+Invariant: nothing here knows of clients, coordinators or a controller, so that all of them may be built on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from strandline.core.control.state import ControllerTimings
+from strandline.core.log import events
+from strandline.core.log.saving_order import NodeTimings
+from strandline.core.state_events import StateEvent
+from strandline.core.types import Rules, TopicPartition
+from strandline_sim.scenario.nodes import Actor, Names
+from strandline_sim.scenario.truth import Truth
+from strandline_sim.scenario.wire import Envelope, Link, Wire
+
+
+class Sink(Protocol):
+    """Where the state events of one place go."""
+
+    def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Take one event."""
+        ...
+
+
+class Moment(Enum):
+    """When somebody who draws the run may want to look."""
+
+    ARRIVES = "arrives"
+    ARRIVED = "arrived"
+    LOST = "lost"
+    TICKED = "ticked"
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Who else watches a run.
+
+    ``trace`` gets (place, event or effect); ``sink`` gives the sink of a place; ``moment`` is called when a message
+    is about to arrive, has arrived or is lost, and when the clock has moved, all with the world at rest.
+    """
+
+    trace: Callable[[str, object], None] = lambda place, what: None
+    sink: Callable[[str, int | None], Sink | None] = lambda place, node_id: None
+    moment: Callable[[Moment, Envelope | None], None] = lambda moment, envelope: None
+
+
+@dataclass(slots=True)
+class Asked:
+    """A question of one node to another that is not answered yet."""
+
+    asker: str
+    life: int
+    leader: str
+    correlation_id: int
+    fail: Callable[[str], None]
+    arrived: bool = False
+
+
+class Board:
+    """The nodes of a scenario, and what every part of it may do."""
+
+    def __init__(self, observers: Observers | None) -> None:
+        self.observers = observers or Observers()
+        self.now_ms = 0
+        self.rules = Rules()
+        self.timings = NodeTimings()
+        self.controller_timings = ControllerTimings(auto_leader_rebalance=False)
+        self.names = Names()
+        self.actors: dict[str, Actor] = {}
+        self.wire = Wire()
+        self.truth = Truth(self.names)
+        # Requests between nodes that were not answered yet, by the number under which they were served.
+        self.asked: dict[int, Asked] = {}
+        # What the command under way has printed.
+        self.lines: list[str] = []
+        self.tells_messages = True
+        self._requests = 0
+
+    def tell(self, line: str) -> None:
+        """Print a line of output."""
+        self.lines.append(line)
+
+    def report(self, place: str, node_id: int | None, tp: TopicPartition | None, event: StateEvent) -> None:
+        """Export a state event."""
+        sink = self.observers.sink(place, node_id)
+        if sink is not None:
+            sink.take(tp, event)
+
+    def request_id(self) -> int:
+        """A number that no other request has."""
+        self._requests += 1
+        return self._requests
+
+    def actor(self, node_id: int) -> Actor:
+        """A node by its id."""
+        return self.actors[self.names.name(node_id)]
+
+    def running(self) -> list[Actor]:
+        """Every node whose process lives, in the order in which they were named."""
+        return [actor for actor in self.actors.values() if actor.is_running]
+
+    def send(self, envelope: Envelope) -> None:
+        """Put a message on the wire."""
+        self.wire.send(envelope)
+        if self.tells_messages:
+            self.tell(f"{envelope.link} sent: {envelope.text}")
+
+    def is_connected(self, one: str, other: str) -> bool:
+        """Whether nothing is cut between two places and both are there. What is held waits; it is not cut."""
+        both = {Link(one, other), Link(other, one)}
+        return not both & self.wire.cut and self.is_there(one) and self.is_there(other)
+
+    def step(self, actor: Actor, event: events.Event) -> None:
+        """One event for one node, and all that follows from it at once."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Look whether anything happened that must never happen."""
+        raise NotImplementedError
+
+    def is_there(self, place: str) -> bool:
+        """Whether a process listens at a place."""
+        raise NotImplementedError
