@@ -1,14 +1,23 @@
-"""Processes of one machine: when they count as serving, how they end, what is reported when they end by themselves."""
+"""`strandline up` and the processes of one machine: when they serve, how they end, and what they may start."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from strandline.cli.failures import CommandFailed
+from strandline.cli.local import up
 from strandline.cli.local.local_cluster import LocalCluster, Plan, Ports, flags, write_ports
 from strandline.cli.local.processes import Exit, Service, ServiceDied, last_line, read_address
+from strandline.node.settings import ReplicaSettings
+from strandline.runtime.settings import parse_flags
 
 DUMMY = str(Path(__file__).with_name("dummy_service.py"))
 SOON_MS = 10_000
@@ -177,3 +186,137 @@ async def test_a_paused_process_can_be_stopped(tmp_path: Path) -> None:
 
     assert end is not None
     assert (end.code, end.forced) == (0, False)
+
+
+# A Strandline process starts other programs while it serves, in every way that Python offers.
+
+
+_PROGRAM = """
+import asyncio, contextlib, os, subprocess, sys, threading
+from strandline.cli.__main__ import main
+sys.argv = ["strandline", "--version"]
+with contextlib.suppress(SystemExit):
+    main()
+import grpc
+
+
+async def serve():
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    ask = grpc.aio.insecure_channel(f"127.0.0.1:{port}").unary_unary("/nothing/here")
+    while True:
+        with contextlib.suppress(grpc.RpcError):
+            await ask(b"", timeout=10)
+        served.set()
+
+
+served = threading.Event()
+threading.Thread(target=asyncio.run, args=(serve(),), daemon=True).start()
+assert served.wait(30)
+# A function to be called in the child is what makes Python fork; PySpark gives one.
+codes = [subprocess.run(["true"], preexec_fn=int, timeout=30).returncode for _ in range(200)]
+print("codes", sorted(set(codes)), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_process_that_serves_can_fork() -> None:
+    """Of two hundred programs that are started beside a busy gRPC server, each runs to its end."""
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+
+    ran = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, timeout=100)
+
+    assert ran.stdout.splitlines()[-1:] == ["codes [0]"], ran.stdout + ran.stderr[-2000:]
+
+
+# `strandline up`: starts all, reports what dies, restarts on request, stops all on a signal.
+
+
+async def until(said: str, capture: pytest.CaptureFixture[str], seen: list[str]) -> None:
+    """Waits until the command has printed ``said``; the output is collected in ``seen``."""
+    async with asyncio.timeout(10):
+        while said not in "".join(seen):
+            await asyncio.sleep(0.02)
+            out, err = capture.readouterr()
+            seen.append(out + err)
+
+
+async def test_up_serves_until_a_signal_and_stops_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`up` prints the endpoints and the bootstrap line, and SIGTERM ends every process."""
+    cluster, seen = dummy_cluster(tmp_path), list[str]()
+    task = asyncio.create_task(up.run(cluster, restart=False))
+    await until("Ctrl-C stops everything", capsys, seen)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await task
+
+    assert f"export STRANDLINE_BOOTSTRAP={cluster.bootstrap_with_nodes}\n" in "".join(seen)
+    assert not any(service.running for service in cluster.services)
+
+
+def test_the_words_that_start_a_node_again(tmp_path: Path) -> None:
+    """What `up` prints for a node that ended starts the same node, with its directory and its addresses."""
+    cluster = LocalCluster(Plan(directory=tmp_path, nodes=1))
+    cluster._remember(Ports(controller="127.0.0.1:9", clients={1: "127.0.0.1:7"}, internals={1: "127.0.0.1:8"}))
+    node = cluster.nodes[1]
+    node.command = cluster._node_command(1)
+    said = up._by_hand(node)
+    flags, _ = parse_flags(ReplicaSettings, "strandline replica", shlex.split(said.partition("replica ")[2]))
+
+    assert said.startswith("start it again with: strandline replica --node-id 1 ")
+    assert (flags["data_dir"], flags["controllers"]) == (str(tmp_path / "node-1"), "127.0.0.1:9")
+    assert (flags["bind"], flags["internal_bind"]) == ("127.0.0.1:7", "127.0.0.1:8")
+
+
+async def test_a_dead_node_is_reported_once_and_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node that ends by itself is named with how it ended; the others continue."""
+    cluster, seen = dummy_cluster(tmp_path), list[str]()
+    task = asyncio.create_task(up.run(cluster, restart=False))
+    await until("Ctrl-C stops everything", capsys, seen)
+    os.kill(cluster.nodes[1].pid or 0, signal.SIGKILL)
+    await until("the others go on without node-1", capsys, seen)
+    survivors = [cluster.controller.running, cluster.nodes[2].running]
+    os.kill(os.getpid(), signal.SIGINT)
+    await task
+
+    assert survivors == [True, True]
+    assert "".join(seen).count("node-1 was ended by SIGKILL") == 1
+
+
+async def test_restart_brings_a_dead_node_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --restart a node that ended by itself is started again at its old address."""
+    cluster, seen = dummy_cluster(tmp_path), list[str]()
+    task = asyncio.create_task(up.run(cluster, restart=True))
+    await until("Ctrl-C stops everything", capsys, seen)
+    os.kill(cluster.nodes[2].pid or 0, signal.SIGKILL)
+    await until("node-2 serves again at", capsys, seen)
+    os.kill(os.getpid(), signal.SIGINT)
+    await task
+
+    assert not any(service.running for service in cluster.services)
+
+
+async def test_a_node_that_cannot_start_ends_the_command(tmp_path: Path) -> None:
+    """When a process ends before it serves, `up` stops the rest and fails with that process's last lines."""
+    cluster = dummy_cluster(tmp_path, misbehave="die")
+
+    with pytest.raises(CommandFailed, match="exit code 74: the disk is full"):
+        await up.run(cluster, restart=False)
+
+    assert not any(service.running for service in cluster.services)
+
+
+# Which replication factor of internal topics `strandline up` gives its controller.
+
+
+@pytest.mark.parametrize(("nodes", "given"), [(1, "1"), (2, "2"), (3, None), (5, None)])
+def test_a_small_cluster_says_how_many_replicas_the_topic_of_groups_has(
+    tmp_path: Path, nodes: int, given: str | None
+) -> None:
+    """Otherwise no group could be coordinated there; from three nodes on the controller's default holds."""
+    words = LocalCluster(Plan(directory=tmp_path, nodes=nodes))._controller_command(1)
+    found = [words[index + 1] for index, word in enumerate(words) if word == "--internal-replication-factor"]
+
+    assert found == ([given] if given else [])

@@ -1,4 +1,4 @@
-"""Profiles: names for clusters, in files of the user."""
+"""Profiles: names for clusters, in files of the user; and every setting's value with its origin."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 from strandline.cli.connect import names_of_profiles
+from strandline.cli.failures import CommandFailed
 from strandline.cli.local.profile import document_of
+from strandline.cli.settings import RoleName, rules_warning, setting_rows
 from strandline.client.settings import Profile, ProfileWrong, profile_path
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's configuration folder, empty at first, and no variable of ours."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -45,6 +47,7 @@ def refused_address(*words: str) -> str:
     return next((word for word in ("flag", "variable", "profile") if f"'{word}'" in ran.stderr), ran.stderr)
 
 
+@pytest.mark.usefixtures("configuration")
 def test_a_profile_that_cannot_be_written_whole_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new one is written beside it and takes its place at once, or not at all."""
     write("p", 'bootstrap = ["old:1"]\n')
@@ -59,6 +62,7 @@ def test_a_profile_that_cannot_be_written_whole_stays_as_it_was(monkeypatch: pyt
     assert profile_path("p").read_text() == 'bootstrap = ["old:1"]\n'
 
 
+@pytest.mark.usefixtures("configuration")
 def test_a_profile_is_created_used_listed_and_shown(tmp_path: Path) -> None:
     """What `create` was given is what the client loads and what `list` and `show` print."""
     for name in ("cert", "key", "ca"):
@@ -86,6 +90,7 @@ def test_a_profile_is_created_used_listed_and_shown(tmp_path: Path) -> None:
     assert names_of_profiles("s") == ["staging"]
 
 
+@pytest.mark.usefixtures("configuration")
 def test_a_flag_counts_before_a_variable_and_that_before_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address comes from the first of the three; a variable that overrides a named profile is reported."""
     write("mine", "bootstrap = 'profile'")
@@ -103,6 +108,7 @@ def test_a_flag_counts_before_a_variable_and_that_before_a_profile(monkeypatch: 
     assert "counts before" not in both.stderr
 
 
+@pytest.mark.usefixtures("configuration")
 def test_a_profile_is_chosen_by_flag_variable_or_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """--profile counts before STRANDLINE_PROFILE, and that before `profile use`."""
     for name in ("flag", "variable", "profile"):
@@ -115,6 +121,7 @@ def test_a_profile_is_chosen_by_flag_variable_or_use(monkeypatch: pytest.MonkeyP
     assert refused_address("--profile", "flag") == "flag"
 
 
+@pytest.mark.usefixtures("configuration")
 def test_the_certificates_of_a_profile_are_used() -> None:
     """A command reads the files of TLS that the profile names."""
     write("tls", "bootstrap = '127.0.0.1:1'\ntls_cert = '/c'\ntls_key = '/k'\ntls_ca = '/nowhere/ca.pem'")
@@ -124,6 +131,7 @@ def test_the_certificates_of_a_profile_are_used() -> None:
     assert "/nowhere/ca.pem" in ran.stderr or "/c" in ran.stderr
 
 
+@pytest.mark.usefixtures("configuration")
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -150,6 +158,7 @@ def test_a_wrong_file_is_refused_by_its_name(content: str, said: str) -> None:
     assert json.loads(run("profile", "list", "-o", "json").stdout)[0]["wrong"]
 
 
+@pytest.mark.usefixtures("configuration")
 def test_a_profile_that_is_not_there_is_named_with_those_that_are() -> None:
     """The message lists the profiles and says how to make one; a name that can be none is rejected."""
     write("mine", "bootstrap = 'a:1'")
@@ -161,6 +170,7 @@ def test_a_profile_that_is_not_there_is_named_with_those_that_are() -> None:
         assert run("profile", "create", name, "-b", "a:1").exit_code == 2, name
 
 
+@pytest.mark.usefixtures("configuration")
 def test_a_profile_is_replaced_only_on_request() -> None:
     """`create` rejects an existing name, a missing file of TLS, and a wrong address, and then writes nothing."""
     write("mine", "bootstrap = 'a:1'")
@@ -173,6 +183,7 @@ def test_a_profile_is_replaced_only_on_request() -> None:
     assert [path.name for path in profile_path("mine").parent.iterdir()] == ["mine.toml"]
 
 
+@pytest.mark.usefixtures("configuration")
 def test_a_deleted_profile_is_no_longer_in_use() -> None:
     """`delete` removes the file and the choice; commands then ask for an address again."""
     write("mine", "bootstrap = 'profile'")
@@ -183,6 +194,7 @@ def test_a_deleted_profile_is_no_longer_in_use() -> None:
     assert "Missing option '--bootstrap'" in refused_address()
 
 
+@pytest.mark.usefixtures("configuration")
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_path_can_be_written(path: str) -> None:
     """A string of a profile is read back as it was, whatever its characters."""
@@ -191,3 +203,38 @@ def test_any_path_can_be_written(path: str) -> None:
     profile = Profile(name="x", bootstrap=("a:1",), tls_cert=path, tls_key=path, tls_ca=path)
 
     assert tomllib.loads(document_of(profile))["tls_key"] == path
+
+
+# `strandline settings`: every value with its origin.
+
+
+def test_settings_tell_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flag wins over a variable, a variable over the file, the file over the default; a missing value is reported."""
+    (tmp_path / "node.yaml").write_text("rack: file\nnode_id: 4\ntick-ms: 20\n")
+    monkeypatch.setenv("STRANDLINE_RACK", "variable")
+    rows = setting_rows(RoleName.REPLICA, ["--config", str(tmp_path / "node.yaml"), "--data-dir", "/d"])
+    found = {row["setting"]: (row["value"], row["origin"]) for row in rows}
+
+    assert found["data_dir"] == ("/d", "flag")
+    assert found["rack"] == ("variable", "variable")
+    assert found["node_id"] == (4, "file")
+    assert found["tick_ms"] == (20, "file")
+    assert found["durability"] == ("fsync", "default")
+    assert found["controllers"] == (None, "must be given")
+
+
+@pytest.mark.parametrize("role", [RoleName.REPLICA, RoleName.CONTROLLER])
+def test_what_page_cache_costs_is_printed(role: RoleName) -> None:
+    """A role that would start with page-cache prints the cost of a power loss; with fsync there is no warning."""
+    cached = setting_rows(role, ["--durability", "page-cache"])
+    synced = setting_rows(role, ["--truncation", "fetch"])
+
+    assert "power loss" in (rules_warning(cached) or "")
+    assert rules_warning(synced) is None
+
+
+@pytest.mark.parametrize("role", [RoleName.REPLICA, RoleName.CONTROLLER])
+def test_a_historic_rule_cannot_be_set(role: RoleName) -> None:
+    """A server cannot be configured to a rule that loses acknowledged records; the error names the field."""
+    with pytest.raises(CommandFailed, match=r"truncation.*leader-epoch or fetch"):
+        setting_rows(role, ["--truncation", "high-watermark"])

@@ -1,13 +1,29 @@
-"""Seeds of every profile: nothing is broken by the current rules, and the historic rules are caught."""
+"""Seeds of every profile: nothing is broken by the current rules, and removed or historic rules are caught."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from strandline.core.groups import commits, heartbeats, machine
+from strandline.core.groups.group import Owners
+from strandline.core.log.replica_log import ReplicaLog
+from strandline.core.messages import ProposedIsr
+from strandline.core.types import LeaderEpoch, PartitionEpoch, TopicPartition
+from strandline_sim.checks.checks import check_own
+from strandline_sim.checks.committed import Broken
+from strandline_sim.clients.copiers import Copier
+from strandline_sim.clients.group_members import GroupMember, Reading
+from strandline_sim.clients.transactors import Transactor
 from strandline_sim.runs.campaign import Campaign, outcomes
-from strandline_sim.runs.run import run_seed
+from strandline_sim.runs.profiles import AIMED_KINDS, LOSSES, PROFILES
+from strandline_sim.runs.run import Outcome, run_seed, run_world
+from strandline_sim.runs.shape import Fault, Shape, draw_shape
+from strandline_sim.world.world import World
 
 FIRST_SEED = 100_000
 
@@ -121,3 +137,223 @@ def test_a_store_from_a_backup_is_noticed_and_recovered(seed: int) -> None:
 
     assert outcome.violation is None
     assert outcome.counts["controller recovered"] > 0
+
+
+# Consumer groups in the simulator: seeds break nothing, and removed rules are caught.
+
+
+def _broken_within(seeds: int) -> str | None:
+    found = (run_seed(seed, "members").violation for seed in range(seeds))
+    return next((f"{broken.name}: {broken.sentence}" for broken in found if broken is not None), None)
+
+
+@pytest.mark.timeout(120)
+def test_seeds_of_groups_break_nothing() -> None:
+    """I28 to I33, L11 and L12 hold in seeds in which coordinators change, members leave, and much is repeated."""
+    counts: Counter[str] = Counter()
+    for seed in range(300, 312):
+        outcome = run_seed(seed, "members")
+        assert outcome.violation is None, (seed, outcome.violation)
+        counts.update(outcome.counts)
+
+    assert counts["groups: committed"] > 200
+    assert counts["groups: revoked"] > 20
+    assert counts["groups: request twice"] > 20
+    assert counts["elections"] > 100
+
+
+@pytest.mark.timeout(120)
+def test_what_is_given_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R51: I28 breaks at the row that gives a partition which another holds."""
+    monkeypatch.setattr(Owners, "is_free_for", lambda self, tp, member_id: True)
+
+    assert "I28" in (_broken_within(6) or "")
+
+
+@pytest.mark.timeout(120)
+def test_a_commit_of_a_stranger_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R53: I29 breaks at the commit of a member that does not hold the partition any more."""
+    monkeypatch.setattr(commits, "may_commit", lambda *given: True)
+
+    assert "I29" in (_broken_within(12) or "")
+
+
+@pytest.mark.timeout(120)
+def test_two_that_read_one_partition_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R85: I32 breaks when a member that was removed for its slowness reads on."""
+    monkeypatch.setattr(machine, "fence", lambda changes, member_id: heartbeats.remove(changes, member_id))
+
+    assert "I32" in (_broken_within(24) or "")
+
+
+@pytest.mark.timeout(120)
+def test_a_record_that_members_skip_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I33 breaks at the end when a member goes past a record now and then and commits behind it."""
+    read_one = GroupMember._read_one
+
+    def skipping(member: GroupMember, tp: TopicPartition, reading: Reading) -> None:
+        if reading.position is not None and reading.position % 7 == 3:
+            reading.position += 1
+        read_one(member, tp, reading)
+
+    monkeypatch.setattr(GroupMember, "_read_one", skipping)
+
+    assert "I33" in (_broken_within(3) or "")
+
+
+@pytest.mark.timeout(120)
+def test_a_member_that_reads_after_its_lease_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I32 breaks at the end when members read on for as long as they send no heartbeat."""
+    read = GroupMember._read
+
+    def for_ever(member: GroupMember, life: int) -> None:
+        stalled_us, member._stalled_us, member._lease_us = member._stalled_us, 0, 1 << 60
+        read(member, life)
+        member._stalled_us = stalled_us
+
+    monkeypatch.setattr(GroupMember, "_read", for_ever)
+
+    assert "I32" in (_broken_within(24) or "")
+
+
+@pytest.mark.timeout(120)
+def test_a_late_copy_that_counts_at_a_later_coordinator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I30 breaks when members name no coordinator epoch: a copy replaces what was committed after it (TR41)."""
+    monkeypatch.setattr(GroupMember, "_known_epoch", lambda self: None)
+    broken = run_seed(991, "members").violation
+
+    assert broken is not None
+    assert broken.name == "I30"
+
+
+# Transactions in the simulator: seeds break nothing, and removed rules are caught.
+
+
+@pytest.mark.timeout(120)
+def test_seeds_of_transactions_break_nothing() -> None:
+    """I36 to I38, L12 and L13 hold in seeds in which processes die and fence each other, and much is late."""
+    counts: Counter[str] = Counter()
+    for seed in range(300, 304):
+        outcome = run_seed(seed, "transactions")
+        assert outcome.violation is None, (seed, outcome.violation)
+        counts.update(outcome.counts)
+
+    assert counts["transactions: ended committed"] > 20
+    assert counts["transactions: ended aborted"] > 20
+    assert counts["transactions: aborted records passed over"] > 20
+    assert counts["transactions: fenced"] > 0
+
+
+@pytest.mark.timeout(60)
+def test_a_seed_of_copiers_breaks_nothing() -> None:
+    """I39 holds where processes that consume, transform and produce are fenced and aborted."""
+    outcome = run_seed(11, "transactions")
+
+    assert outcome.violation is None
+    assert outcome.counts["transactions: offset staged"] > 1
+    assert outcome.counts["transactions: read on at a committed offset"] > 5
+
+
+@pytest.mark.timeout(60)
+def test_an_abort_without_a_rewind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutant 81: I39 breaks, for a process that was fenced writes what another has written."""
+
+    def reads_on(self: Copier) -> None:
+        if self._open is not None and self._open.offsets:
+            self._position = self._open.offsets[0].offset
+        Transactor._forget(self)
+
+    monkeypatch.setattr(Copier, "_forget", reads_on)
+    broken = run_seed(11, "transactions").violation
+
+    assert broken is not None
+    assert broken.name in ("duplicate", "lost-offset")
+
+
+@pytest.mark.timeout(60)
+def test_readers_up_to_the_high_watermark_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R62: G1a at the end, for records were read before they were aborted."""
+    monkeypatch.setattr(ReplicaLog, "lso", property(lambda self: self.hw))
+    broken = run_seed(0, "transactions").violation
+
+    assert broken is not None
+    assert broken.name in ("G1a", "L13")
+
+
+# A follower that gets a fault while its leader proposes it for the ISR.
+
+
+def struck(seed: int, *others: int) -> Outcome:
+    """A run with no fault except the joiner's, once for each value of ``other``."""
+    plan = tuple(
+        Fault(at_us=1_000_000 * (2 * number + 1), kind="joiner", pick=number << 3, other=other, duration_us=20_000)
+        for number, other in enumerate(others)
+    )
+    return run_world(World(replace(draw_shape(seed, PROFILES["calm"]), plan=plan)))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("other", "how"), [(0, "killed"), (1, "asked to stop")])
+def test_who_is_struck_while_it_joins_is_refused(other: int, how: str) -> None:
+    """The controller rejects a member that was killed or is shutting down, and the run ends with all replicas whole."""
+    outcomes = [struck(seed, other, other + 2) for seed in range(4)]
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts.update(outcome.counts)
+
+    assert [outcome.violation for outcome in outcomes] == [None] * 4
+    assert counts["alter refused: INELIGIBLE_REPLICA"] > 0, how
+    assert counts["isr grown"] > 0
+
+
+def test_aimed_faults_leave_other_seeds_as_they_were() -> None:
+    """A seed without aimed faults and losses is identical to one whose profile does not have them."""
+    swarm, blind = PROFILES["swarm"], replace(PROFILES["swarm"], aimed=())
+    apart = {*AIMED_KINDS, *LOSSES}
+
+    def unaimed(shape: Shape) -> Shape:
+        return replace(shape, profile=blind)
+
+    pairs = [(draw_shape(seed, swarm), draw_shape(seed, blind)) for seed in range(40)]
+    aimed = [one for one, _ in pairs if apart & set(one.kinds)]
+
+    assert 0 < len(aimed) < len(pairs)
+    assert {kind for one in aimed for kind in one.kinds} >= apart
+    assert all(unaimed(one) == other for one, other in pairs if not apart & set(one.kinds))
+
+
+# What must hold within one process: every violation is found and named.
+
+
+TP = TopicPartition("id", 0)
+
+
+def _process(*, leads: int | None = None, proposed: int | None = None, saved: int = 0, leo: int = 5) -> Any:
+    """A process that leads in one epoch, waits for a proposal of another, and has saved a high watermark."""
+    leader = SimpleNamespace(image=SimpleNamespace(leader_epoch=LeaderEpoch(leads or 0)))
+    state = SimpleNamespace(leaders={} if leads is None else {TP: leader}, logs={TP: SimpleNamespace(leo=leo)})
+    proposal = ProposedIsr(TP, LeaderEpoch(proposed or 0), PartitionEpoch(1), ())
+    core = SimpleNamespace(state=state, proposals={} if proposed is None else {TP: proposal})
+    return SimpleNamespace(core=core, node_id=1, saved={TP: saved})
+
+
+def test_what_is_right_is_not_complained_of() -> None:
+    """A proposal of the epoch in which its node leads, and a saved high watermark at the log's end."""
+    check_own(_process(leads=3, proposed=3, saved=5))
+    check_own(_process(saved=5))
+
+
+@pytest.mark.parametrize("leads", [None, 4], ids=["deposed", "leads again"])
+def test_a_proposal_of_an_earlier_epoch_is_found(leads: int | None) -> None:
+    """A proposal of an earlier epoch is found whether its node still leads or not."""
+    with pytest.raises(Broken, match="I14: a proposal of epoch 3 waits for p0 on node 1"):
+        check_own(_process(leads=leads, proposed=3))
+
+
+def test_a_saved_high_watermark_above_the_log_is_found() -> None:
+    """With both numbers; a log that is no longer open is not checked."""
+    with pytest.raises(Broken, match="I0: node 1 saved HW 6, its log ends at 5"):
+        check_own(_process(saved=6))
+    process = _process(saved=6)
+    process.core.state.logs.clear()
+    check_own(process)

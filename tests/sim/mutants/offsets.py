@@ -160,7 +160,7 @@ MUTANTS += (
         name="a simulated process reads on behind an abort",
         broken="The inputs of an aborted transaction have no output, and the offset passes them all the same.",
         source="X16; KIP-447, whose example resets the consumer after an abort",
-        tests=("tests/sim/test_sim_transactions.py::test_a_seed_of_copiers_breaks_nothing",),
+        tests=("tests/sim/test_sim_seeds.py::test_a_seed_of_copiers_breaks_nothing",),
         layers=(Layer.TESTS, Layer.SEEDS),
         profiles=("transactions",),
         swaps=(Swap(Copier, "_forget", _reads_on, pure=False),),

@@ -1,15 +1,94 @@
-"""Every claim can fail: each verb in a small scene, and every claim of every scenario file when changed."""
+"""Scenario files and their page are true, every claim can fail, and a scenario's state events can be verified."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from strandline_sim.scenario.language import ScenarioFailed, parse, shipped
-from strandline_sim.scenario.run import VERBS, carry_out, run_text
+from strandline.core.errors import ErrorCode
+from strandline.export.destination import LocalDirectory
+from strandline.export.verify import verify
+from strandline_sim.scenario.control import CLUSTER_ID
+from strandline_sim.scenario.language import FOLDER, ScenarioFailed, parse, shipped
+from strandline_sim.scenario.run import VERBS, carry_out, run_file, run_text
 from strandline_sim.scenario.stage import Stage
+from strandline_sim.scenario.truth import CHECKED
+from strandline_sim.scenario.verbs.wire import KINDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "SCENARIOS.md").read_text(encoding="utf-8")
+MORE = Path(__file__).with_name("verbs.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```scenario\n(.*?)```", PAGE + MORE, re.DOTALL)
+ITEMS = dict(re.findall(r"^- `([a-z-]+)`: (.*)$", PAGE, re.MULTILINE))
+"""What the page says of each verb."""
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_the_example_comes_true(number: int) -> None:
+    """An example prints exactly what the page, or verbs.md, shows."""
+    transcript = run_text(EXAMPLES[number], f"example {number + 1}")
+
+    assert transcript.text() == EXAMPLES[number]
+
+
+def test_every_verb_is_described() -> None:
+    """The page describes exactly the existing verbs."""
+    assert set(ITEMS) == set(VERBS)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_has_its_options_and_an_example(name: str) -> None:
+    """Every option is on the page, and an example uses the verb."""
+    assert [option for option in VERBS[name].options if f"{option}=" not in ITEMS[name]] == []
+    assert any(re.search(rf"^{name}\b", text, re.MULTILINE) for text in EXAMPLES)
+
+
+def test_the_lists_of_the_page_are_complete() -> None:
+    """Kinds of messages and properties are those of the code; the errors on the page exist."""
+    messages = PAGE.partition("## Places, links and messages")[2].partition("\n## ")[0]
+    kinds = re.findall(r"^\| `([a-z-]+)` \|", messages, re.MULTILINE)
+    (properties,) = re.findall(r"^Checked: (.*)\.$", PAGE, re.MULTILINE)
+    errors = re.findall(r"^expect-error \S+ (\w+)$", PAGE + MORE, re.MULTILINE)
+
+    assert kinds == list(KINDS)
+    assert properties.split(", ") == list(CHECKED)
+    assert set(errors) <= set(ErrorCode.__members__)
+
+
+PHRASES = PAGE.partition("## How to say it")[2].partition("\n## ")[0].splitlines()
+NO_COMMANDS = ("silently", "stabilize", "set ", "preload ", "nodes ", "topic ")
+B_ASKS = "strandline-scenario 1\nset durability=page-cache\nnodes A B C\ntopic lines replicas=A,B,C\nappend A r0..r5\n"
+A_ANSWERS = B_ASKS + "deliver B->A\n"
+
+
+@pytest.mark.parametrize("row", [line for line in PHRASES if "`" in line])
+def test_the_phrases_can_be_played(row: str) -> None:
+    """Everything in one row of the table can be said in this order, when B has asked A or A has answered B."""
+    phrases = [phrase.replace("\\|", "|") for phrase in re.findall(r"`([^`]+)`", row.split(" | ", 1)[1])]
+    commands = "\n".join(phrase for phrase in phrases if not phrase.startswith(NO_COMMANDS))
+    failures = []
+    for scene in (B_ASKS, A_ANSWERS):
+        try:
+            run_text(scene + commands + "\n", "phrases", compare=False)
+        except ScenarioFailed as failed:
+            failures.append(str(failed))
+
+    assert len(failures) < 2, failures
+
+
+def test_every_scenario_that_the_page_names_ships() -> None:
+    """What a reader is asked to run is in the package."""
+    table = PAGE.partition("## Scenarios to read")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`((?:table|tr\d+)_\w+)`", table))
+
+    assert named and named <= {path.stem for path in shipped()}
+
+
+# Every claim can fail: each verb in a small scene, and every claim of every scenario file when changed.
+
 
 FILES = shipped()
 SCENE = (
@@ -166,3 +245,72 @@ def test_every_file_claims_something_of_logs_or_marks() -> None:
     for path in FILES:
         claims = re.findall(r"^(expect-\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         assert set(claims) & {"expect-log", "expect-hw", "expect-leo", "expect-isr", "expect-leader"}, path.stem
+
+
+# The state events of a scenario: written by the services' exporter, verified by its own check; and its trace.
+
+
+def lines(directory: Path, place: str) -> list[dict[str, object]]:
+    """The lines that a place printed for people."""
+    return [json.loads(line) for line in (directory / place / "events.jsonl").read_text().splitlines()]
+
+
+def test_an_export_is_sound(tmp_path: Path) -> None:
+    """The exporter's own check finds every number of every incarnation; each process is an incarnation of its own."""
+    run_file(FOLDER / "e_t36_epochs_on_bounces.scenario", export=tmp_path)
+    found = verify(LocalDirectory(tmp_path), CLUSTER_ID)
+
+    assert found.is_sound
+    # The controller (node -1) had one epoch, A led in its first process, B in its second; followers emit nothing.
+    assert [(i.node_id, i.incarnation) for i in found.incarnations] == [(-1, 1), (1, 1), (2, 2)]
+    assert all(i.coverage == 1.0 for i in found.incarnations)
+
+
+def test_events_carry_the_time_and_the_names_of_the_story(tmp_path: Path) -> None:
+    """Elections and truncations are there, at the scenario's own time, with the topic's name."""
+    run_file(FOLDER / "tr01_high_watermark.scenario", export=tmp_path)
+    (cut,) = [row for row in lines(tmp_path, "A") if row["event_type"] == "TRUNCATION"]
+    elected = [row for row in lines(tmp_path, "ctl") if row["event_type"] == "LEADER_CHANGE"]
+
+    assert (cut["node_id"], cut["ts_wall_us"], cut["topic"]) == (1, 6_000_000, "lines")
+    assert [row["new_leader"] for row in elected] == [2, 1]
+
+
+def test_the_same_run_exports_the_same_bytes(tmp_path: Path) -> None:
+    """No file depends on when or where it was written."""
+    made = []
+    for name in ("one", "other"):
+        run_file(FOLDER / "tr16_second_attempt.scenario", export=tmp_path / name)
+        files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        made.append({path.relative_to(tmp_path / name): path.read_bytes() for path in files})
+
+    assert made[0] == made[1]
+    assert any("transitions" in str(path) for path in made[0])
+
+
+def test_what_happened_before_a_failure_is_exported(tmp_path: Path) -> None:
+    """A scenario that fails still closes its export."""
+    file = tmp_path / "story.scenario"
+    file.write_text("strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nexpect-leo A=3\n")
+    with pytest.raises(ScenarioFailed):
+        run_file(file, rewrite=True, export=tmp_path / "out")
+
+    assert verify(LocalDirectory(tmp_path / "out"), CLUSTER_ID).is_sound
+    assert lines(tmp_path / "out", "ctl")
+
+
+def test_a_trace_holds_every_event_and_effect(tmp_path: Path) -> None:
+    """Each core's steps are there with the time, in order: each input before its effects."""
+    traced: list[str] = []
+    file = tmp_path / "story.scenario"
+    file.write_text("strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nproduce A m0\nstabilize\n")
+    run_file(file, rewrite=True, trace=traced.append)
+    kinds = [line.partition(": ")[2].partition("(")[0] for line in traced if " A: " in line]
+
+    assert kinds.index("ProduceArrived") < kinds.index("Append") < kinds.index("LogFlushed")
+    assert kinds.count("FetchArrived") == 2
+    assert {"Registered", "MetadataArrived", "OpenLog", "LogOpened", "Flush", "AnswerFetch", "AnswerProduce"} <= set(
+        kinds
+    )
+    assert {line.split()[1] for line in traced} == {"A:", "B:", "ctl:"}
+    assert all(line[:7].strip().isdecimal() for line in traced)
