@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bars import KAFKA, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED, ratios
+from bars import KAFKA, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED
 from cells import column, figures_of, names, span, table
 
 Row = Mapping[str, Any]
@@ -23,34 +23,23 @@ _HEAD = (
     "requests",
     "party",
     "MB/s",
-    "of NATS's",
     "p50 ms",
     "p99.9 ms",
     "CPU ms/MB, all processes",
-    "leader's",
     "leader's RSS MiB",
 )
 
 
 def throughput_table(rows: Sequence[Row]) -> str:
-    """A line per shape and party that bars are about; the ratio to NATS is taken in each round."""
+    """A line per shape and party that bars are about."""
     lines = []
     for shape in filter(SHAPES.__contains__, names(rows, "shape")):
         for party in PARTIES:
             found = figures_of(rows, shape=shape, party=party)
             if found:
                 cpu = [sum(one["cpu_ms_per_mb"].values()) for one in found]
-                to_nats = ratios(rows, _speed, {"shape": shape, "party": party}, {"shape": shape, "party": NATS})
-                speed = (span(column(found, "megabytes_per_s")), span(to_nats, 2))
+                speed = span(column(found, "megabytes_per_s"))
                 latencies = [span(column(found, name), 2) for name in ("p50_ms", "p999_ms")]
-                leader = (_of_leader(found, "cpu_ms_per_mb", 1), _of_leader(found, "rss_mib", 0))
-                lines.append([shape, party, *speed, *latencies, span(cpu), *leader])
+                memory = span([one["rss_mib"]["leader"] for one in found if "leader" in one["rss_mib"]], 0)
+                lines.append([shape, party, speed, *latencies, span(cpu), memory])
     return "\n".join(table(_HEAD, lines))
-
-
-def _of_leader(found: Sequence[Row], figure: str, digits: int) -> str:
-    return span([one[figure]["leader"] for one in found if "leader" in one[figure]], digits)
-
-
-def _speed(figures: Row) -> float:
-    return float(figures["megabytes_per_s"])

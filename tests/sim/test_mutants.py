@@ -20,7 +20,7 @@ if _HERE not in sys.path:
     # The mutants are a package of their own in this folder, `mutants`, as for `make test-deep WHAT=mutants`.
     sys.path.append(_HERE)
 
-from mutants import record, scenario_layer  # noqa: E402
+from mutants import gate, record, scenario_layer  # noqa: E402
 from mutants.catalogue import MUTANTS, REQUIRED  # noqa: E402
 from mutants.examination import Bite, Bounds, Examined, examine  # noqa: E402
 from mutants.mutant import Mutant, Real, Swap  # noqa: E402
@@ -269,6 +269,39 @@ def test_the_search_ends_at_the_first_property_that_breaks() -> None:
 
     assert [kill.killed_by for kill in found.kills] == ["I3"]
     assert "2 replicas, 1 records" in found.kills[0].where
+
+
+def test_the_gate_shows_each_layer_of_a_mutant() -> None:
+    """Its last table has a row for each mutant: what killed it in each layer, or how much was tried."""
+    killed = Verdict(layer=Layer.SCENARIOS, killed_by="I3", where="tr01.scenario:7")
+    found = Examined(number="R1", verdicts=(killed, Verdict(layer=Layer.SEEDS, tried=12)), bites=())
+
+    shown = gate.table(record.judge([found]).rows)
+
+    assert [list(column.cells) for column in shown.columns] == [
+        ["R1"],
+        ["truncate to the high watermark"],
+        ["–"],
+        ["I3 in tr01.scenario:7"],
+        ["survives 12"],
+        ["–"],
+        ["killed"],
+    ]
+
+
+@pytest.mark.parametrize("given", [["R1", "18+19"], ["R1 18+19"]])
+def test_the_gate_takes_numbers_in_one_word_or_several(given: list[str]) -> None:
+    """`ONLY="R1 18+19"` chooses the same mutants with its quotes as without them."""
+    assert gate.arguments(given).only == ["R1", "18+19"]
+
+
+def test_the_gate_refuses_a_number_that_no_mutant_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown number ends it with exit code 2 and one line, before any mutant is examined."""
+    with pytest.raises(SystemExit) as refused:
+        gate.arguments(["R1", "R99 98"])
+
+    assert refused.value.code == 2
+    assert capsys.readouterr().err == "no mutant has the number R99, 98: docs/mutants.json lists them\n"
 
 
 def test_what_was_found_covers_every_mutant() -> None:

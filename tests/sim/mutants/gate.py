@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
@@ -19,6 +19,7 @@ from mutants.examination import Bounds, Examined, about, examine
 from mutants.mutant import Mutant
 from mutants.verdict import Layer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -27,8 +28,8 @@ PATIENCE = 40
 machine a second of processor time takes many, but a mutant may also have made a loop without an end."""
 
 
-def arguments() -> argparse.Namespace:
-    """Bounds, and which mutants."""
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Bounds, and which mutants; ends the process with code 2 if one is named that does not exist."""
     usual = Bounds()
     parser = argparse.ArgumentParser(prog="make test-deep WHAT=mutants", description=__doc__)
     parser.add_argument("only", nargs="*", help="numbers such as R11 or 18; all of them if none is given")
@@ -39,7 +40,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--search-s", type=float, default=usual.search_s, help="at most so many seconds of search")
     parser.add_argument("--quick", action="store_true", help="of the scenarios only the one that a mutant names")
     parser.add_argument("--dry", action="store_true", help="write no documents")
-    return parser.parse_args()
+    options = parser.parse_args(given)
+    options.only = " ".join(options.only).split()
+    known = {mutant.number for mutant in record.with_pairs()}
+    if unknown := [number for number in options.only if number not in known]:
+        parser.exit(2, f"no mutant has the number {', '.join(unknown)}: docs/mutants.json lists them\n")
+    return options
 
 
 def main() -> int:
@@ -118,8 +124,17 @@ def table(rows: tuple[dict[str, Any], ...]) -> Table:
     """The verdicts for a screen."""
     shown = Table("#", "mutant", *(str(layer) for layer in Layer), "verdict")
     for row in rows:
-        shown.add_row(*(cell.strip().strip("*").replace("`", "") for cell in record.line(row).strip("|").split(" | ")))
+        cells = {verdict["layer"]: _cell(verdict) for verdict in row["verdicts"]}
+        fate = "killed" if row["killed"] else f"masked by {row['masked_by']}" if row["masked_by"] else "survives"
+        shown.add_row(row["number"], row["name"], *(cells.get(layer, "–") for layer in Layer), fate)
     return shown
+
+
+def _cell(verdict: Mapping[str, Any]) -> str:
+    if not verdict["killed_by"]:
+        return f"survives {verdict['tried']:,}"
+    # A parametrized test has brackets, which would be read as a style.
+    return escape(f"{verdict['killed_by']} in {verdict['where']}")
 
 
 if __name__ == "__main__":
