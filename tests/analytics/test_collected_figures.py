@@ -28,20 +28,10 @@ from strandline_kafka.metadata.events import HistoryEvent
 from strandline_kafka.metadata.writing import EventFiles
 
 START_US = 1_795_387_862_000_000
-
-
 SECOND = 1_000_000
-
-
 SCOPE = Scope(start_us=START_US, end_us=START_US + 8 * SECOND, grouping=Grouping.PARTITION)
-
-
 TP = TopicPartition("11111111-2222-3333-4444-555555555555", 0)
-
-
 COLLECTOR = frozenset({Level.COLLECTOR})
-
-
 NODES = tuple(map(NodeId, (1, 2, 3)))
 
 
@@ -175,11 +165,7 @@ def test_the_tables_name_figures_that_exist() -> None:
 
 
 BEGIN_MS = START_MS + 60_000
-
-
 SCOPE_DECIDED = Scope(start_us=BEGIN_MS * 1_000, end_us=BEGIN_MS * 1_000 + 8 * SECOND, grouping=Grouping.PARTITION)
-
-
 TP_DECIDED = TopicPartition(TOPIC_ID, 0)
 
 

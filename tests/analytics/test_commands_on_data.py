@@ -31,11 +31,7 @@ from strandline_sim.world.process import Process
 from strandline_sim.world.world import World
 
 SEED = 7
-
-
 STATS = "s7,s8,s19"
-
-
 _SUBMIT_S = 400
 
 

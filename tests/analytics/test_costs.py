@@ -32,8 +32,6 @@ from strandline_analytics.stats.s18_stalls import heights
 from strandline_analytics.stats.together import AT_ONCE, together
 
 _ASKED = [(ALL[name], Scope(start_us=0, end_us=60_000_000)) for name in ("s16", "s08", "s10", "s15", "s13", "s14")]
-
-
 _NAMES = [statistic.id for statistic, _ in _ASKED]
 
 
@@ -125,8 +123,6 @@ def test_a_table_that_all_ask_for_is_made_once(tables: Silver) -> None:
 
 
 GROUPS, RISES, S = 20, 500, 1_000_000
-
-
 SCOPE = Scope(start_us=0, end_us=60 * S)
 
 
@@ -202,8 +198,6 @@ MOST_JOBS = 45
 
 
 MOST_STAGES = 135
-
-
 MOST_FRAMES = 800
 """Spark analyses the whole query whenever a frame is made of another: over little input, half of a report's time."""
 

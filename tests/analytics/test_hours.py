@@ -97,8 +97,6 @@ def test_an_event_of_1970_is_refused_with_who_reported_it() -> None:
 
 
 MS = 1_000
-
-
 SKEW_S = 12
 
 

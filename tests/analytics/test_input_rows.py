@@ -31,11 +31,7 @@ from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
 HOUR = 498_662
-
-
 START_US = HOUR * HOUR_US
-
-
 SECOND = 1_000_000
 
 
@@ -399,11 +395,7 @@ def test_copies_of_a_row_are_one_event(silver: Callable[[str], Silver]) -> None:
 
 
 STORIES = ("slow_disk", "failover")
-
-
 AT_A_TIME = 3
-
-
 ABOUT_FILES = ("cluster_id", "input_manifest_hash")
 
 

@@ -21,8 +21,6 @@ from strandline_analytics.session import session_for
 from strandline_analytics.sources import arrow_files
 
 ROOT = Path(jvm.__file__).parent
-
-
 PRIVATE = {"_gateway", "_gateway_client", "_jconf", "_jdf", "_jsc", "_jsparkSession", "_jvm", "_sc"}
 
 

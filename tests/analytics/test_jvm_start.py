@@ -40,11 +40,7 @@ from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
 
 _LIMIT_S = 120
-
-
 _HOME = Path(pyspark.__path__[0])
-
-
 _JAVA = os.path.realpath(shutil.which("java") or "java")
 
 

@@ -43,8 +43,6 @@ from strandline_kafka.scrapes.following import Following
 from strandline_kafka.scrapes.series import Mapping, Reader
 
 RUN_A = Path(__file__).parents[1] / "kafka" / "run_a"
-
-
 START_MS, END_MS = 1795387862000, 1795388004000
 """From one second after the topics were created to five seconds after the load ended."""
 
@@ -308,8 +306,6 @@ def test_an_export_says_where_it_came_from(spark: SparkSession, logged: Path) ->
 
 
 SCOPE_SCRAPED = Scope(start_us=1795387862_000_000, end_us=1795388004_000_000, grouping=Grouping.PARTITION)
-
-
 BOTH = frozenset({Level.METADATA_LOG, Level.PROMETHEUS})
 
 

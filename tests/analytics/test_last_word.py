@@ -30,8 +30,6 @@ from strandline_analytics.stream.carry import Carry
 from strandline_analytics.stream.machine import Timing, settle
 
 SECOND = 1_000_000
-
-
 _STATE = {"partition_epoch": 1, "leader_epoch": 0, "new_leader": 1, "new_isr": [1], "replicas": [1, 2], "min_isr": 1}
 
 
@@ -202,11 +200,7 @@ def test_looks_at_a_unreported_partition_count_nowhere(silver: Callable[[str], S
 
 
 S, LATER_US = 1_000_000, 3_600_000_000
-
-
 _BLANK = dict.fromkeys(column.name for column in COLUMNS)
-
-
 _TIMES = ("ts_wall_us", "ts_mono_us")
 
 

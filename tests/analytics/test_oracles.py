@@ -185,17 +185,9 @@ def test_s15(histories: Any, oracles: list[Buckets]) -> None:
 
 
 STORIES = sorted(path.stem for path in HISTORIES.glob("*.jsonl"))
-
-
 TRANSITIONS_ONLY = sorted(stat for stat, statistic in ALL.items() if not statistic.reads_samples)
-
-
 NODE_COLUMNS = ("replica_id", "leader_id", "top_node", "top_leader")
-
-
 OF_GROUPS = [stat for stat, statistic in ALL.items() if statistic.of_groups]
-
-
 _BOOKKEEPING = ("cluster_id", "input_manifest_hash", *QUALITY)
 
 

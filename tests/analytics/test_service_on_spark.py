@@ -232,8 +232,6 @@ _OF_GROUP: list[tuple[int, str, dict[str, object]]] = [
 
 
 _OF_MEMBERS = {"group_id": "sailors", "group_epoch": 1, "target_epoch": 1, "n_members": 1}
-
-
 _BEGAN_US = HOUR_US + 608_000_000
 
 

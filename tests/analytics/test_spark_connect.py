@@ -40,11 +40,7 @@ from strandline_analytics.stream.job import live_rows, writer
 from strandline_analytics.topic.pool import close_idle
 
 CLIENT = Path(__file__).with_name("connect_client.py")
-
-
 STATS = ("s08", "s10")
-
-
 _CLIENT_S = 400
 
 
@@ -88,14 +84,8 @@ def test_a_client_without_java_gets_the_same_rows(spark: SparkSession, server: s
 
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "spark" / "strandline.ipynb"
-
-
 HOUR = 498_662
-
-
 MINUTE_US = 60_000_000
-
-
 STATE = {"leader_epoch": 0, "new_leader": 1, "new_isr": [1, 2, 3], "replicas": [1, 2, 3], "min_isr": 2, "elr": []}
 
 
@@ -173,11 +163,7 @@ def test_the_notebook_was_saved_without_output() -> None:
 
 
 NAMES = ["a[1]", "b{x,y}", "c*", "d?", "e\\f", "g h", "i%20j", "k#l", "m:n", "ü"]
-
-
 _BLANK = dict.fromkeys(column.name for column in COLUMNS)
-
-
 _ROWS = '{"t": 3600000, "event_type": "STATE_SNAPSHOT", "partition_epoch": 1, "new_leader": 1, "new_isr": [1]}'
 
 

@@ -35,24 +35,14 @@ from strandline_analytics.stream.job import StreamJob, live_rows, start, writer
 from strandline_analytics.stream.machine import Timing, settle
 
 HISTORIES = 8
-
-
 START_US = 1_795_270_000 * SECOND
-
-
 CUT_US = START_US + 70 * SECOND
 """When the stream is stopped; a window ends at 60 s and at 80 s."""
 
 
 STEP_US = 20 * SECOND
-
-
 DELAY_S = 5
-
-
 TIMING = Timing(step_us=STEP_US, horizon_us=120 * SECOND)
-
-
 Found = dict[tuple[Any, ...], dict[str, Any]]
 
 
@@ -258,8 +248,6 @@ def test_without_an_interrupt_it_ends_with_its_input() -> None:
 
 
 TIMING_ORACLE = Timing(step_us=STEP_US, horizon_us=60 * SECOND)
-
-
 AFTER_US = 200 * SECOND
 """So long after the last event everything is closed."""
 

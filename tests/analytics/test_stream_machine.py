@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 HISTORIES = Path(__file__).parent / "histories"
-
-
 TIMING = Timing(step_us=20 * SECOND, horizon_us=60 * SECOND)
-
-
 DELAY_US = 3 * SECOND
 """How much disorder a history has, and so by how much a watermark stays behind."""
 

@@ -26,8 +26,6 @@ from strandline_analytics.topic.reading import read_range
 from strandline_analytics.topic.sink import sink_of
 
 PARTITIONS = 2
-
-
 COUNT = 400
 
 
@@ -302,8 +300,6 @@ def test_tasks_of_a_process_share_their_clients(cluster: LocalCluster, monkeypat
 
 
 NEEDED = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
-
-
 PARTITIONS_SINK = 3
 
 

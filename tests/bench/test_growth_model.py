@@ -331,8 +331,6 @@ def test_filling_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 KILLED_S = 100.0
-
-
 STEADY = [Acknowledgement(sent_s=99.98 + n / 1_000, acked_s=99.981 + n / 1_000) for n in range(18)]
 """One record after another; the last answer before the kill came at 99.998 s."""
 

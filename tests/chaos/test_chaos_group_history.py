@@ -243,8 +243,6 @@ def test_a_group_is_settled_when_everybody_has_something(
 
 
 COUNT = 4
-
-
 LATE_S = 1e12
 """After everything that was written down."""
 

@@ -27,8 +27,6 @@ LIMIT_S = 10 * DEADLINE_MS / 1000
 
 
 Client = Producer | Consumer | Admin
-
-
 Call = Callable[[Any], Awaitable[object]]
 
 
@@ -285,8 +283,6 @@ async def test_a_record_ends_though_every_task_of_its_producer_was_cancelled() -
 
 
 PATIENCE_S = 0.3
-
-
 CallStuck = Callable[[sync.Producer, sync.Consumer, sync.Admin], Any]
 
 

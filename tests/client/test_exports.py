@@ -18,11 +18,7 @@ from strandline import client as client_page
 from strandline.client import Admin, Consumer, Producer, sync
 
 _NAMES = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
-
-
 _QUOTED = re.compile(r"(?<!`)`([A-Za-z_]+)(?:\.([a-z_]+))?`(?!`)")
-
-
 _NOT_MADE_BY_USERS = {"OutgoingBatch", "Blocking", "BlockingReader", "Cluster", "TransactionalId"}
 """Parameters of constructors that only the client itself calls."""
 

@@ -23,8 +23,6 @@ from strandline.core.types import Offset
 from strandline.core.types import TopicPartition as TopicPartitionCommits
 
 ZERO = TopicPartition(TOPIC, 0)
-
-
 NEVER_MS = 3_600_000
 
 

@@ -205,11 +205,7 @@ async def test_a_controller_that_did_not_answer_is_asked_last() -> None:
 
 
 LOST = ClusterUnreachableRepeating("no answer")
-
-
 AWAY = ControllersAway(["a:1"], "no connection")
-
-
 STANDBY = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "another decides", hint=ControllerHint("STANDBY")))
 
 
@@ -316,26 +312,12 @@ async def test_at_the_deadline_a_lost_answer_is_what_is_reported() -> None:
 
 
 LEADERLESS = metadata_pb2.PartitionMetadata(partition_index=0, leader_epoch=7, partition_epoch=9)
-
-
 LED = metadata_pb2.PartitionMetadata(partition_index=1, leader_epoch=3, partition_epoch=3, leader_id=1)
-
-
 TOPIC_REPEATING = metadata_pb2.TopicMetadata(name="t", topic_id="id-t", partitions=[LEADERLESS, LED])
-
-
 DESCRIBED = pb.DescribeTopicsResponse(topics=[pb.DescribedTopic(topic=TOPIC_REPEATING)])
-
-
 NODES = pb.ListNodesResponse(nodes=[pb.ListedNode(node=metadata_pb2.NodeMetadata(node_id=4, node_epoch=41))])
-
-
 GONE = pb.TopicResult(error_code=error_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, error_message="UNKNOWN_TOPIC_ID: gone")
-
-
 STALE = pb.ShutdownNodeResponse(error_code=error_pb2.ERROR_CODE_STALE_BROKER_EPOCH)
-
-
 REMOVED = pb.UnregisterNodeResponse(error_code=error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED)
 
 

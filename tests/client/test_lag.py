@@ -101,8 +101,6 @@ async def test_a_partition_without_a_leader_is_left_out() -> None:
 
 
 FIRST, SECOND = TopicPartitionFinder("T", 0), TopicPartitionFinder("T", 1)
-
-
 ANSWER = FoundOffset(Offset(7), None, LeaderEpoch(1))
 
 

@@ -23,8 +23,6 @@ from strandline.records.codec import NewRecord, encode_batch, encode_marker
 from strandline.v1 import partition_pb2
 
 PARTITIONS = 3
-
-
 STEPS = 60
 
 
@@ -277,8 +275,6 @@ async def test_the_end_of_committed_records_is_asked_for() -> None:
 
 
 ZERO = TopicPartition("waves", 0)
-
-
 KEY = types.TopicPartition("id", 0)
 
 

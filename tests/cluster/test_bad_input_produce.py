@@ -20,11 +20,7 @@ from strandline.v1 import error_pb2, metadata_pb2, partition_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
 SOUND = batch(b"sound")
-
-
 _MAGIC_AT, _CRC_AT, _ATTRIBUTES_AT, _DELTA_AT, _MAX_TIMESTAMP_AT, _PRODUCER_AT, _COUNT_AT = 16, 17, 21, 23, 35, 43, 57
-
-
 _TWO_MIB = 2 << 20
 
 
@@ -488,8 +484,6 @@ def registration(cluster_id: str | None, **fields: object) -> pb_controller.Regi
 
 
 PAGE_CACHE = metadata_pb2.Rules(durability=metadata_pb2.DURABILITY_PAGE_CACHE)
-
-
 FUTURE = metadata_pb2.FeatureLevels(min_level=900, max_level=901)
 
 

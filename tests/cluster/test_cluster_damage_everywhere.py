@@ -25,8 +25,6 @@ from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2, partition_pb2
 
 _SEGMENTS = 3
-
-
 _VALUE_BYTES = 50_000
 
 
@@ -113,8 +111,6 @@ async def test_damage_on_every_replica_is_never_served_and_takes_the_partition_o
 
 
 CLUSTER = {"nodes": 3}
-
-
 _BATCHES = 20
 
 
@@ -257,8 +253,6 @@ async def test_those_who_would_refuse_to_cut_lead(probe: Probe, topic: str, tmp_
 
 
 CLUSTER_CACHE = {"nodes": 2, "rules": {"durability": "page-cache"}}
-
-
 KEPT = 5
 
 

@@ -26,8 +26,6 @@ from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import error_pb2, leader_service_pb2, metadata_pb2, partition_pb2
 
 CLUSTER = {"nodes": 3}
-
-
 ABOVE_ALL = 1 << 30
 
 
@@ -136,8 +134,6 @@ async def test_a_claim_without_a_proof_stops_nobody(probe: Probe, topic: str) ->
 
 
 SESSION_S = SESSION_TIMEOUT_MS / 1000
-
-
 BEHIND_S = 1.5
 """What a client may take beyond the session of the node, where an election and a start of a client take no time."""
 
@@ -212,11 +208,7 @@ async def test_clients_go_on_soon_after_the_session_of_a_hung_node(probe: Probe,
 
 
 _SCRIPT = str(Path(__file__).parent / "of_release.py")
-
-
 _ENDS_S = 30.0
-
-
 _NOW, _BEFORE = HIGHEST, HIGHEST - 1
 
 

@@ -21,11 +21,7 @@ from strandline.core.types import LeaderEpoch, NodeId
 from strandline.runtime.exit_codes import ExitCode
 
 CLUSTER = {"nodes": 3}
-
-
 STOP_MS = 15_000
-
-
 BEFORE = b"before the controller went"
 
 

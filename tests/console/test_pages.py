@@ -32,14 +32,8 @@ from strandline.core.types import NodeId, Offset
 from strandline.rpc.convert.describe import ControllerDescribed
 
 _CONSOLE = Path(strandline.console.__file__).parent
-
-
 _REPORT_STYLE = Path(__file__).parents[2] / "analytics/strandline_analytics/report/templates/style.css"
-
-
 _EVIL = "<img src=x onerror=alert(1)>\"'&"
-
-
 _PATHS = ["/", "/partitions", "/partitions/tides/0", "/nodes", "/topics", "/groups", "/nowhere", "/partitions/tides/99"]
 
 
@@ -276,8 +270,6 @@ def test_an_address_keeps_what_was_asked() -> None:
 
 
 EVIL = "<img src=x onerror=alert(1)>\"'&/x"
-
-
 ANSWERED_S = 20.0
 
 

@@ -18,8 +18,6 @@ from strandline.core.errors import ErrorCode
 from strandline.v1 import metadata_pb2
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_500)]
-
-
 _AWAY_S = 30.0
 
 

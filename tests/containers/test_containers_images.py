@@ -19,8 +19,6 @@ from running_cluster import until
 from strandline.export.layout import MANIFEST_FOLDER, Manifest
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_500)]
-
-
 _MOST_BYTES = 320_000_000
 
 
@@ -96,8 +94,6 @@ def test_what_is_installed_is_what_is_locked(
 
 
 _JOB_S = 600
-
-
 _SLACK_S = 1.0
 """What lies between an event and the moment at which the test saw its effect: a look, a heartbeat. Where that takes
 longer the machine is busy, and so took longer for the failover as well."""

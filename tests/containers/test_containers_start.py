@@ -29,11 +29,7 @@ from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1_500)]
-
-
 _COMMAND_S = 60
-
-
 _USER = 10001
 
 

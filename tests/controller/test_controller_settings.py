@@ -230,8 +230,6 @@ async def test_the_source_is_left_for_the_target_that_has_everything() -> None:
 
 
 TP = TopicPartition("11111111-0000-4000-8000-000000000000", 0)
-
-
 NODES = (NodeId(1), NodeId(2))
 
 

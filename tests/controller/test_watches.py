@@ -30,8 +30,6 @@ from strandline.observe.controllers import ReignReports
 from strandline.runtime.process import OwnTasks
 
 ALIVE_MS = 20
-
-
 SECRET = "5a" * 32
 
 
@@ -270,20 +268,10 @@ async def test_who_does_not_decide_reports_nothing(monkeypatch: pytest.MonkeyPat
 
 
 NOW_MS = 7_000
-
-
 OTHER = Holder(12, "c2", "c2-1", 4)
-
-
 HEAD = Head("r2", 3, "digest", 11)
-
-
 VIEW = StoreView(13, OTHER, HEAD)
-
-
 APPEND = effects.Append(question=1, token=9, after=8, head=Head("r1", 4, "mine"))
-
-
 CAMPAIGN = effects.Campaign(question=1, lease_id=5)
 
 

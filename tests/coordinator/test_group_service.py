@@ -27,8 +27,6 @@ from strandline.v1 import group_service_pb2 as pb
 from strandline.v1 import group_service_pb2_grpc as pb_grpc
 
 STATE_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a01"
-
-
 THREE = (1, 2, 3)
 
 

@@ -35,11 +35,7 @@ from strandline.v1.group_service_pb2_grpc import GroupServiceStub
 from strandline.v1.transaction_service_pb2_grpc import TransactionServiceStub
 
 GROUPS_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a01"
-
-
 TRANSACTIONS_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a02"
-
-
 NOT_YET = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -182,8 +178,6 @@ async def test_what_no_producer_can_mean_is_refused_here(
 
 
 STATE_ID = "5d0f3a52-0c0e-4d53-8a55-3f1f0a8f8a02"
-
-
 ID = "payments"
 
 

@@ -26,11 +26,7 @@ from strandline.core.messages import (
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, Rules
 
 R1 = Reign("R1", 1, 1)
-
-
 R2 = Reign("R2", 2, 105, "R1")
-
-
 R3 = Reign("R3", 3, 120, "R2")
 
 

@@ -344,11 +344,7 @@ def test_durable_point_agrees_with_a_log_of_marks(steps: list[tuple[str, int]]) 
 
 
 SAVES = (SaveEpochs, SaveHighWatermarks, SaveMetadata, SaveReconciledEpochs)
-
-
 EPOCHS, EPOCHS_1 = SaveEpochs(TP, ()), SaveEpochs(TP1, ())
-
-
 ANSWER: Effect = AnswerProduce(1, ())
 
 

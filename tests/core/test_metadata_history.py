@@ -233,8 +233,6 @@ def test_a_subscription_that_cannot_be_is_refused(wanted: Wanted, said: str) -> 
 
 
 NODES = (1, 2, 3)
-
-
 node_invariants = st.sampled_from(NODES)
 
 

@@ -16,11 +16,7 @@ from strandline.core.log.producers import REMEMBERED_BATCHES, SEQUENCE_MODULUS, 
 from strandline.core.types import BatchHeader, NodeEpoch, NodeId, Offset
 
 NEXT, DUPLICATE = SequenceVerdict.NEXT, SequenceVerdict.DUPLICATE
-
-
 OUT_OF_ORDER, TOO_OLD, FENCED = SequenceVerdict.OUT_OF_ORDER, SequenceVerdict.TOO_OLD, SequenceVerdict.FENCED
-
-
 UNKNOWN = SequenceVerdict.UNKNOWN
 
 

@@ -17,11 +17,7 @@ from strandline.core.types import Durability, FetchHw, NodeId, Offset, Rules
 from strandline.observe.samples import BUCKET_MS, EXACT_PER_S, Advance, HwAdvances
 
 SNAPSHOT, UPDATED = FetchHw.SNAPSHOT, FetchHw.UPDATED
-
-
 DURABILITIES = list(Durability)
-
-
 WAIT_MS = 500
 
 

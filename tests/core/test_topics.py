@@ -456,8 +456,6 @@ def test_a_limit_that_is_taken_away_no_longer_refuses() -> None:
 
 
 NOW_MS = 1_795_000_000_000
-
-
 HOUR_MS = 3_600_000
 
 

@@ -35,8 +35,6 @@ from strandline.rpc.status import refusal_of
 from strandline.v1 import controller_service_pb2 as pb
 
 _QUOTA = 8 << 20
-
-
 ETCDCTL = {**os.environ, "ETCDCTL_API": "3"}
 
 

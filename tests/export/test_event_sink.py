@@ -298,8 +298,6 @@ def test_a_transition_and_a_crowd_do_not_wait_for_the_next_round(
 
 
 TP_COUNTERS = TopicPartition("t", 0)
-
-
 PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
 
 

@@ -20,8 +20,6 @@ from strandline.export.schema import EVENT_TYPES as EVENT_TYPES_LINES
 from strandline.export.schema import SAMPLES, Kind, fields_of
 
 EMITTER = Emitter(cluster_id="c", node_id=2, incarnation=7)
-
-
 TP = TopicPartition("t", 1)
 
 
@@ -83,8 +81,6 @@ def test_lists_are_never_null(name: str) -> None:
 
 
 EMITTER_COLUMNS = Emitter(cluster_id=CLUSTER, node_id=2, incarnation=7)
-
-
 TP_COLUMNS = TopicPartition("a-topic", 1)
 
 
@@ -176,8 +172,6 @@ def test_many_events_of_mixed_shapes_are_one_sorted_file() -> None:
 
 
 TP_LINES = TopicPartition("id", 2)
-
-
 EPOCHS = {"leader_epoch": 4, "partition_epoch": 9}
 
 

@@ -25,8 +25,6 @@ from strandline.export.spool import FOLDER, Left, Spool
 from strandline.export.verify import verify
 
 FORMATS = list(ExportFormat)
-
-
 ROWS = every_type(3 * len(EVENT_TYPES))
 
 

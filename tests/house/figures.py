@@ -25,7 +25,7 @@ LIMITS = {
     "strandline_sim": (120, 22_950),
     "strandline_analytics": (167, 22_500),
     "strandline_kafka": (58, 10_400),
-    "tests": (637, 127_500),
+    "tests": (637, 127_100),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)

@@ -151,8 +151,6 @@ def test_an_internal_request_names_its_cluster(name: str) -> None:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 BUF = Path(sys.executable).parent / "buf"
 
 

@@ -15,17 +15,9 @@ import typer
 from strandline.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-
-
 _CODE = re.compile(r"^ *(```|~~~).*?^ *\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-
-
 _MAKE = re.compile(r"(?:^|[\s`;&|(])make +((?:[A-Za-z_]+=\S+ +)*)([a-z][a-z-]*)", re.MULTILINE)
-
-
 _STRANDLINE = re.compile(r"(?:^|[\s`;&|(/])strandline((?: +[a-z][a-z-]*)+)", re.MULTILINE)
 
 

@@ -13,8 +13,6 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 SERVICES = ROOT / "services" / "strandline"
 
 
@@ -152,8 +150,6 @@ def test_images_hold_the_versions_that_were_tested(name: str) -> None:
 
 
 ROOT_CHANNELS = Path(__file__).parents[2]
-
-
 _DIALS = re.compile(r"\b(?:insecure_channel|secure_channel|urlopen|HTTPS?Connection)\(")
 
 
@@ -176,8 +172,6 @@ def test_channels_are_made_in_two_files() -> None:
 
 
 SERVICES_ASSERTIONS = ROOT / "services"
-
-
 _CHILDREN = {"strandline.cli.demo.producing", "strandline.cli.demo.consuming"}
 """Started by `strandline demo` alone, with its own interpreter and environment."""
 

@@ -86,8 +86,6 @@ def back(one: Seen, at_ms: int) -> Return:
 
 
 STOPPED = (removal(1, 2, 6_000), removal(3, 2, 6_015))
-
-
 FENCE = Moment(14_500, 99, NodeId(2))
 
 
@@ -361,8 +359,6 @@ def test_without_a_metadata_log_nothing_is_imported(run_a_logs: Any, tmp_path: P
 
 
 BEGINS, ENDS = framed(23, 0, tagged()), framed(24, 0, tagged())
-
-
 OTHER = bytes(16)
 
 

@@ -44,11 +44,7 @@ from strandline_kafka.metadata.skeleton import Registration, Skeleton, TopicLife
 from strandline_kafka.metadata.wire import Unreadable
 
 Row = dict[str, Any]
-
-
 ONE, TWO = ids(1, 3), ids(1, 2, 3)
-
-
 PRINTED_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 """`TOPIC_ID` as Kafka prints it."""
 
@@ -350,8 +346,6 @@ def test_any_change_of_a_sample_is_read_or_counted(sample: str, place: int, more
 
 
 AT_MS = 1_795_387_881_246
-
-
 MESSAGE = "[Partition orders-0 broker=1] ISR updated to 1,2  and version updated to 1"
 
 

@@ -28,8 +28,6 @@ from strandline_kafka.metadata.records import MetadataRecord, decode_value
 from strandline_kafka.metadata.wire import Unreadable
 
 NO_OP = bytes((1, 20, 0, 0))
-
-
 _DEFAULTS = (None, (), 0, -1, -2, False)
 
 

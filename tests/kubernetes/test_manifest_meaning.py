@@ -52,8 +52,6 @@ KINDS: dict[str, type[ServiceSettings]] = {
 
 # One per port of a pod, in everything under deploy/.
 PORTS = {"clients": 9092, "internal": 9093, "health": 9094, "metrics": 9095, "console": 8080}
-
-
 PORT_SETTINGS = {"clients": "bind", "internal": "internal_bind", "health": "health_bind", "metrics": "metrics_bind"}
 
 

@@ -26,8 +26,6 @@ from strandline.records.compression import (
 )
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
-
-
 GIB = 1 << 30
 
 

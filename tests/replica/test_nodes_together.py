@@ -37,8 +37,6 @@ from strandline.storage.log import Log, LogSettings
 from strandline.v1 import follower_service_pb2
 
 TP = TopicPartition(TOPIC_ID, 0)
-
-
 THREE = (1, 2, 3)
 
 
@@ -113,8 +111,6 @@ async def test_followers_take_up_fetching_after_their_leaders_restart(tmp_path: 
 
 
 TP_REPEATED = TopicPartition("11111111-0000-4000-8000-000000000000", 0)
-
-
 MAX_BYTES = 1 << 20
 
 
@@ -201,8 +197,6 @@ def test_deleted_records_are_not_given(logs: DirectoryLogs) -> None:
 
 
 PARTITIONS = 1_000
-
-
 FRAME = [JOURNAL_NAMES[0]]
 """One sync, of the journal."""
 

@@ -26,8 +26,6 @@ from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import partition_pb2
 
 CLUSTER = "cluster-of-the-test"
-
-
 LENGTH = 4
 
 
@@ -189,8 +187,6 @@ async def test_coordinators_take_from_the_same_blocks() -> None:
 
 
 TP = TopicPartition(TOPIC_ID, 0)
-
-
 COMMITTED = partition_pb2.ISOLATION_LEVEL_READ_COMMITTED
 
 

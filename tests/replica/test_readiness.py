@@ -23,14 +23,8 @@ from strandline.node.workers import Worker, WorkersWrong, single_node_refusal, w
 from strandline.rpc.channels import open_channel
 
 ME = NodeId(2)
-
-
 EPOCH = NodeEpoch(102)
-
-
 SERVING = health_pb2.HealthCheckResponse.SERVING
-
-
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 

@@ -128,15 +128,11 @@ _ECHO = grpc.unary_unary_rpc_method_handler(_echo)
 
 
 NOBODY, SOMEBODY = "127.0.0.2", "127.0.0.1"
-
-
 READY_S = 10.0
 """gRPC by itself asks again after 30 s."""
 
 
 _TYPE_A = 1
-
-
 _POINTER_TO_QUESTION = 0xC00C
 
 

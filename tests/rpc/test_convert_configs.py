@@ -34,8 +34,6 @@ from strandline.v1 import metadata_service_pb2 as metadata
 from strandline.v1 import partition_pb2, record_pb2
 
 SET, DELETE = pb.CONFIG_OPERATION_UNSPECIFIED, pb.CONFIG_OPERATION_DELETE
-
-
 TOPIC = pb.CONFIG_RESOURCE_TYPE_TOPIC
 
 
@@ -140,8 +138,6 @@ def test_described_settings_arrive_as_they_left() -> None:
 
 
 TOPICS = FixedTopics()
-
-
 OFFSET = {"topic_id": ID, "partitions": [{"partition_index": 0, "committed_offset": 5}]}
 
 
@@ -251,8 +247,6 @@ def test_the_epoch_of_a_committed_offset_is_its_own_field() -> None:
 
 
 PARTITIONS = [partition_pb2.FetchPartition() for _ in range(50)]
-
-
 HEADERS = [record_pb2.SimpleRecord(headers=[record_pb2.RecordHeader()] * 9) for _ in range(10)]
 
 

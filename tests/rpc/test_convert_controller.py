@@ -50,32 +50,14 @@ from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import metadata_pb2
 
 ids = st.integers(0, 2**31 - 1)
-
-
 epochs = st.integers(0, 2**31 - 1)
-
-
 node_epochs = st.integers(0, 2**63 - 1).map(NodeEpoch)
-
-
 several = st.lists(ids.map(NodeId), max_size=4, unique=True).map(tuple)
-
-
 words = st.text(max_size=12)
-
-
 hosts = st.text("abz09.-_:%", min_size=1, max_size=12)
-
-
 shown = st.text(st.characters(exclude_categories=("C", "Zl", "Zp", "Zs"), include_characters=" "), max_size=12)
-
-
 endpoints = st.builds(Endpoint, hosts, st.integers(1, 65_535))
-
-
 roles = st.frozensets(st.sampled_from(Role), min_size=1)
-
-
 tps = st.builds(TopicPartition, st.uuids().map(str), st.integers(0, 9_999))
 
 
@@ -293,11 +275,7 @@ def test_partition_named_twice_is_refused() -> None:
 
 
 TOPICS = ("11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000")
-
-
 offsets = st.integers(0, 2**62).map(Offset)
-
-
 epochs_reports = st.integers(0, 2**31 - 1).map(LeaderEpoch)
 
 

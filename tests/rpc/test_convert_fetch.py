@@ -33,8 +33,6 @@ from strandline.v1 import follower_service_pb2, partition_pb2, record_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 0)
-
-
 REPLICA = ReplicaState(NodeId(2), NodeEpoch(7))
 
 

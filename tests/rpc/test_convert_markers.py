@@ -20,8 +20,6 @@ from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import transaction_service_pb2 as pb_transactions
 
 TOPICS = FixedTopics()
-
-
 NOW_MS = 1_700_000_000_000
 
 

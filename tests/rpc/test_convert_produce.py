@@ -24,11 +24,7 @@ from strandline.rpc.convert.produce import ProduceAsked, holds_single_records, p
 from strandline.v1 import leader_service_pb2 as pb
 
 TP = TopicPartition(ID, 3)
-
-
 NOW_MS = 77_000
-
-
 BATCH = encode_batch([NewRecord(None, b"a", 5), NewRecord(None, b"b", 7)])
 
 
@@ -162,11 +158,7 @@ def test_acks_0_are_answered_without_an_offset() -> None:
 
 
 QUESTION = ProducerSnapshotQuestion(TP, LeaderEpoch(0))
-
-
 REPLICA = ReplicaState(NodeId(2), NodeEpoch(9))
-
-
 TOPICS = FixedTopics()
 
 

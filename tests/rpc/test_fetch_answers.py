@@ -28,8 +28,6 @@ from strandline.v1 import controller_service_pb2
 from strandline.v1 import leader_service_pb2 as pb
 
 OFFSETS = st.integers(0, 2**62).map(Offset)
-
-
 REFUSALS = st.just(Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "ask another"))
 
 
@@ -50,8 +48,6 @@ results = st.builds(
 
 
 payloads = st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 70_000]).map(lambda size: b"r" * size)
-
-
 served = st.lists(st.builds(ServedPartition, results, payloads), max_size=4)
 
 
@@ -175,17 +171,9 @@ def test_an_answer_gives_up_after_several_bad_batches() -> None:
 
 
 ONE = image(7, topic("a", partition("a", 0)), topic("b"), nodes=(node(1),))
-
-
 REIGN = Reign("a" * 32, ONE.controller_epoch, 1, "")
-
-
 OWN = PositionProof(NodeEpoch(3), ONE.controller_epoch, 7, b"m" * 32, REIGN.reign_id)
-
-
 LATER = OWN._replace(metadata_offset=9)
-
-
 SAVED = replace(ONE, to_node_epoch=NodeEpoch(3), reigns=(REIGN,), removed_node_ids=(node(4).node_id,))
 
 

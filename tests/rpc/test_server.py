@@ -36,8 +36,6 @@ from strandline.v1 import group_service_pb2_grpc, leader_service_pb2_grpc, metad
 from strandline.v1 import leader_service_pb2 as pb
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
-
-
 SERVICE = "strandline.v1.LeaderService"
 
 
@@ -202,8 +200,6 @@ def _frame(kind: int, payload: bytes = b"") -> bytes:
 
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4)
-
-
 _PING = _frame(6, b"12345678")
 
 
@@ -346,8 +342,6 @@ async def test_interceptors_are_asked_once_for_each_method() -> None:
 
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-
-
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 

@@ -257,8 +257,6 @@ async def test_a_pause_of_the_process_is_no_age_of_a_sync() -> None:
 
 
 SAVES = {want.SaveEpochs, want.SaveHighWatermarks, want.SaveReconciledEpochs, want.SaveMetadata}
-
-
 VISIBLE = sorted(set(get_args(want.Effect)) - WITHOUT_SYNC, key=lambda kind: kind.__name__)
 
 

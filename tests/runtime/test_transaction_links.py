@@ -17,8 +17,6 @@ from strandline.runtime.host import TopicDirectory
 from strandline.runtime.transaction_links import MOST_IN_A_REQUEST, MOST_WAITING, TransactionLinks
 
 HERE = TopicPartition("state", 0)
-
-
 NO = Refusal(ErrorCode.PRODUCER_FENCED, "no")
 
 

@@ -98,8 +98,6 @@ async def test_nobody_of_another_cluster(made: Certificates) -> None:
 
 
 DEADLINE_S_SLOW = 10
-
-
 _DELAY_S = 0.12
 """More than the first back-off, which gRPC takes for the time that a connection may need."""
 

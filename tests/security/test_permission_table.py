@@ -74,14 +74,8 @@ def _may(caller: Identity, method: str, request: Any) -> bool:
 
 
 _AS_2 = {"replica_state": {"replica_id": 2, "replica_epoch": 7}}
-
-
 _AS_3 = {"replica_state": {"replica_id": 3, "replica_epoch": 7}}
-
-
 _STATE = {"name": "__group_state"}
-
-
 _L, _C = "/strandline.v1.LeaderService/", "/strandline.v1.ControllerService/"
 
 

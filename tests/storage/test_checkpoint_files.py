@@ -135,8 +135,6 @@ def test_damaged_topic_id_is_reported(tmp_path) -> None:
 
 
 NAME = ("t", 0)
-
-
 FILES = LogFiles(topic_id="old", epochs=(EpochEntry(LeaderEpoch(3), Offset(0)),))
 
 

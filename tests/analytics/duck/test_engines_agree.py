@@ -36,20 +36,10 @@ pytestmark = pytest.mark.timeout(600)
 
 # Times of a simulation begin in 1970, so the generated day does as well: one query runs over both.
 SHAPE = Shape(events=12_000, partitions=12, hours=2, nodes=6, start_us=0)
-
-
 SCOPE = Scope(start_us=0, end_us=SHAPE.end, step_us=HOUR)
-
-
 SEED = 7
-
-
 GROUP_SEEDS = range(4)
-
-
 TRANSACTION_SEEDS = range(3)
-
-
 _BLANK = dict.fromkeys(column.name for column in COLUMNS)
 
 

@@ -19,8 +19,6 @@ from strandline_analytics.scope import Scope
 from strandline_analytics.stats import ALL
 
 SHAPE = Shape(events=6_000, partitions=8, hours=2, nodes=5)
-
-
 IDENTITY = "node_id, incarnation, seq"
 
 

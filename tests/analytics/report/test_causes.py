@@ -18,11 +18,7 @@ from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
 HEADINGS = re.findall(r"^#+ (.*)$", (ROOT / "docs" / "OPERATIONS.md").read_text(encoding="utf-8"), re.MULTILINE)
-
-
 CORE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "services/strandline/core").rglob("*.py"))
 
 

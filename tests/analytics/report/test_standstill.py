@@ -16,8 +16,6 @@ from strandline_analytics.timeline.sentences import sentence
 from strandline_analytics.timeline.states import undecided
 
 S = 1_000_000
-
-
 AT_US = BEGIN_US + 10 * S
 
 

@@ -17,8 +17,6 @@ from faults.cpu import Group, quota_missing
 from faults.proxy import Proxy
 
 _no_quota = quota_missing()
-
-
 _SPIN = "import time\nbegan = time.process_time()\nwhile time.process_time() < began + 0.2: pass"
 
 

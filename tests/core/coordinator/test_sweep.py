@@ -20,8 +20,6 @@ from strandline.core.types import Offset
 from strandline_sim.world.record_codec import IdentityCodec
 
 BOTH = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
-
-
 SMALL = {"sweep_above_bytes": 1_000, "sweep_step_bytes": 120, "batch_bytes": 120}
 
 

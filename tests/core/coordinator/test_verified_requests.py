@@ -39,11 +39,7 @@ from strandline.runtime.patterns import Re2Patterns
 from strandline_sim.world.record_codec import IdentityCodec
 
 FOO = TopicPartition("foo", 0)
-
-
 ONE = partition_image(replicas=(1, 2), isr=(1, 2), min_isr=2)
-
-
 NO = Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "another producer has this id")
 
 
@@ -252,8 +248,6 @@ def test_other_coordinators_take_no_markers() -> None:
 
 
 P0, P1 = TopicPartition("foo", 0), TopicPartition("bar", 0)
-
-
 NAME = "payments"
 
 

@@ -36,8 +36,6 @@ def _moved(before: Target, after: Target) -> int:
 
 
 counts = st.dictionaries(st.sampled_from("abc"), st.integers(1, 12), min_size=1)
-
-
 names = st.lists(st.sampled_from("klmnopqr"), min_size=1, max_size=7, unique=True)
 
 

@@ -34,8 +34,6 @@ from strandline.core.state_events import MemberChange as MemberChangeEvent
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 
 PLACE = TopicPartition("group-state", 3)
-
-
 EPOCH = LeaderEpoch(7)
 
 

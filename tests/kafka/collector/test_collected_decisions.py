@@ -28,8 +28,6 @@ Fake = Any
 
 
 PLAIN = Security()
-
-
 THREE_VOTERS = (voters(0, 1, 2, 3), *HEAD[1:])
 
 

@@ -17,8 +17,6 @@ from strandline_kafka.collector.pace import MOST_MS, Pace, usual_period_ms
 from strandline_kafka.collector.states import States, can_have_elr
 
 TP = TopicPartition("id", 0)
-
-
 NAME = ("t", 0)
 
 
@@ -227,8 +225,6 @@ ONE = Partition(
 
 
 CLUSTER = Cluster(cluster_id="c", brokers={}, partitions={TP: ONE}, refused={})
-
-
 GONE = replace(CLUSTER, partitions={})
 
 

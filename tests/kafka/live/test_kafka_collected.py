@@ -31,8 +31,6 @@ from strandline_kafka.metadata.importing import Import, cluster_of
 from strandline_kafka.metadata.log_files import open_copy
 
 RECORDS = 7
-
-
 USER, PASSWORD = "ann", "correct-horse"
 
 

@@ -24,8 +24,6 @@ from strandline_kafka.scrapes.prometheus import selector
 from strandline_kafka.scrapes.series import Form, Mapping, Reader, Scrapes, read_mapping
 
 NODES = Mapping(nodes={"k1:7071": 1, "k2:7071": 2})
-
-
 NAME = "kafka_log_log_logendoffset"
 
 
@@ -245,14 +243,8 @@ def test_arbitrary_input_is_read_or_unreadable(line: str, said: Any) -> None:
 
 
 TP = TopicPartition("11111111-2222-3333-4444-555555555555", 0)
-
-
 NODES_FOLLOWING = tuple(map(NodeId, (1, 2, 3)))
-
-
 ALWAYS = (0, 1 << 62)
-
-
 Row = dict[str, Any]
 
 
