@@ -11,19 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from strandline.rpc.channels import parse_endpoint
+from strandline.runtime import settings
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import (
-    HealthBind,
-    MetricsBind,
-    MetricsTls,
-    ServiceSettings,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    check_tls,
-    is_loopback,
-    split_commas,
-)
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -34,10 +23,10 @@ def _is_address(text: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_is_address)]
-Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Words = Annotated[tuple[str, ...], BeforeValidator(settings.split_commas)]
 
 
-class ConsoleSettings(ServiceSettings):
+class ConsoleSettings(settings.ServiceSettings):
     """Settings of the web console (`strandline console`)."""
 
     bootstrap: Annotated[Words, Field(min_length=1)] = Field(description="addresses of the controller, with commas")
@@ -48,12 +37,12 @@ class ConsoleSettings(ServiceSettings):
     hosts: Words = Field((), description="host names browsers may use; empty: the loopback names on loopback, else any")
     allow_changes: bool = Field(False, description="show forms that change the cluster: creation of topics")
     report: str = Field("", description="address of the analytics report to link to; empty: no link")
-    tls_cert: TlsCert = ""
-    tls_key: TlsKey = ""
-    tls_ca: TlsCa = ""
-    health_bind: HealthBind = ""
-    metrics_bind: MetricsBind = ""
-    metrics_tls: MetricsTls = False
+    tls_cert: settings.TlsCert = ""
+    tls_key: settings.TlsKey = ""
+    tls_ca: settings.TlsCa = ""
+    health_bind: settings.HealthBind = ""
+    metrics_bind: settings.MetricsBind = ""
+    metrics_tls: settings.MetricsTls = False
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
     metadata_stale_ms: int = Field(
@@ -68,7 +57,7 @@ class ConsoleSettings(ServiceSettings):
 
     @model_validator(mode="after")
     def _nothing_is_open_by_accident(self) -> ConsoleSettings:
-        check_tls(self)
+        settings.check_tls(self)
         if bool(self.https_cert) != bool(self.https_key):
             raise ValueError("https_cert and https_key belong together; give both or neither")
         if not self.on_loopback and not self.https_cert and not self.insecure:
@@ -85,7 +74,7 @@ class ConsoleSettings(ServiceSettings):
     @property
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the console."""
-        return is_loopback(parse_endpoint(self.bind).host)
+        return settings.is_loopback(parse_endpoint(self.bind).host)
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:

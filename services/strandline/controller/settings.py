@@ -16,34 +16,10 @@ from strandline.core.messages import Endpoint
 from strandline.core.types import Durability, Rules
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.channels import WILDCARDS, Keepalive, parse_endpoint
-from strandline.runtime.exporting import (
-    ExportDir,
-    ExportUri,
-    FileBytes,
-    Format,
-    RingEvents,
-    RollS,
-    WaitingBytes,
-    check_export,
-)
+from strandline.runtime import exporting, settings
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import (
-    HealthBind,
-    Insecure,
-    MetricsBind,
-    MetricsTls,
-    PlainAddress,
-    ServedTruncation,
-    ServiceSettings,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    check_guards,
-    is_loopback,
-    split_commas,
-)
 
-Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Words = Annotated[tuple[str, ...], BeforeValidator(settings.split_commas)]
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 
@@ -55,24 +31,26 @@ class StoreKind(StrEnum):
     ETCD = "etcd"
 
 
-class ControllerSettings(ServiceSettings):
+class ControllerSettings(settings.ServiceSettings):
     """Settings of the controller (`strandline controller`)."""
 
     data_dir: Path = Field(description="directory of the metadata store; one process at a time")
     bind: Address = Field("127.0.0.1:0", description="address for nodes and clients; port 0: the kernel chooses")
-    internal_bind: PlainAddress = Field("", description="address nodes are served on; empty: they use bind too")
-    tls_cert: TlsCert = ""
-    tls_key: TlsKey = ""
-    tls_ca: TlsCa = ""
-    insecure: Insecure = False
-    health_bind: HealthBind = ""
-    metrics_bind: MetricsBind = ""
-    metrics_tls: MetricsTls = False
+    internal_bind: settings.PlainAddress = Field(
+        "", description="address nodes are served on; empty: they use bind too"
+    )
+    tls_cert: settings.TlsCert = ""
+    tls_key: settings.TlsKey = ""
+    tls_ca: settings.TlsCa = ""
+    insecure: settings.Insecure = False
+    health_bind: settings.HealthBind = ""
+    metrics_bind: settings.MetricsBind = ""
+    metrics_tls: settings.MetricsTls = False
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
     reflection: bool = Field(True, description="serve gRPC reflection")
 
-    truncation: ServedTruncation | None = Field(
+    truncation: settings.ServedTruncation | None = Field(
         None, description="first start: how a follower finds its cut: leader-epoch or fetch; leader-epoch"
     )
     durability: Durability | None = Field(None, description="first start: what an acknowledgement means; fsync")
@@ -135,19 +113,19 @@ class ControllerSettings(ServiceSettings):
         1 << 20, ge=200, le=1 << 20, description="largest value in etcd; a larger transaction is split into parts"
     )
 
-    export_dir: ExportDir = ""
-    export_uri: ExportUri = ""
-    export_format: Format = ExportFormat.PARQUET
-    export_roll_s: RollS = 300
-    export_file_bytes: FileBytes = 64 << 20
-    export_waiting_bytes: WaitingBytes = 64 << 20
-    export_ring_events: RingEvents = 50_000
+    export_dir: exporting.ExportDir = ""
+    export_uri: exporting.ExportUri = ""
+    export_format: exporting.Format = ExportFormat.PARQUET
+    export_roll_s: exporting.RollS = 300
+    export_file_bytes: exporting.FileBytes = 64 << 20
+    export_waiting_bytes: exporting.WaitingBytes = 64 << 20
+    export_ring_events: exporting.RingEvents = 50_000
 
     @model_validator(mode="after")
     def _timings_agree(self) -> ControllerSettings:
         self.timings()
-        check_export(self)
-        check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
+        exporting.check_export(self)
+        settings.check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         if self.store is StoreKind.ETCD:
             self._check_etcd()
         return self
@@ -163,7 +141,7 @@ class ControllerSettings(ServiceSettings):
             raise ValueError("etcd_cert and etcd_key go together, with etcd_ca")
         if bool(self.etcd_user) != bool(self.etcd_password_file):
             raise ValueError("etcd_user and etcd_password_file go together")
-        if not self.etcd_ca and not self.insecure and not all(is_loopback(member.host) for member in members):
+        if not self.etcd_ca and not self.insecure and not all(settings.is_loopback(member.host) for member in members):
             raise ValueError(
                 "etcd_endpoints is beyond this machine and etcd_ca is empty; give etcd_ca, or set insecure on a "
                 "network that untrusted hosts cannot reach"

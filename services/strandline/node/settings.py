@@ -17,39 +17,14 @@ from strandline.core.transactions.records import TransactionSettings
 from strandline.core.types import Durability, Role, Rules, Truncation
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.channels import WILDCARDS, parse_endpoint
-from strandline.runtime.exporting import (
-    ExportDir,
-    ExportUri,
-    FileBytes,
-    Format,
-    RingEvents,
-    RollS,
-    SampleMaxMs,
-    SampleMs,
-    WaitingBytes,
-    check_export,
-    exports,
-)
+from strandline.runtime import exporting, settings
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import (
-    HealthBind,
-    Insecure,
-    MetricsBind,
-    MetricsTls,
-    ServedTruncation,
-    ServiceSettings,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    check_guards,
-    split_commas,
-)
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
-Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Words = Annotated[tuple[str, ...], BeforeValidator(settings.split_commas)]
 
 
-class ReplicaSettings(ServiceSettings):
+class ReplicaSettings(settings.ServiceSettings):
     """Settings of a data node (`strandline replica`)."""
 
     node_id: int = Field(ge=0, description="id of the node, the same after every restart")
@@ -62,13 +37,13 @@ class ReplicaSettings(ServiceSettings):
     roles: Words = Field(("leader", "follower"), description="leader,follower or, for an observer, follower")
     rack: str = Field("", description="rack of the node")
     workers: int = Field(1, ge=1, le=64, description="data nodes that this process starts, each a process of its own")
-    tls_cert: TlsCert = ""
-    tls_key: TlsKey = ""
-    tls_ca: TlsCa = ""
-    insecure: Insecure = False
-    health_bind: HealthBind = ""
-    metrics_bind: MetricsBind = ""
-    metrics_tls: MetricsTls = False
+    tls_cert: settings.TlsCert = ""
+    tls_key: settings.TlsKey = ""
+    tls_ca: settings.TlsCa = ""
+    insecure: settings.Insecure = False
+    health_bind: settings.HealthBind = ""
+    metrics_bind: settings.MetricsBind = ""
+    metrics_tls: settings.MetricsTls = False
     metrics_per_partition: bool = Field(
         False, description="also series for each partition; many partitions, many series"
     )
@@ -76,7 +51,7 @@ class ReplicaSettings(ServiceSettings):
     log_level: LogLevelSetting = LogLevel.INFO
     reflection: bool = Field(True, description="serve gRPC reflection")
 
-    truncation: ServedTruncation = Field(
+    truncation: settings.ServedTruncation = Field(
         Truncation.LEADER_EPOCH, description="how a returning follower finds its cut: leader-epoch or fetch"
     )
     durability: Durability = Field(Durability.FSYNC, description="what an acknowledgement means")
@@ -126,15 +101,15 @@ class ReplicaSettings(ServiceSettings):
     ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
     ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a connection is closed")
 
-    export_dir: ExportDir = ""
-    export_uri: ExportUri = ""
-    export_format: Format = ExportFormat.PARQUET
-    export_roll_s: RollS = 300
-    export_file_bytes: FileBytes = 64 << 20
-    export_waiting_bytes: WaitingBytes = 64 << 20
-    export_ring_events: RingEvents = 50_000
-    sample_interval_ms: SampleMs = 1_000
-    sample_max_interval_ms: SampleMaxMs = 10_000
+    export_dir: exporting.ExportDir = ""
+    export_uri: exporting.ExportUri = ""
+    export_format: exporting.Format = ExportFormat.PARQUET
+    export_roll_s: exporting.RollS = 300
+    export_file_bytes: exporting.FileBytes = 64 << 20
+    export_waiting_bytes: exporting.WaitingBytes = 64 << 20
+    export_ring_events: exporting.RingEvents = 50_000
+    sample_interval_ms: exporting.SampleMs = 1_000
+    sample_max_interval_ms: exporting.SampleMaxMs = 10_000
 
     @field_validator("controllers")
     @classmethod
@@ -157,8 +132,8 @@ class ReplicaSettings(ServiceSettings):
         self.timings()
         if not self.group_min_session_timeout_ms <= self.group_session_timeout_ms <= self.group_max_session_timeout_ms:
             raise ValueError("group_session_timeout_ms must be between the shortest and the longest session")
-        check_export(self)
-        check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
+        exporting.check_export(self)
+        settings.check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         for bound, reported in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
             if parse_endpoint(getattr(self, bound)).host in WILDCARDS and not getattr(self, reported):
                 raise ValueError(
@@ -181,7 +156,7 @@ class ReplicaSettings(ServiceSettings):
             retention_check_interval_ms=self.retention_check_interval_ms,
             purgatory_max_entries=self.purgatory_max_entries,
             purgatory_max_bytes=self.purgatory_max_bytes,
-            sample_min_ms=self.sample_interval_ms if exports(self) else 0,
+            sample_min_ms=self.sample_interval_ms if exporting.exports(self) else 0,
             sample_max_ms=self.sample_max_interval_ms,
         )
 
