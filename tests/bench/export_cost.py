@@ -160,7 +160,7 @@ async def compare(work: Path, load: Load) -> Run:
     exporting = {
         "export_dir": str(work / "export"),
         "sample_interval_ms": str(load.sample_ms),
-        "sample_max_interval_ms": str(load.forced_ms),
+        "tune": f"sample_max_interval_ms={load.forced_ms}",
         "export_roll_s": str(load.roll_s),
     }
     on = await start(work / "on", exporting, load.partitions)
