@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from strandline.cli.app import app
 from strandline.cli.ask import produce as command
+from strandline.cli.ask import record_input
 from strandline.cli.ask.consume import record_document
 from strandline.cli.ask.record_input import (
     BadLine,
@@ -269,7 +270,7 @@ async def test_nothing_is_read_after_a_refusal(monkeypatch: pytest.MonkeyPatch, 
         note(tally, outcome)
         refused.set()
 
-    monkeypatch.setattr(command, "lines_of", lines)
+    monkeypatch.setattr(record_input, "lines_of", lines)
     monkeypatch.setattr(command.Tally, "note", noted)
     async with fake_cluster() as cluster:
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.MESSAGE_TOO_LARGE))

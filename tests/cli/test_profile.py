@@ -210,7 +210,7 @@ def test_any_path_can_be_written(path: str) -> None:
 
 def test_settings_tell_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag wins over a variable, a variable over the file, the file over the default; a missing value is reported."""
-    (tmp_path / "node.yaml").write_text("rack: file\nnode_id: 4\ntick-ms: 20\n")
+    (tmp_path / "node.yaml").write_text("rack: file\nnode_id: 4\ntune: tick_ms=20\n")
     monkeypatch.setenv("STRANDLINE_RACK", "variable")
     rows = setting_rows(RoleName.REPLICA, ["--config", str(tmp_path / "node.yaml"), "--data-dir", "/d"])
     found = {row["setting"]: (row["value"], row["origin"]) for row in rows}
@@ -218,7 +218,7 @@ def test_settings_tell_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found["data_dir"] == ("/d", "flag")
     assert found["rack"] == ("variable", "variable")
     assert found["node_id"] == (4, "file")
-    assert found["tick_ms"] == (20, "file")
+    assert found["tune.tick_ms"] == (20, "file")
     assert found["durability"] == ("fsync", "default")
     assert found["controllers"] == (None, "must be given")
 

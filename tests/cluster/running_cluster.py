@@ -49,9 +49,7 @@ CONTROLLER_SETTINGS = {"session_timeout_ms": str(SESSION_TIMEOUT_MS), "heartbeat
 NODE_SETTINGS = {
     "segment_bytes": str(1 << 20),
     "replica_lag_time_max_ms": "3000",
-    "replica_fetch_wait_max_ms": "200",
-    "ping_every_ms": "1000",
-    "ping_timeout_ms": "1000",
+    "tune": "replica_fetch_wait_max_ms=200,ping_every_ms=1000,ping_timeout_ms=1000",
     # A test machine's disk may be fuller than a server's.
     "low_space_bytes": "0",
 }

@@ -113,7 +113,7 @@ async def test_a_form_is_asked_once_and_its_trouble_is_shown(nowhere: str) -> No
 
 async def test_streams_are_bounded_and_end_with_the_console(tmp_path: Path, nowhere: str) -> None:
     """One page too many is rejected; streams that are not read block neither the others nor the stop."""
-    flags = ("--max-browsers", "3", "--look-interval-ms", "100")
+    flags = ("--tune", "max_browsers=3", "--look-interval-ms", "100")
     async with console(tmp_path, nowhere, *flags) as running, AsyncExitStack() as streams:
         opened = [await streams.enter_async_context(stream(running.address, "/live/")) for _ in range(3)]
         assert [status for _, _, status in opened] == [200, 200, 200]

@@ -44,10 +44,8 @@ CONTROLLER_SETTINGS = {
 }
 NODE_SETTINGS = {
     "replica_lag_time_max_ms": "5000",
-    "replica_fetch_wait_max_ms": "200",
+    "tune": "replica_fetch_wait_max_ms=200,ping_every_ms=1000,ping_timeout_ms=1000",
     "segment_bytes": str(1 << 20),
-    "ping_every_ms": "1000",
-    "ping_timeout_ms": "1000",
     # A test machine's disk may be fuller than a server's.
     "low_space_bytes": "0",
 }

@@ -15,7 +15,7 @@ from etcd_members import stopped
 from several_controllers import WITHIN_S, Several, several, stub_of
 
 from strandline.client import Admin
-from strandline.client.cluster import metadata as client_metadata
+from strandline.client.cluster import subscribing
 from strandline.controller.several import SeveralProcess
 from strandline.core.reigns.reign import State
 from strandline.etcd.members import Members
@@ -124,7 +124,7 @@ async def test_a_client_of_a_standby_finds_the_one_that_decides(
     def refuse(*_: object) -> None:
         raise AssertionError("WatchMetadata was opened")
 
-    monkeypatch.setattr(client_metadata, "WatchedStream", refuse)
+    monkeypatch.setattr(subscribing, "WatchedStream", refuse)
     async with several(members, tmp_path, "c1", "c2") as cluster:
         active, standby = await _settled(cluster)
         assert standby.endpoint is not None

@@ -39,7 +39,7 @@ def resident_bytes(pid: int) -> int:
 async def node_process(directory: Path, controller: ControllerStub) -> AsyncIterator[tuple[int, str]]:
     """A data node as a process of its own: its pid and its client address; ended at the end."""
     flags = ["--node-id=1", f"--data-dir={directory}", f"--controllers={target(controller.endpoint)}"]
-    flags += [f"--purgatory-max-entries={PRODUCES}", "--low-space-bytes=0", "--shutdown-deadline-ms=0"]
+    flags += [f"--tune=purgatory_max_entries={PRODUCES}", "--low-space-bytes=0", "--shutdown-deadline-ms=0"]
     with (directory.parent / "node.log").open("w") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "strandline.node", *flags, stdout=log, stderr=log, env=os.environ

@@ -20,9 +20,8 @@ from strandline.client.log import RetryLog
 from strandline.client.offsets import LATEST, OffsetFinder
 from strandline.client.produce.delivery import OutgoingBatch, ProducerIdentity
 from strandline.client.produce.lane import PartitionLane
-from strandline.core.control.messages import NodeRegistered
 from strandline.core.errors import RESERVED, RULES, ErrorCode, Outcome, Refusal, Refused
-from strandline.core.messages import Endpoint
+from strandline.core.messages import Endpoint, NodeRegistered
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
 from strandline.runtime.exit_codes import ExitCode
 from strandline.runtime.session import Session

@@ -38,7 +38,7 @@ from strandline.node.settings import ReplicaSettings
 from strandline.rpc.channels import parse_endpoint
 from strandline.rpc.server import LIVENESS, READINESS
 from strandline.runtime.malloc import MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES
-from strandline.runtime.settings import ENV_PREFIX, ServiceSettings, load_settings
+from strandline.runtime.settings import PREFIX, ServiceSettings, load_settings
 
 pytestmark = needs_kubectl
 
@@ -90,8 +90,8 @@ def test_every_variable_is_a_setting(name: str) -> None:
     """A variable that belongs to no setting would be set and never read."""
     assert len(_services(name)) >= 2
     for role, box in _services(name):
-        ours = [key for key in variables(name, box) if key.startswith(ENV_PREFIX)]
-        assert [key for key in ours if key.removeprefix(ENV_PREFIX).lower() not in KINDS[role].model_fields] == []
+        ours = [key for key in variables(name, box) if key.startswith(PREFIX)]
+        assert [key for key in ours if key.removeprefix(PREFIX).lower() not in KINDS[role].own_names()] == []
 
 
 @pytest.mark.parametrize("name", RENDERED)

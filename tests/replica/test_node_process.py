@@ -200,7 +200,7 @@ async def test_a_directory_of_historic_rules_is_refused(tmp_path: Path) -> None:
 
 async def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
     """A wrong setting ends with exit code 2 and its name."""
-    async with a_controller() as controller, started(controller, tmp_path / "n", "--tick-ms", "0") as node:
+    async with a_controller() as controller, started(controller, tmp_path / "n", "--tune", "tick_ms=0") as node:
         code, lines = await node.ended()
 
     assert code == ExitCode.USAGE

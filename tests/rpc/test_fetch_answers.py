@@ -18,7 +18,7 @@ from strandline.core.types import AbortedTransaction, EpochEnd, LeaderEpoch, Nod
 from strandline.records.batch import UNPACKED_RECORDS, stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
-from strandline.rpc.convert import subscription
+from strandline.rpc.convert import metadata
 from strandline.rpc.convert.errors import Unresolved
 from strandline.rpc.convert.fetch import encode_fetch_answer, fetch_topics
 from strandline.rpc.convert.metadata import write_image
@@ -214,8 +214,8 @@ def test_a_file_cut_off_behind_its_head_is_damaged(form: bytes) -> None:
 def test_a_topic_that_stayed_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second save encodes the topic that changed; a topic that is gone is forgotten, and both read as they are."""
     encoded: list[str] = []
-    real = subscription.write_topic
-    monkeypatch.setattr(subscription, "write_topic", lambda each: encoded.append(each.name) or real(each))
+    real = metadata.write_topic
+    monkeypatch.setattr(metadata, "write_topic", lambda each: encoded.append(each.name) or real(each))
     writer = ImageWriter()
     writer.to_bytes(SAVED)
     a, b = SAVED.topics

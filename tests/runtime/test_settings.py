@@ -17,7 +17,6 @@ from strandline.console.settings import ConsoleSettings
 from strandline.controller.settings import ControllerSettings
 from strandline.node.settings import ReplicaSettings
 from strandline.runtime.settings import (
-    OF_OTHERS,
     PREFIX,
     Origin,
     ServiceSettings,
@@ -46,7 +45,8 @@ def test_flags_beat_variables_beat_the_file_beats_defaults(tmp_path: Path) -> No
     )
 
     assert (loaded.settings.size, loaded.settings.name) == (4, "variable")
-    assert loaded.origins == {"size": Origin.FLAG, "name": Origin.VARIABLE, "parts": Origin.DEFAULT}
+    named = {"size": Origin.FLAG, "name": Origin.VARIABLE, "parts": Origin.DEFAULT, "tune": Origin.DEFAULT}
+    assert loaded.origins == named
 
 
 def test_lists_are_written_with_commas() -> None:
@@ -143,10 +143,44 @@ def _listed(envvar: str | list[str] | None) -> list[str]:
 
 def test_every_variable_of_a_service_or_command_is_known_to_all() -> None:
     """A setting that is added to one service does not stop the others that share its environment."""
-    fields = {*ReplicaSettings.model_fields, *ControllerSettings.model_fields, *ConsoleSettings.model_fields}
+    fields = {*ReplicaSettings.own_names(), *ControllerSettings.own_names(), *ConsoleSettings.own_names()}
     every = {PREFIX + name.upper() for name in fields} | _of_commands(typer.main.get_command(app))
 
-    assert sorted(every - OF_OTHERS) == []
+    assert [name for name in sorted(every) if unknown_variable([name], ())] == []
+
+
+def test_a_tuned_value_is_set_by_tune_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--tune, its variable and its line of a file work; a flag, variable or line of the value's own is refused with
+    what to give."""
+    flags, _ = parse_flags(ReplicaSettings, "replica", ["--tune", "tick_ms=7", "--tune", "fsync_threads=2"])
+    loaded = load_settings(ReplicaSettings, flags=REQUIRED | flags, variables={})
+    file = tmp_path / "settings.yaml"
+    file.write_text("tick_ms: 7\n")
+    with pytest.raises(SettingsWrong) as of_a_file:
+        load_settings(ReplicaSettings, flags=REQUIRED, variables={}, file=file)
+    with pytest.raises(SettingsWrong) as of_a_variable:
+        load_settings(ReplicaSettings, flags=REQUIRED, variables={"STRANDLINE_TICK_MS": "7"})
+    with pytest.raises(SystemExit) as of_a_flag:
+        parse_flags(ReplicaSettings, "replica", ["--tick-ms", "7"])
+
+    assert (loaded.settings.tick_ms, loaded.settings.fsync_threads) == (7, 2)
+    assert loaded.origins["tick_ms"] == "flag"
+    assert str(of_a_file.value) == "setting tick_ms (from file): write it as 'tune: tick_ms=VALUE'"
+    assert str(of_a_variable.value) == "variable STRANDLINE_TICK_MS is no setting; give STRANDLINE_TUNE=tick_ms=VALUE"
+    assert (of_a_flag.value.code, capsys.readouterr().err) == (
+        2, "replica: --tick-ms is no flag; give --tune tick_ms=VALUE\n",
+    )  # fmt: skip
+
+
+def test_tune_in_a_variable_is_shared_by_services() -> None:
+    """A node ignores what tunes the controller, and refuses a name that tunes nothing."""
+    shared = {"STRANDLINE_TUNE": "part_bytes=200,tick_ms=7"}
+
+    assert load_settings(ReplicaSettings, flags=REQUIRED, variables=shared).settings.tick_ms == 7
+    with pytest.raises(SettingsWrong, match="'tick=7' is not NAME=VALUE with one of export_file_bytes, "):
+        load_settings(ReplicaSettings, flags=REQUIRED, variables={"STRANDLINE_TUNE": "tick=7"})
+    with pytest.raises(SettingsWrong, match=r"setting tick_ms \(from flag\): "):
+        load_settings(ReplicaSettings, flags={**REQUIRED, "tune": "tick_ms=0"}, variables={})
 
 
 def test_a_command_refuses_a_misspelled_variable() -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
-from strandline.core.control import election, leadership
+from strandline.core.control import election
 from strandline.core.control.election import Elected, HasRoom, IsActive
 from strandline.core.messages import PartitionImage
 from strandline_sim.searches.elections import Bounds, search
@@ -42,7 +42,7 @@ def test_trust_in_a_new_process_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     def trusting(partition: PartitionImage, is_active: IsActive, has_room: HasRoom) -> Elected | None:
         return honest(replace(partition, unproven=()), is_active, has_room)
 
-    monkeypatch.setattr(leadership, "elect", trusting)
+    monkeypatch.setattr(election, "elect", trusting)
     result = search(Bounds(records=1, max_leader_epoch=2))
 
     assert result.violation == "the leader lacks a committed record"
@@ -52,7 +52,7 @@ def test_trust_in_a_new_process_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a trace is one of the possible steps from the state before it, under the same numbers."""
     monkeypatch.setattr(
-        leadership, "elect", lambda partition, *_: Elected(partition.replicas[-1], election.ElectionType.ISR)
+        election, "elect", lambda partition, *_: Elected(partition.replicas[-1], election.ElectionType.ISR)
     )
     result = search(Bounds(records=1, max_leader_epoch=2))
 

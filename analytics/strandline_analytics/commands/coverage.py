@@ -13,17 +13,7 @@ import typer
 
 from strandline.cli.durations import time_text
 from strandline.cli.output import Column, Format, print_document, show
-from strandline_analytics.commands.options import (
-    Cluster,
-    From,
-    Memory,
-    RequireCoverage,
-    Shown,
-    ShownAs,
-    To,
-    existing,
-    window_us,
-)
+from strandline_analytics.commands import options
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, failures_reported, spark_session
 from strandline_analytics.commands.remote import MaybeInputs, Service, coverage_of, hours_of, one_source
 
@@ -40,20 +30,20 @@ _HOUR_US = 3_600_000_000
 def coverage(
     inputs: MaybeInputs = None,
     service: Service = "",
-    start: From = None,
-    end: To = None,
-    cluster: Cluster = None,
-    require_coverage: RequireCoverage = None,
+    start: options.From = None,
+    end: options.To = None,
+    cluster: options.Cluster = None,
+    require_coverage: options.RequireCoverage = None,
     verify: Annotated[
         bool,
         typer.Option("--verify", help="Compare every file with the hash in its manifest; reads each file completely."),
     ] = False,
-    output: ShownAs = Shown.TABLE,
-    memory: Memory = DEFAULT_MEMORY,
+    output: options.ShownAs = options.Shown.TABLE,
+    memory: options.Memory = DEFAULT_MEMORY,
 ) -> None:
     """Show for each hour how many of its events are there, and whether it is closed."""
-    start_us, end_us = window_us(start, end)
-    own = existing(one_source(inputs, service))
+    start_us, end_us = options.window_us(start, end)
+    own = options.existing(one_source(inputs, service))
     if service:
         if verify:
             raise typer.BadParameter("--verify: a service does not read every file; ask the export itself: --input")
@@ -80,7 +70,7 @@ def coverage(
             require(hours, require_coverage)
 
 
-def _tell_answer(answer: pb.GetCoverageResponse, output: Shown, least: float | None) -> None:
+def _tell_answer(answer: pb.GetCoverageResponse, output: options.Shown, least: float | None) -> None:
     reported(answer.notes)
     hours = hours_of(answer)
     hashes = [hour.input_manifest_hash for hour in answer.hours]
@@ -127,12 +117,12 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-def _show(rows: Sequence[dict[str, Any]], form: Shown) -> None:
-    if form not in (Shown.TABLE, Shown.WIDE):
+def _show(rows: Sequence[dict[str, Any]], form: options.Shown) -> None:
+    if form not in (options.Shown.TABLE, options.Shown.WIDE):
         print_document(list(rows), Format(form.value))
         return
     names = ["cluster", "hour", "state", "coverage", *_NUMBERS]
-    if form is Shown.WIDE:
+    if form is options.Shown.WIDE:
         names += ["unknown types", "not heard after", "ended without a word", "input_manifest_hash"]
     columns = [Column(name, name, number=name in (*_NUMBERS, "coverage")) for name in names]
     show(rows, columns, Format.TABLE, empty="no hours")

@@ -15,20 +15,12 @@ import typer
 from strandline.cli.durations import FORMS, time_text
 from strandline.cli.failures import EXIT_REFUSED, CommandFailed, fail
 from strandline.cli.output import Column, Format, print_document, show
+from strandline_analytics.commands import remote
 from strandline_analytics.commands.explain_group import LINKS, explain_group
 from strandline_analytics.commands.explain_held import explain_held
 from strandline_analytics.commands.explain_moment import explain_moment
 from strandline_analytics.commands.options import Cluster, From, Memory, Shown, ShownAs, To, form_of, window_us
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, spark_session
-from strandline_analytics.commands.remote import (
-    DEADLINE_S,
-    MaybeInputs,
-    Service,
-    chain_of,
-    events_of,
-    one_source,
-    range_of,
-)
 from strandline_analytics.commands.remote import ask as ask_service
 from strandline_analytics.commands.timeline import event_row
 
@@ -74,8 +66,8 @@ At = Annotated[
 def explain(
     topic: Annotated[str, typer.Option("--topic", "-t", help="The topic's name.")] = "",
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition.")] = None,
-    inputs: MaybeInputs = None,
-    service: Service = "",
+    inputs: remote.MaybeInputs = None,
+    service: remote.Service = "",
     epoch: Epoch = None,
     stall: AboutStall = False,
     lso: Lso = False,
@@ -89,7 +81,7 @@ def explain(
 ) -> None:
     """Explain one decision about a partition, what happened to it at a moment, one stall, who held an LSO back, or a
     group's standstill; list candidates if several match."""
-    own = one_source(inputs, service)
+    own = remote.one_source(inputs, service)
     if group:
         _refuse_beside_group(
             {"--topic": topic, "--partition": partition, "--partition-epoch": epoch, "--stall": stall or None,
@@ -114,7 +106,9 @@ def explain(
     start_us, end_us = window_us(start, end)
     if service:
         _tell_answer(
-            _asked_of(service, topic, partition, epoch, stall, range_of(start_us, end_us), cluster), output, stall
+            _asked_of(service, topic, partition, epoch, stall, remote.range_of(start_us, end_us), cluster),
+            output,
+            stall,
         )
         return
     check_installed()
@@ -165,7 +159,7 @@ def _asked_of(
     )
 
     async def asked(stub: Any) -> pb.ExplainResponse:
-        answer: pb.ExplainResponse = await stub.Explain(request, timeout=DEADLINE_S)
+        answer: pb.ExplainResponse = await stub.Explain(request, timeout=remote.DEADLINE_S)
         return answer
 
     return ask_service(service, asked)
@@ -193,9 +187,9 @@ def _tell_answer(answer: pb.ExplainResponse, output: Shown, stall: bool) -> None
             ]
             _tell_stall(stalls, output)
         else:
-            _tell_decision(events_of(answer.decisions), output)
+            _tell_decision(remote.events_of(answer.decisions), output)
         return
-    _show(chain_of(answer.explanation), output)
+    _show(remote.chain_of(answer.explanation), output)
 
 
 def _tell_decision(found: Chain | list[Event], output: Shown) -> None:

@@ -11,21 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from strandline.cli.durations import read_duration, time_text
+from strandline_analytics.commands import options
 from strandline_analytics.commands.answers import Catalog, FormatOption, Namespace, destination_of
 from strandline_analytics.commands.coverage import now_us, reported
-from strandline_analytics.commands.options import (
-    Cluster,
-    From,
-    GroupBy,
-    Inputs,
-    Memory,
-    RequireCoverage,
-    Step,
-    To,
-    existing,
-    grouping_of,
-    window_us,
-)
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, is_submitted, spark_session
 from strandline_analytics.commands.stats import statistics_of
 from strandline_analytics.tables.formats import ResultFormat
@@ -47,20 +35,20 @@ Recompute = Annotated[
 
 
 def run(
-    inputs: Inputs,
+    inputs: options.Inputs,
     out: OutDir = None,
     stat: Stats = "all",
-    start: From = None,
-    end: To = None,
-    cluster: Cluster = None,
-    group_by: GroupBy = "topic,partition",
-    step: Step = HOUR,
-    require_coverage: RequireCoverage = None,
+    start: options.From = None,
+    end: options.To = None,
+    cluster: options.Cluster = None,
+    group_by: options.GroupBy = "topic,partition",
+    step: options.Step = HOUR,
+    require_coverage: options.RequireCoverage = None,
     recompute: Recompute = False,
     kind: FormatOption = ResultFormat.PARQUET,
     catalog: Catalog = None,
     namespace: Namespace = None,
-    memory: Memory = DEFAULT_MEMORY,
+    memory: options.Memory = DEFAULT_MEMORY,
 ) -> None:
     """Compute every closed hour that the window touches and whose files changed, and replace its results."""
     check_installed()
@@ -69,14 +57,14 @@ def run(
     from strandline_analytics.jobs.ask import Question
     from strandline_analytics.stats import ALL
 
-    start_us, end_us = window_us(start, end)
+    start_us, end_us = options.window_us(start, end)
     question = Question(
-        inputs=tuple(existing(inputs)),
+        inputs=tuple(options.existing(inputs)),
         statistics=statistics_of([*ALL] if stat == "all" else [stat]),
         start_us=start_us,
         end_us=end_us,
         cluster_id=cluster,
-        grouping=grouping_of(group_by),
+        grouping=options.grouping_of(group_by),
     )
     destination = destination_of(kind, out=out, catalog=catalog, namespace=namespace, is_given=is_submitted())
     with spark_session(memory, settings=destination.settings) as spark:

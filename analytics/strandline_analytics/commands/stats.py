@@ -11,24 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli.failures import CommandFailed, fail
+from strandline_analytics.commands import options
 from strandline_analytics.commands.answers import UNAVAILABLE, Absent, Answer, show_answers, show_list, who
 from strandline_analytics.commands.coverage import check_coverage, reported, require_hours
-from strandline_analytics.commands.options import (
-    EXIT_INCOMPLETE,
-    EXIT_THRESHOLD,
-    Cluster,
-    From,
-    GroupBy,
-    MaybeStep,
-    Memory,
-    RequireCoverage,
-    Shown,
-    ShownAs,
-    To,
-    existing,
-    grouping_of,
-    window_us,
-)
 from strandline_analytics.commands.progress import DEFAULT_MEMORY, check_installed, spark_session
 from strandline_analytics.commands.remote import MaybeInputs, Service, answers_of, coverage_of, hours_of, one_source
 
@@ -67,11 +52,11 @@ def stats(
     names: Names = None,
     inputs: MaybeInputs = None,
     service: Service = "",
-    start: From = None,
-    end: To = None,
-    cluster: Cluster = None,
-    group_by: GroupBy = "topic,partition",
-    step: MaybeStep = None,
+    start: options.From = None,
+    end: options.To = None,
+    cluster: options.Cluster = None,
+    group_by: options.GroupBy = "topic,partition",
+    step: options.MaybeStep = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only rows of this topic.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only rows of this partition.")] = None,
     under_replicated: Annotated[bool, typer.Option("--under-replicated-partitions", help=_THOSE)] = False,
@@ -80,10 +65,10 @@ def stats(
     unavailable: Annotated[bool, typer.Option("--unavailable-partitions", help=_THOSE)] = False,
     where: Where = None,
     fail_on: FailOn = None,
-    require_coverage: RequireCoverage = None,
+    require_coverage: options.RequireCoverage = None,
     require_available: RequireAvailable = False,
-    output: ShownAs = Shown.TABLE,
-    memory: Memory = DEFAULT_MEMORY,
+    output: options.ShownAs = options.Shown.TABLE,
+    memory: options.Memory = DEFAULT_MEMORY,
 ) -> None:
     """List the statistics, or compute some of them and show their rows."""
     if not service:
@@ -104,15 +89,15 @@ def stats(
         raise typer.BadParameter("--require-available: what is available is asked of the export itself; use --input")
     from strandline_analytics.jobs.ask import Question
 
-    start_us, end_us = window_us(start, end)
+    start_us, end_us = options.window_us(start, end)
     question = Question(
-        inputs=tuple(existing(own)),
+        inputs=tuple(options.existing(own)),
         statistics=statistics_of(wanted),
         start_us=start_us,
         end_us=end_us,
         cluster_id=cluster,
         step_us=None if step is None else step.us,
-        grouping=grouping_of(group_by),
+        grouping=options.grouping_of(group_by),
     )
     asked = _conditions([*(where or []), *filters], question.statistics, "--where")
     limits = _conditions(fail_on or [], question.statistics, "--fail-on")
@@ -136,7 +121,7 @@ def _check_limits(limits: Sequence[Threshold], rows: Sequence[dict[str, Any]]) -
     for line in breached:
         typer.echo(f"strandline: threshold breached, {line}", err=True)
     if breached:
-        raise typer.Exit(EXIT_THRESHOLD)
+        raise typer.Exit(options.EXIT_THRESHOLD)
 
 
 def statistics_of(names: Sequence[str]) -> tuple[Statistic, ...]:
@@ -179,7 +164,9 @@ def _computed(
         reported([*missing, *notices(files), *lacks, *bounded(asked, clusters, looking(files))])
         if lacks and require_available:
             raise fail(
-                CommandFailed("--require-available: figures that were asked for are not recorded", EXIT_INCOMPLETE)
+                CommandFailed(
+                    "--require-available: figures that were asked for are not recorded", options.EXIT_INCOMPLETE
+                )
             )
         if coverage is not None:
             check_coverage(spark, question, coverage)

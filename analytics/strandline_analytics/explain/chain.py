@@ -14,15 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from strandline.export.schema import INFERRED
-from strandline_analytics.explain.cost import (
-    cuts_after,
-    had_leader,
-    leader_lost,
-    moves_around,
-    reported_cuts,
-    reported_leaderless,
-    reported_waiting,
-)
+from strandline_analytics.explain import cost as explain_cost
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.inferred import NEAR_US, competing, fence_before, inferences, long_text
 from strandline_analytics.timeline.sentences import sentence, writer
@@ -100,12 +92,12 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
         links += found
         missing += lacked
     _add_hw_move(first, own, links, missing)
-    cost, unknown = reported_waiting(first, own)
+    cost, unknown = explain_cost.reported_waiting(first, own)
     for change in decided:
         if change.event_type == "LEADER_CHANGE":
-            lost = leader_lost(change, own)
-            cost += [] if lost is None else [reported_leaderless(lost, change)]
-            said, lacked = reported_cuts(change, own)
+            lost = explain_cost.leader_lost(change, own)
+            cost += [] if lost is None else [explain_cost.reported_leaderless(lost, change)]
+            said, lacked = explain_cost.reported_cuts(change, own)
             cost += said
             unknown += lacked
     return Chain(
@@ -159,8 +151,8 @@ def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tup
 
 def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
     links, missing = [], []
-    lost = leader_lost(change, own)
-    if lost is None and not had_leader(change):
+    lost = explain_cost.leader_lost(change, own)
+    if lost is None and not explain_cost.had_leader(change):
         missing.append("how the leader before was lost")
     left = lost or change
     fence = fence_before(left, events)
@@ -181,7 +173,7 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
         links.append(link_of("activation", starts[0]))
     elif (change.get("new_leader") or 0) >= 0:
         missing.append("the start of the new epoch")
-    links += [link_of("cut", cut) for cut in cuts_after(change, own)]
+    links += [link_of("cut", cut) for cut in explain_cost.cuts_after(change, own)]
     return links, missing
 
 
@@ -205,7 +197,7 @@ def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> li
 
 
 def _add_hw_move(decided: Event, own: Sequence[Event], links: list[Link], missing: list[str]) -> None:
-    _, after = moves_around(decided, own)
+    _, after = explain_cost.moves_around(decided, own)
     if after is not None:
         links.append(link_of("HW move", after))
     else:

@@ -19,16 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline import __version__
+from strandline_analytics.jobs import coverage
 from strandline_analytics.jobs.ask import Question
-from strandline_analytics.jobs.coverage import (
-    TRANSITIONS_AFTER_US,
-    HourCoverage,
-    HourState,
-    covered,
-    files_of_hour,
-    files_of_hours,
-    hash_of_hour,
-)
 from strandline_analytics.jobs.results import PLACE, Entry, Results
 from strandline_analytics.scope import Scope, with_times
 from strandline_analytics.sources.catalog import HOUR_US, ExportedFile
@@ -38,7 +30,7 @@ from strandline_analytics.sources.trouble import NothingThere
 from strandline_analytics.stats.definition import Statistic, with_any_value
 from strandline_analytics.stats.together import together
 
-_WRITTEN = (HourState.CLOSED, HourState.CLOSED_INCOMPLETE)
+_WRITTEN = (coverage.HourState.CLOSED, coverage.HourState.CLOSED_INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +38,17 @@ class Written:
     """What a run did."""
 
     folder: str
-    hours: tuple[HourCoverage, ...]
+    hours: tuple[coverage.HourCoverage, ...]
     """Every hour that was asked for, written or not."""
     rows: dict[str, int]
     """How many rows there are of these hours now, by statistic."""
     places: dict[str, str]
     """Where the rows are, by statistic: a folder, or a table."""
-    unchanged: tuple[HourCoverage, ...] = ()
+    unchanged: tuple[coverage.HourCoverage, ...] = ()
     """Hours whose results were there already, from the same files and by the same code."""
 
     @property
-    def left_out(self) -> tuple[HourCoverage, ...]:
+    def left_out(self) -> tuple[coverage.HourCoverage, ...]:
         """Hours that were not written: open, or nothing is there of them."""
         return tuple(hour for hour in self.hours if hour.state not in _WRITTEN)
 
@@ -72,16 +64,16 @@ def whole_hours(question: Question) -> Question:
     )
 
 
-def hours_for(spark: SparkSession, question: Question, *, now_us: int) -> list[HourCoverage]:
+def hours_for(spark: SparkSession, question: Question, *, now_us: int) -> list[coverage.HourCoverage]:
     """How complete the hours of a run are.
 
     Raises:
         NothingThere: there are none.
     """
-    near = files_of_hours(
+    near = coverage.files_of_hours(
         spark, question.inputs, cluster_id=question.cluster_id, start_us=question.start_us, end_us=question.end_us
     )
-    hours = covered(spark, near, now_us=now_us, start_us=question.start_us, end_us=question.end_us)
+    hours = coverage.covered(spark, near, now_us=now_us, start_us=question.start_us, end_us=question.end_us)
     if not hours:
         raise NothingThere(
             f"{', '.join(question.inputs)} has no exported hour in that window; see: strandline analytics coverage"
@@ -92,7 +84,7 @@ def hours_for(spark: SparkSession, question: Question, *, now_us: int) -> list[H
 def run(
     spark: SparkSession,
     question: Question,
-    hours: Sequence[HourCoverage],
+    hours: Sequence[coverage.HourCoverage],
     results: Results,
     *,
     noticed: Callable[[Sequence[str]], None] = lambda _: None,
@@ -113,11 +105,11 @@ def run(
         InputTrouble: the results cannot take the rows.
     """
     closed = [hour for hour in hours if hour.state in _WRITTEN]
-    unchanged: list[HourCoverage] = []
+    unchanged: list[coverage.HourCoverage] = []
     results.begin(question.statistics, closed)
     if closed:
         first, last = min(hour.hour for hour in closed), max(hour.hour for hour in closed)
-        files = files_of_hours(
+        files = coverage.files_of_hours(
             spark,
             question.inputs,
             start_us=first * HOUR_US,
@@ -142,7 +134,9 @@ def run(
     )
 
 
-def _is_written(results: Results, hour: HourCoverage, question: Question, files: Sequence[ExportedFile]) -> bool:
+def _is_written(
+    results: Results, hour: coverage.HourCoverage, question: Question, files: Sequence[ExportedFile]
+) -> bool:
     """Whether nothing of an hour has to be written again."""
     known, hashes = results.known(hour), _hashes(question, files, hour)
     return all(_is_same(known.get(one.id), hashes[one.reads_samples]) for one in question.statistics)
@@ -152,25 +146,25 @@ def _is_same(entry: Entry | None, own_hash: str) -> bool:
     return entry is not None and entry.code_version == __version__ and entry.input_manifest_hash == own_hash
 
 
-def _hashes(question: Question, files: Sequence[ExportedFile], hour: HourCoverage) -> dict[bool, str]:
+def _hashes(question: Question, files: Sequence[ExportedFile], hour: coverage.HourCoverage) -> dict[bool, str]:
     """The hash of an hour's input, by whether a statistic reads samples."""
     kinds = {statistic.reads_samples for statistic in question.statistics}
-    return {samples: hash_of_hour(files, hour.cluster_id, hour.hour, samples=samples) for samples in kinds}
+    return {samples: coverage.hash_of_hour(files, hour.cluster_id, hour.hour, samples=samples) for samples in kinds}
 
 
 def _write_hour(
     spark: SparkSession,
     question: Question,
-    hours: Sequence[HourCoverage],
+    hours: Sequence[coverage.HourCoverage],
     files: Sequence[ExportedFile],
     results: Results,
 ) -> None:
     """Write one hour of some clusters."""
     number, clusters = hours[0].hour, [hour.cluster_id for hour in hours]
     scope = Scope(start_us=number * HOUR_US, end_us=(number + 1) * HOUR_US, step_us=HOUR_US, grouping=question.grouping)
-    own = files_of_hour(files, number, clusters, samples=question.reads_samples)
+    own = coverage.files_of_hour(files, number, clusters, samples=question.reads_samples)
     silver = read_exports(
-        spark, own, samples=question.reads_samples, end_us=scope.end_us, beyond_us=TRANSITIONS_AFTER_US
+        spark, own, samples=question.reads_samples, end_us=scope.end_us, beyond_us=coverage.TRANSITIONS_AFTER_US
     )
     hashes = {hour.cluster_id: _hashes(question, files, hour) for hour in hours}
 

@@ -18,19 +18,9 @@ from typing import Any
 
 from strandline.export.layout import hour_folder, hour_of
 from strandline_analytics.scope import MOST_WINDOWS
+from strandline_analytics.stream import figures as stream_figures
 from strandline_analytics.stream.carry import Carry, Pending
 from strandline_analytics.stream.control_fold import Held
-from strandline_analytics.stream.figures import (
-    FLAWS,
-    Counted,
-    Figures,
-    change_values,
-    count,
-    flap_values,
-    lag_values,
-    stall_values,
-    state_values,
-)
 from strandline_analytics.stream.leaving import leave
 from strandline_analytics.stream.scene import Scene, build
 from strandline_analytics.stream.spans import STALL_US, Episode, StallKey, episode
@@ -86,7 +76,7 @@ def settle(carry: Carry, texts: Iterable[str], *, watermark_us: int, timing: Tim
     now = max([end, *times])
     if (now - start) // step > MOST_WINDOWS:
         raise _too_many(start, now, step)
-    counted = count(carry, scene, start_us=start, end_us=end, now_us=now, step_us=step)
+    counted = stream_figures.count(carry, scene, start_us=start, end_us=end, now_us=now, step_us=step)
     stalls = _stalls(carry, scene, watermark_us, timing)
     topic = max(scene.topics | ({carry.topic} if carry.topic else set()), default=None)
     is_reported = carry.held is not None or bool(scene.steps)
@@ -148,22 +138,28 @@ def _stalls(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> dict[
     return reported
 
 
-def _rows(number: int, figures: Figures, end: int, step: int) -> list[Row]:
+def _rows(number: int, figures: stream_figures.Figures, end: int, step: int) -> list[Row]:
     window = {"window_start": number * step, "window_end": (number + 1) * step, "final": (number + 1) * step <= end}
     known = {"known_us": figures.known_us, "coverage": float(figures.known_us) / float(step)}
-    known |= {name: figures.flaws[name] for name in FLAWS}
+    known |= {name: figures.flaws[name] for name in stream_figures.FLAWS}
     looked = {"known_us": figures.looked_us, "coverage": float(figures.looked_us) / float(step)}
-    looked |= {name: figures.flaws[name] + figures.look_flaws[name] for name in FLAWS}
+    looked |= {name: figures.flaws[name] + figures.look_flaws[name] for name in stream_figures.FLAWS}
     return [
-        {"stat": "s01"} | window | looked | lag_values(figures),
-        {"stat": "s08"} | window | known | change_values(figures),
-        {"stat": "s10"} | window | known | state_values(figures),
-        *({"stat": "s15"} | window | known | values for values in flap_values(figures)),
+        {"stat": "s01"} | window | looked | stream_figures.lag_values(figures),
+        {"stat": "s08"} | window | known | stream_figures.change_values(figures),
+        {"stat": "s10"} | window | known | stream_figures.state_values(figures),
+        *({"stat": "s15"} | window | known | values for values in stream_figures.flap_values(figures)),
     ]
 
 
 def _stall_rows(
-    carry: Carry, scene: Scene, counted: Counted, stalls: dict[StallKey, Episode], end: int, certain: int, step: int
+    carry: Carry,
+    scene: Scene,
+    counted: stream_figures.Counted,
+    stalls: dict[StallKey, Episode],
+    end: int,
+    certain: int,
+    step: int,
 ) -> tuple[list[Row], list[Pending]]:
     under = [*carry.under_min, *scene.under_min()]
     rows, pending = [], []
@@ -184,12 +180,12 @@ def _stall_rows(
                 "known_us": window.looked_us,
                 "coverage": float(window.looked_us) / float(step),
                 **window.flaws,
-                **stall_values(long, under, window.start_us, stop),
+                **stream_figures.stall_values(long, under, window.start_us, stop),
             }
         )
     return rows, pending
 
 
-def _looked(number: int, figures: Figures, step: int) -> Pending:
-    flaws = {name: figures.flaws[name] + figures.look_flaws[name] for name in FLAWS}
+def _looked(number: int, figures: stream_figures.Figures, step: int) -> Pending:
+    flaws = {name: figures.flaws[name] + figures.look_flaws[name] for name in stream_figures.FLAWS}
     return Pending(number * step, figures.looked_us, flaws)

@@ -15,18 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from strandline.core.state_events import (
-    AlterPartition,
-    ConfigChange,
-    EpochStart,
-    IsrChange,
-    Member,
-    Moment,
-    Number,
-    StateEvent,
-    Truncation,
-    decided_isr_change,
-)
+from strandline.core import state_events
 from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
 from strandline_kafka.brokers.broker_clocks import BrokerClock
 from strandline_kafka.brokers.broker_logs import Logged
@@ -121,12 +110,12 @@ class BrokerStory:
         first = self.skeleton.registered_before.get(self.node_id, own[0].broker_epoch if own else 0)
         return before[-1] if before else first
 
-    def _of(self, place: int, one: Logged) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+    def _of(self, place: int, one: Logged) -> Iterator[tuple[TopicPartition | None, state_events.StateEvent]]:
         match one.fact:
             case BrokerRegistered(_, broker_epoch):
                 self._incarnation = broker_epoch
                 if self._lag_time_ms is not None:
-                    yield None, ConfigChange(lag_time_max_ms=self._lag_time_ms)
+                    yield None, state_events.ConfigChange(lag_time_max_ms=self._lag_time_ms)
             case Setting(name, value):
                 self._lag_time_ms = value if name == LAG_TIME else self._lag_time_ms
             case ShrinkProposed():
@@ -142,7 +131,7 @@ class BrokerStory:
 
     def _of_replica(
         self, place: int, one: Logged, fact: ReplicaFact
-    ) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+    ) -> Iterator[tuple[TopicPartition | None, state_events.StateEvent]]:
         """What a line says of a replica: an event, or what the event of its next cut needs."""
         tp = self._tp(place, one, fact)
         if tp is None:
@@ -167,7 +156,7 @@ class BrokerStory:
 
     def _proposed(
         self, place: int, one: Logged, fact: ShrinkProposed
-    ) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+    ) -> Iterator[tuple[TopicPartition | None, state_events.StateEvent]]:
         number = self._numbers[place] = len(self._numbers) + 1
         change: Decision | Removal | None = self.joined.granted.get(place)
         if place in self.joined.answers:
@@ -183,7 +172,9 @@ class BrokerStory:
             # It was granted, and the broker learnt that from the metadata log first: no line says so.
             yield tp, _echo(change, fact)
 
-    def _updated(self, place: int, one: Logged, fact: IsrUpdated) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+    def _updated(
+        self, place: int, one: Logged, fact: IsrUpdated
+    ) -> Iterator[tuple[TopicPartition | None, state_events.StateEvent]]:
         decision = self.joined.decisions.get(place)
         if decision is None or decision.before is None:
             self._leave_out("ISR updated", one)
@@ -208,7 +199,7 @@ class BrokerStory:
             behind = bisect_left(known, epoch, key=lambda one: one.partition_epoch)
         return known[behind - 1] if behind else None
 
-    def _cut(self, one: Logged, fact: CutDone) -> Iterator[tuple[TopicPartition | None, StateEvent]]:
+    def _cut(self, one: Logged, fact: CutDone) -> Iterator[tuple[TopicPartition | None, state_events.StateEvent]]:
         tp = self._tp_at(one, fact.topic, fact.partition)
         if tp is None:
             self._leave_out("Truncating", one)
@@ -218,7 +209,7 @@ class BrokerStory:
         from_leo = replica.leo if replica.leo is not None and replica.leo >= fact.to_leo else None
         yield (
             tp,
-            Truncation(
+            state_events.Truncation(
                 from_leo=Offset(UNKNOWN_OFFSET if from_leo is None else from_leo),
                 to_leo=Offset(fact.to_leo),
                 hw_before=None if below is None else Offset(below.hw),
@@ -253,8 +244,8 @@ def _tp_of(change: Decision | Removal) -> TopicPartition:
     return change.tp if isinstance(change, Removal) else change.after.tp
 
 
-def _start(fact: LeaderStarted) -> EpochStart:
-    return EpochStart(
+def _start(fact: LeaderStarted) -> state_events.EpochStart:
+    return state_events.EpochStart(
         start_offset=Offset(fact.start_offset),
         hw=Offset(fact.hw),
         new_isr=tuple(map(NodeId, fact.isr)),
@@ -263,21 +254,23 @@ def _start(fact: LeaderStarted) -> EpochStart:
     )
 
 
-def _alteration(phase: str, number: int, isr: Sequence[int], epochs: Epochs, latency_us: int | None) -> AlterPartition:
-    return AlterPartition(
+def _alteration(
+    phase: str, number: int, isr: Sequence[int], epochs: Epochs, latency_us: int | None
+) -> state_events.AlterPartition:
+    return state_events.AlterPartition(
         request_id=number,
         phase=phase,
         expected_partition_epoch=epochs.partition_epoch,
         proposed_isr=tuple(map(NodeId, isr)),
         # A line of a take-over is written after success alone.
-        error_code=Number(0),
+        error_code=state_events.Number(0),
         latency_us=latency_us,
         leader_epoch=epochs.leader_epoch,
         partition_epoch=epochs.partition_epoch,
     )
 
 
-def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> IsrChange:
+def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> state_events.IsrChange:
     """The leader's own word of a change: the controller's, and the positions that the leader saw."""
     if isinstance(change, Removal):
         old_isr, new_isr, elr = change.old_isr, change.new_isr, change.elr
@@ -288,7 +281,7 @@ def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> IsrChang
         old_isr, new_isr, elr = change.before.isr, after.isr, after.elr
         epochs = (after.leader_epoch, after.partition_epoch)
         cause, initiator = (NOT_RECORDED, LEADER) if why is None else (why.cause or NOT_RECORDED, why.initiator)
-    reported = decided_isr_change(old_isr, new_isr, elr, cause, initiator, *epochs, None)
+    reported = state_events.decided_isr_change(old_isr, new_isr, elr, cause, initiator, *epochs, None)
     if shrink is None:
         return reported
     return reported._replace(
@@ -298,12 +291,12 @@ def _echo(change: Decision | Removal, shrink: ShrinkProposed | None) -> IsrChang
     )
 
 
-def _member(node: NodeId, shrink: ShrinkProposed) -> Member:
+def _member(node: NodeId, shrink: ShrinkProposed) -> state_events.Member:
     one = next((each for each in shrink.removed if each.replica_id == node), None)
     if one is None:
-        return Member(node)
-    return Member(
+        return state_events.Member(node)
+    return state_events.Member(
         node,
         leo=None if one.leo is None else Offset(one.leo),
-        last_caught_up_ms=None if one.last_caught_up_ms is None else Moment(one.last_caught_up_ms),
+        last_caught_up_ms=None if one.last_caught_up_ms is None else state_events.Moment(one.last_caught_up_ms),
     )

@@ -14,14 +14,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from strandline_kafka.brokers import line_facts
 from strandline_kafka.brokers.broker_logs import Logged
-from strandline_kafka.brokers.line_facts import (
-    BrokerRegistered,
-    FollowerStarted,
-    IsrUpdated,
-    LeaderStarted,
-    ShrinkProposed,
-)
 from strandline_kafka.metadata.skeleton import Decision, Removal, Skeleton
 
 SLACK_MS = 60_000
@@ -113,11 +107,11 @@ def _known(node_id: int, facts: Sequence[Logged], skeleton: Skeleton) -> _Distan
     starts: list[int] = []
     zones: set[int] = set()
     for at_ms, fact, *_ in facts:
-        if isinstance(fact, BrokerRegistered) and fact.broker_epoch in registered:
+        if isinstance(fact, line_facts.BrokerRegistered) and fact.broker_epoch in registered:
             processes.append(at_ms - registered[fact.broker_epoch])
-        elif isinstance(fact, LeaderStarted) and (decision := _of_topic_id(fact, skeleton)) is not None:
+        elif isinstance(fact, line_facts.LeaderStarted) and (decision := _of_topic_id(fact, skeleton)) is not None:
             starts.append(at_ms - decision.at_ms)
-        elif isinstance(fact, ShrinkProposed):
+        elif isinstance(fact, line_facts.ShrinkProposed):
             caught_up = (one.last_caught_up_ms for one in fact.removed)
             zones |= {quarters(at_ms - one) for one in caught_up if one is not None and one > 0}
     sure = processes or (starts and [min(starts)])
@@ -127,7 +121,7 @@ def _known(node_id: int, facts: Sequence[Logged], skeleton: Skeleton) -> _Distan
     return known
 
 
-def _of_topic_id(fact: LeaderStarted, skeleton: Skeleton) -> Decision | None:
+def _of_topic_id(fact: line_facts.LeaderStarted, skeleton: Skeleton) -> Decision | None:
     found = skeleton.decisions.get((fact.topic, fact.partition, fact.partition_epoch), ())
     return next((each for each in found if each.after.tp.topic_id == fact.topic_id), None)
 
@@ -136,9 +130,9 @@ def _topic_ids(facts: Sequence[Logged]) -> dict[int, str]:
     meant: dict[tuple[str, int], str | None] = {}
     found: dict[int, str] = {}
     for place, (_, fact, *_) in enumerate(facts):
-        if isinstance(fact, LeaderStarted):
+        if isinstance(fact, line_facts.LeaderStarted):
             meant[fact.topic, fact.partition] = fact.topic_id
-        elif isinstance(fact, ShrinkProposed | IsrUpdated):
+        elif isinstance(fact, line_facts.ShrinkProposed | line_facts.IsrUpdated):
             topic_id = meant.get((fact.topic, fact.partition))
             if topic_id is not None:
                 found[place] = topic_id
@@ -147,12 +141,12 @@ def _topic_ids(facts: Sequence[Logged]) -> dict[int, str]:
 
 def _decision(one: Logged, topic_id: str | None, skeleton: Skeleton, known: _Distances) -> Decision | None:
     fact = one.fact
-    if isinstance(fact, LeaderStarted) and fact.topic_id is not None:
+    if isinstance(fact, line_facts.LeaderStarted) and fact.topic_id is not None:
         return _of_topic_id(fact, skeleton)
-    if not isinstance(fact, IsrUpdated | LeaderStarted | FollowerStarted):
+    if not isinstance(fact, line_facts.IsrUpdated | line_facts.LeaderStarted | line_facts.FollowerStarted):
         return None
     found = skeleton.decisions.get((fact.topic, fact.partition, fact.partition_epoch), ())
-    if isinstance(fact, IsrUpdated):
+    if isinstance(fact, line_facts.IsrUpdated):
         is_it = [each for each in found if topic_id in (None, each.after.tp.topic_id) and each.before is not None]
         near = [each for each in is_it if known.gap(one.at_ms - each.at_ms) <= SLACK_MS]
         return min(near, key=lambda each: known.gap(one.at_ms - each.at_ms), default=None)
@@ -163,11 +157,11 @@ def _decision(one: Logged, topic_id: str | None, skeleton: Skeleton, known: _Dis
 
 def _answers(facts: Sequence[Logged]) -> Iterator[tuple[int, int]]:
     """Each proposal and the take-over of what it proposed, by their places."""
-    waiting: dict[tuple[str, int], tuple[int, ShrinkProposed]] = {}
+    waiting: dict[tuple[str, int], tuple[int, line_facts.ShrinkProposed]] = {}
     for place, (_, fact, *_) in enumerate(facts):
-        if isinstance(fact, ShrinkProposed):
+        if isinstance(fact, line_facts.ShrinkProposed):
             waiting[fact.topic, fact.partition] = (place, fact)
-        elif isinstance(fact, IsrUpdated):
+        elif isinstance(fact, line_facts.IsrUpdated):
             asked = waiting.pop((fact.topic, fact.partition), None)
             if asked is not None and {*asked[1].new_isr} == {*fact.isr}:
                 yield asked[0], place
@@ -185,7 +179,7 @@ def _unanswered(
     answered, taken = set(answered), set(taken)
     asked: dict[_Change, list[int]] = {}
     for place, (_, fact, *_) in enumerate(facts):
-        if isinstance(fact, ShrinkProposed) and place not in answered:
+        if isinstance(fact, line_facts.ShrinkProposed) and place not in answered:
             isrs = frozenset(fact.old_isr), frozenset(fact.new_isr)
             change = (topic_ids.get(place, fact.topic), fact.partition, *isrs)
             asked.setdefault(change, []).append(place)

@@ -7,19 +7,11 @@ from dataclasses import dataclass, field
 
 from strandline.core.state_events import ClockSample
 from strandline.core.types import NodeId, TopicPartition
+from strandline_kafka.brokers import line_facts
 from strandline_kafka.brokers.broker_clocks import BrokerClock, clock_of
 from strandline_kafka.brokers.broker_events import LAG_TIME
 from strandline_kafka.brokers.broker_logs import BrokerLog
 from strandline_kafka.brokers.joining import Joined, join
-from strandline_kafka.brokers.line_facts import (
-    FollowerStarted,
-    IsrUpdated,
-    KafkaVersion,
-    LeaderStarted,
-    SessionTimedOut,
-    Setting,
-    ShrinkProposed,
-)
 from strandline_kafka.inferred.evidence import Scene, Seen
 from strandline_kafka.inferred.judging import inferred
 from strandline_kafka.metadata.events import HistoryEvent
@@ -67,10 +59,10 @@ def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None
     found.started = frozenset(_started(found))
     found.settings = _settings(logs)
     facts = [one.fact for log in logs for one in log.facts]
-    found.versions = tuple(sorted({fact.version for fact in facts if isinstance(fact, KafkaVersion)}))
+    found.versions = tuple(sorted({fact.version for fact in facts if isinstance(fact, line_facts.KafkaVersion)}))
     for log in logs:
         for one in log.facts:
-            if isinstance(one.fact, SessionTimedOut):
+            if isinstance(one.fact, line_facts.SessionTimedOut):
                 # The line is of the process whose clock the records are of, so only the zone is taken off.
                 found.timed_out.setdefault(one.fact.subject, []).append(found.clocks[log.node_id].own_ms(one.at_ms))
     found.samples = sorted(_samples(found.clocks), key=lambda sample: sample[0])
@@ -85,9 +77,9 @@ def wanted_of(logs: Iterable[BrokerLog]) -> Wanted:
         frozenset(
             (fact.topic, fact.partition, fact.partition_epoch)
             for fact in facts
-            if isinstance(fact, IsrUpdated | LeaderStarted | FollowerStarted)
+            if isinstance(fact, line_facts.IsrUpdated | line_facts.LeaderStarted | line_facts.FollowerStarted)
         ),
-        frozenset((fact.topic, fact.partition) for fact in facts if isinstance(fact, ShrinkProposed)),
+        frozenset((fact.topic, fact.partition) for fact in facts if isinstance(fact, line_facts.ShrinkProposed)),
     )
 
 
@@ -95,7 +87,7 @@ def _started(found: Learnt) -> Iterator[tuple[TopicPartition, int]]:
     for log in found.logs:
         for place, decision in found.joined[log.node_id].decisions.items():
             fact = log.facts[place].fact
-            if isinstance(fact, LeaderStarted):
+            if isinstance(fact, line_facts.LeaderStarted):
                 yield decision.after.tp, fact.leader_epoch
 
 
@@ -103,7 +95,7 @@ def _settings(logs: Iterable[BrokerLog]) -> dict[str, int]:
     values: dict[str, set[int]] = {}
     for log in logs:
         for _, fact, *_ in log.facts:
-            if isinstance(fact, Setting):
+            if isinstance(fact, line_facts.Setting):
                 values.setdefault(fact.name, set()).add(fact.value)
     return {name: value for name, (value, *others) in values.items() if not others}
 
@@ -137,7 +129,7 @@ def _seen(found: Learnt, removal: Removal) -> Seen:
     if log is None or place is None:
         return Seen(removal, None, None)
     asked = log.facts[place]
-    assert isinstance(asked.fact, ShrinkProposed), "a removal is proposed by such a line"
+    assert isinstance(asked.fact, line_facts.ShrinkProposed), "a removal is proposed by such a line"
     moments = (one.last_caught_up_ms for one in asked.fact.removed if one.replica_id == removal.replica)
     own_ms = next(moments, None)
     caught_up_ms = None if own_ms is None else own_ms - found.clocks[log.node_id].shift_ms(own_ms)

@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from strandline_kafka.collector.requests import (
-    API_VERSIONS,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_QUORUM,
-    DESCRIBE_TOPIC_PARTITIONS,
-    LIST_OFFSETS,
-    METADATA,
-    SASL_AUTHENTICATE,
-    Api,
-    Offered,
-)
+from strandline_kafka.collector import requests
 from strandline_kafka.metadata.wire import (
     BOOL,
     INT8,
@@ -245,7 +235,7 @@ def correlation_of(frame: bytes) -> int:
     return number
 
 
-def _body(frame: bytes, api: Api) -> Cursor:
+def _body(frame: bytes, api: requests.Api) -> Cursor:
     cursor = Cursor(frame)
     cursor.take(4)
     if api.flexible_response:
@@ -253,43 +243,43 @@ def _body(frame: bytes, api: Api) -> Cursor:
     return cursor
 
 
-def _whole(frame: bytes, api: Api, body: Type) -> Message:
+def _whole(frame: bytes, api: requests.Api, body: Type) -> Message:
     cursor = _body(frame, api)
     message: Message = body.read(cursor, api.version)
     _ended(cursor, api)
     return message
 
 
-def _ended(cursor: Cursor, api: Api) -> None:
+def _ended(cursor: Cursor, api: requests.Api) -> None:
     if cursor.left:
         raise Unreadable(f"{cursor.left} bytes are left over behind an answer to {api.name}")
 
 
-def read_versions(frame: bytes) -> Offered | None:
+def read_versions(frame: bytes) -> requests.Offered | None:
     """What a broker offers; None: it does not even know this version of the question.
 
     Raises:
         Unreadable: as all of these.
     """
-    cursor = _body(frame, API_VERSIONS)
+    cursor = _body(frame, requests.API_VERSIONS)
     error: int = INT16.read(cursor, 0)
     if error == _UNSUPPORTED_VERSION:
         return None
-    message: Message = _VERSIONS.read(cursor, API_VERSIONS.version)
-    _ended(cursor, API_VERSIONS)
+    message: Message = _VERSIONS.read(cursor, requests.API_VERSIONS.version)
+    _ended(cursor, requests.API_VERSIONS)
     return {each["key"]: (each["lowest"], each["highest"]) for each in message["apis"]}
 
 
 def read_metadata(frame: bytes) -> Message:
     """An answer to Metadata, as `cluster.cluster_of` takes it."""
-    return _whole(frame, METADATA, _METADATA)
+    return _whole(frame, requests.METADATA, _METADATA)
 
 
 def read_offsets(frame: bytes) -> dict[TopicPartitionName, Position]:
     """Offsets by partition."""
     return {
         (topic["name"], each["index"]): Position(each["error"], each["offset"], each["leader_epoch"])
-        for topic in _whole(frame, LIST_OFFSETS, _OFFSETS)["topics"]
+        for topic in _whole(frame, requests.LIST_OFFSETS, _OFFSETS)["topics"]
         for each in topic["partitions"]
     }
 
@@ -298,7 +288,7 @@ def read_min_isr(frame: bytes) -> tuple[dict[str, int], set[int]]:
     """min.insync.replicas by topic, and the errors of topics that have none."""
     found: dict[str, int] = {}
     errors: set[int] = set()
-    for result in _whole(frame, DESCRIBE_CONFIGS, _CONFIGS)["results"]:
+    for result in _whole(frame, requests.DESCRIBE_CONFIGS, _CONFIGS)["results"]:
         values = [each["value"] for each in result["configs"] if each["value"] is not None]
         if result["error"] or len(values) != 1 or not values[0].isdecimal():
             errors.add(result["error"])
@@ -309,7 +299,7 @@ def read_min_isr(frame: bytes) -> tuple[dict[str, int], set[int]]:
 
 def read_elrs(frame: bytes) -> ElrPage:
     """Eligible leader replicas of partitions without an error."""
-    message = _whole(frame, DESCRIBE_TOPIC_PARTITIONS, _DESCRIBED)
+    message = _whole(frame, requests.DESCRIBE_TOPIC_PARTITIONS, _DESCRIBED)
     elrs = {
         (topic["topic_id"], each["index"]): each["elr"] or ()
         for topic in message["topics"]
@@ -322,7 +312,7 @@ def read_elrs(frame: bytes) -> ElrPage:
 
 def read_quorum_hw(frame: bytes) -> tuple[int, int | None]:
     """Kafka's error, and up to which offset the metadata log is committed; None: the answer does not say it."""
-    message = _whole(frame, DESCRIBE_QUORUM, _QUORUM)
+    message = _whole(frame, requests.DESCRIBE_QUORUM, _QUORUM)
     partitions = [each for topic in message["topics"] for each in topic["partitions"]]
     errors = [error for error in (message["error"], *(each["error"] for each in partitions)) if error]
     if errors or len(partitions) != 1 or partitions[0]["hw"] < 0:
@@ -350,5 +340,5 @@ def _short_text(cursor: Cursor) -> str:
 
 def read_authenticated(frame: bytes) -> Authenticated:
     """The answer to one message of a login."""
-    message = _whole(frame, SASL_AUTHENTICATE, _AUTHENTICATED)
+    message = _whole(frame, requests.SASL_AUTHENTICATE, _AUTHENTICATED)
     return Authenticated(message["error"], message["message"] or "", message["token"])

@@ -17,24 +17,10 @@ from strandline.core.types import NodeId, TopicPartition
 from strandline.export.destination import Destination
 from strandline.export.layout import hour_of
 from strandline.export.rows import Row
-from strandline_kafka.collector.answers import (
-    Position,
-    TopicPartitionName,
-    read_elrs,
-    read_metadata,
-    read_min_isr,
-    read_offsets,
-    read_quorum_hw,
-)
+from strandline_kafka.collector import answers as collector_answers
+from strandline_kafka.collector import connection as collector_connection
+from strandline_kafka.collector import requests
 from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, Broker, Cluster, cluster_of
-from strandline_kafka.collector.connection import (
-    Closed,
-    Connection,
-    Refused,
-    Unreachable,
-    closed_at_once,
-    open_connection,
-)
 from strandline_kafka.collector.files import HEARTBEAT_US, Decisions, Files, Rows
 from strandline_kafka.collector.links import Link, Links
 from strandline_kafka.collector.looks import (
@@ -48,22 +34,6 @@ from strandline_kafka.collector.looks import (
     who_may_have_more,
 )
 from strandline_kafka.collector.pace import Pace, usual_period_ms
-from strandline_kafka.collector.requests import (
-    AS_CONSUMER,
-    AS_DEBUGGER,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_QUORUM,
-    DESCRIBE_TOPIC_PARTITIONS,
-    EARLIEST,
-    LATEST,
-    LIST_OFFSETS,
-    METADATA,
-    describe_min_isr,
-    describe_quorum,
-    describe_topic_partitions,
-    list_offsets,
-    metadata,
-)
 from strandline_kafka.collector.security import Security
 from strandline_kafka.collector.states import States, can_have_elr
 from strandline_kafka.metadata.wire import Unreadable
@@ -121,7 +91,7 @@ class Collected:
 
 async def reach(
     bootstrap: Sequence[Broker], security: Security, topics: Sequence[str] | None
-) -> tuple[Connection, Broker, Cluster]:
+) -> tuple[collector_connection.Connection, Broker, Cluster]:
     """The first broker that answers, and the cluster that it shows.
 
     Raises:
@@ -131,29 +101,31 @@ async def reach(
     failed: list[Exception] = []
     for broker in bootstrap:
         try:
-            connection = await open_connection(broker.host, broker.port, security)
+            connection = await collector_connection.open_connection(broker.host, broker.port, security)
             cluster = await _first_look(connection, topics)
-        except (Unreachable, Refused) as error:
+        except (collector_connection.Unreachable, collector_connection.Refused) as error:
             failed.append(error)
             continue
         return connection, broker, cluster
-    raise next((each for each in failed if isinstance(each, Refused)), failed[-1])
+    raise next((each for each in failed if isinstance(each, collector_connection.Refused)), failed[-1])
 
 
-async def _first_look(connection: Connection, topics: Sequence[str] | None) -> Cluster:
+async def _first_look(connection: collector_connection.Connection, topics: Sequence[str] | None) -> Cluster:
     try:
-        cluster = cluster_of(read_metadata(await connection.ask(METADATA, metadata(topics))))
-    except Closed as error:
+        cluster = cluster_of(
+            collector_answers.read_metadata(await connection.ask(requests.METADATA, requests.metadata(topics)))
+        )
+    except collector_connection.Closed as error:
         connection.close()
-        raise closed_at_once(connection.address, connection.security) from error
+        raise collector_connection.closed_at_once(connection.address, connection.security) from error
     except Unreadable as error:
         connection.close()
-        raise Refused(f"{connection.address}: {error}") from error
+        raise collector_connection.Refused(f"{connection.address}: {error}") from error
     if topics is not None and cluster.refused:
         connection.close()
         topic, code = next(iter(cluster.refused.items()))
         why = "there is no such topic" if code == UNKNOWN_TOPIC else f"it is not shown (Kafka's error {code})"
-        raise Refused(f"--topics: {topic}: {why}; name topics on which Describe is granted")
+        raise collector_connection.Refused(f"--topics: {topic}: {why}; name topics on which Describe is granted")
     return cluster
 
 
@@ -162,7 +134,7 @@ class Collection:
 
     def __init__(
         self,
-        reached: tuple[Connection, Broker, Cluster],
+        reached: tuple[collector_connection.Connection, Broker, Cluster],
         security: Security,
         destination: Destination,
         wanted: Wanted,
@@ -189,7 +161,7 @@ class Collection:
         self._known_topics: set[str] = set()
         """Whose settings were asked for."""
         self._elrs: dict[TopicPartition, frozenset[NodeId]] = {}
-        self._starts: dict[TopicPartitionName, Position] = {}
+        self._starts: dict[collector_answers.TopicPartitionName, collector_answers.Position] = {}
         self._due: dict[str, float] = {}
         self._writing: asyncio.Task[None] | None = None
         self._hour: int | None = None
@@ -235,10 +207,10 @@ class Collection:
         for link in self._links.be_for(before.brokers):
             await link.close()
         await self._learn(before)
-        hw1 = await self._ask_all(who_has_the_hw(before), AS_CONSUMER, LATEST)
+        hw1 = await self._ask_all(who_has_the_hw(before), requests.AS_CONSUMER, requests.LATEST)
         at = _now()
-        ends = await self._ask_all(who_has_replicas(before), AS_DEBUGGER, LATEST)
-        hw2 = await self._ask_all(who_may_have_more(before, hw1, ends), AS_CONSUMER, LATEST)
+        ends = await self._ask_all(who_has_replicas(before), requests.AS_DEBUGGER, requests.LATEST)
+        hw2 = await self._ask_all(who_may_have_more(before, hw1, ends), requests.AS_CONSUMER, requests.LATEST)
         after = await self._state()
         seen_at = _now()
         self._begin_hour(seen_at)
@@ -290,9 +262,11 @@ class Collection:
 
         async def ask(node: NodeId, partitions: Mapping[str, list[int]]) -> tuple[NodeId, Positions | None]:
             link = self._links.of(node)
-            frame = await link.ask(LIST_OFFSETS, list_offsets(replica, moment, partitions), self._within_s)
+            frame = await link.ask(
+                requests.LIST_OFFSETS, requests.list_offsets(replica, moment, partitions), self._within_s
+            )
             try:
-                return node, None if frame is None else read_offsets(frame)
+                return node, None if frame is None else collector_answers.read_offsets(frame)
             except Unreadable as error:
                 link.trouble = f"{link.broker.host}:{link.broker.port}: {error}"
                 return node, None
@@ -307,11 +281,11 @@ class Collection:
     async def _state(self) -> Cluster | None:
         """The cluster by the broker that showed it last, or by the next one that answers; None: nobody does."""
         for link in self._links.all():
-            frame = await link.ask(METADATA, metadata(self._wanted.topics), self._within_s)
+            frame = await link.ask(requests.METADATA, requests.metadata(self._wanted.topics), self._within_s)
             if frame is None:
                 continue
             try:
-                cluster = cluster_of(read_metadata(frame))
+                cluster = cluster_of(collector_answers.read_metadata(frame))
             except Unreadable as error:
                 link.trouble = str(error)
                 continue
@@ -330,7 +304,7 @@ class Collection:
         if self._is_due("settings", _SETTINGS_S) or not self._known_topics >= {*cluster.topics.values()}:
             await self._learn_settings(cluster)
         if self._is_due("starts", _STARTS_S):
-            found = await self._ask_all(who_has_the_hw(cluster), AS_DEBUGGER, EARLIEST)
+            found = await self._ask_all(who_has_the_hw(cluster), requests.AS_DEBUGGER, requests.EARLIEST)
             self._starts = {name: each for positions in found.values() for name, each in positions.items()}
 
     def _is_due(self, what: str, every_s: float) -> bool:
@@ -344,13 +318,13 @@ class Collection:
         topics = sorted({*cluster.topics.values()})
         self._known_topics = {*topics}
         link = self._links.all()[0]
-        if not topics or not link.speaks(DESCRIBE_CONFIGS):
+        if not topics or not link.speaks(requests.DESCRIBE_CONFIGS):
             return
-        frame = await link.ask(DESCRIBE_CONFIGS, describe_min_isr(topics), self._within_s)
+        frame = await link.ask(requests.DESCRIBE_CONFIGS, requests.describe_min_isr(topics), self._within_s)
         if frame is None:
             return
         try:
-            found, errors = read_min_isr(frame)
+            found, errors = collector_answers.read_min_isr(frame)
         except Unreadable as error:
             self._note(f"min.insync.replicas could not be read: {error}")
             return
@@ -370,15 +344,15 @@ class Collection:
                 if tp in self._elrs or can_have_elr(each, self._min_isr.get(each.topic, self._wanted.min_isr))
             }
         )
-        if not asked or not link.speaks(DESCRIBE_TOPIC_PARTITIONS):
+        if not asked or not link.speaks(requests.DESCRIBE_TOPIC_PARTITIONS):
             return
         found: dict[TopicPartition, frozenset[NodeId]] = {}
         cursor: tuple[str, int] | None = None
         for _ in range(_PAGES):
-            body = describe_topic_partitions(asked, cursor)
-            frame = await link.ask(DESCRIBE_TOPIC_PARTITIONS, body, self._within_s)
+            body = requests.describe_topic_partitions(asked, cursor)
+            frame = await link.ask(requests.DESCRIBE_TOPIC_PARTITIONS, body, self._within_s)
             try:
-                page = None if frame is None else read_elrs(frame)
+                page = None if frame is None else collector_answers.read_elrs(frame)
             except Unreadable as error:
                 link.trouble = str(error)
                 page = None
@@ -438,17 +412,21 @@ class Collection:
         if not self._wanted.metadata_logs:
             return
         link = self._links.all()[0]
-        if link.is_connected and not link.speaks(DESCRIBE_QUORUM):
+        if link.is_connected and not link.speaks(requests.DESCRIBE_QUORUM):
             self._note(
                 f"{link.broker.host}:{link.broker.port} does not say up to where the metadata log is committed "
                 "(DescribeQuorum); only what a snapshot of the log contains is taken"
             )
             return
-        frame = await link.ask(DESCRIBE_QUORUM, describe_quorum(), self._within_s) if link.is_connected else None
+        frame = (
+            await link.ask(requests.DESCRIBE_QUORUM, requests.describe_quorum(), self._within_s)
+            if link.is_connected
+            else None
+        )
         if frame is None:
             return
         try:
-            error, hw = read_quorum_hw(frame)
+            error, hw = collector_answers.read_quorum_hw(frame)
         except Unreadable as wrong:
             self._note(f"{link.broker.host}:{link.broker.port}: {wrong}")
             return

@@ -13,19 +13,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from strandline import __version__
+from strandline_kafka.collector import requests
 from strandline_kafka.collector.answers import correlation_of, read_authenticated, read_handshake, read_versions
-from strandline_kafka.collector.requests import (
-    API_VERSIONS,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-    Api,
-    Offered,
-    api_versions,
-    framed,
-    lacking,
-    sasl_authenticate,
-    sasl_handshake,
-)
 from strandline_kafka.collector.security import Login, Security
 from strandline_kafka.metadata.wire import Unreadable
 
@@ -134,11 +123,11 @@ class Connection:
         self, address: str, security: Security, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.address, self.security = address, security
-        self.offered: Offered = {}
+        self.offered: requests.Offered = {}
         self._reader, self._writer = reader, writer
         self._correlation = 0
 
-    async def ask(self, api: Api, body: bytes, *, most_bytes: int = MOST_BYTES) -> bytes:
+    async def ask(self, api: requests.Api, body: bytes, *, most_bytes: int = MOST_BYTES) -> bytes:
         """Ask one question; the frame of its answer.
 
         Raises:
@@ -146,7 +135,7 @@ class Connection:
             Refused: what came is no answer of Kafka.
         """
         self._correlation += 1
-        self._writer.write(framed(api, self._correlation, body))
+        self._writer.write(requests.framed(api, self._correlation, body))
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._writer.drain()
@@ -198,7 +187,9 @@ async def open_connection(host: str, port: int, security: Security) -> Connectio
 async def _begin(connection: Connection, security: Security) -> None:
     address = connection.address
     try:
-        frame = await connection.ask(API_VERSIONS, api_versions(__version__), most_bytes=_MOST_OF_FIRST)
+        frame = await connection.ask(
+            requests.API_VERSIONS, requests.api_versions(__version__), most_bytes=_MOST_OF_FIRST
+        )
     except Closed as error:
         raise closed_at_once(address, security) from error
     try:
@@ -209,13 +200,15 @@ async def _begin(connection: Connection, security: Security) -> None:
             await _log_in(connection, security.login)
     except Unreadable as error:
         raise Refused(f"{address}: {error}") from error
-    if lack := lacking(offered):
+    if lack := requests.lacking(offered):
         raise Refused(f"{address}: {lack}")
     connection.offered = offered
 
 
 async def _log_in(connection: Connection, login: Login) -> None:
-    error, mechanisms = read_handshake(await connection.ask(SASL_HANDSHAKE, sasl_handshake(login.mechanism)))
+    error, mechanisms = read_handshake(
+        await connection.ask(requests.SASL_HANDSHAKE, requests.sasl_handshake(login.mechanism))
+    )
     if error:
         raise no_such_mechanism(connection.address, login.mechanism, error, mechanisms)
     exchange = _exchange(login)
@@ -228,7 +221,7 @@ async def _log_in(connection: Connection, login: Login) -> None:
         if step is None:
             return
         try:
-            frame = await connection.ask(SASL_AUTHENTICATE, sasl_authenticate(step[0]))
+            frame = await connection.ask(requests.SASL_AUTHENTICATE, requests.sasl_authenticate(step[0]))
         except Closed as closed:
             raise login_refused(connection.address, login.user, str(closed)) from closed
         said = read_authenticated(frame)

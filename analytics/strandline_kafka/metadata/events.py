@@ -21,23 +21,7 @@ from strandline.core.state_events import (
     decided_isr_change,
 )
 from strandline.core.types import NodeId, TopicPartition
-from strandline_kafka.metadata.state import (
-    Changed,
-    Configured,
-    ControllerElected,
-    Created,
-    Deleted,
-    DirectoriesNamed,
-    Fact,
-    Fenced,
-    Partition,
-    Registered,
-    Registration,
-    Restated,
-    ShutdownBegan,
-    Unfenced,
-    Unregistered,
-)
+from strandline_kafka.metadata import state
 
 # ---- causes
 # Why a partition changed, as far as the order of records in a batch tells it exactly.
@@ -61,66 +45,66 @@ class Why(NamedTuple):
     ambiguous: bool = False
 
 
-def causes_of(facts: Sequence[Fact]) -> dict[int, Why]:
+def causes_of(facts: Sequence[state.Fact]) -> dict[int, Why]:
     """Why each `Changed` among the facts of one batch happened, by its place."""
     found: dict[int, Why] = {}
     for place, fact in enumerate(facts):
-        if isinstance(fact, ShutdownBegan):
+        if isinstance(fact, state.ShutdownBegan):
             _shutdown(facts, place, fact.broker_id, found)
     for place, fact in enumerate(facts):
-        if isinstance(fact, Fenced):
+        if isinstance(fact, state.Fenced):
             _run_before(facts, place, fact.broker_id, "node_fenced", found)
-        elif isinstance(fact, Registered) and not fact.is_first:
+        elif isinstance(fact, state.Registered) and not fact.is_first:
             _run_before(facts, place, fact.broker_id, "unclean_registration", found)
-        elif isinstance(fact, DirectoriesNamed):
+        elif isinstance(fact, state.DirectoriesNamed):
             _run_before(facts, place, fact.broker_id, "offline_directory", found)
     for place, fact in enumerate(facts):
-        if isinstance(fact, Changed) and (place not in found or _is_unclean(fact)):
+        if isinstance(fact, state.Changed) and (place not in found or _is_unclean(fact)):
             found[place] = _by_itself(fact)
     return found
 
 
-def _shutdown(facts: Sequence[Fact], place: int, broker_id: NodeId, found: dict[int, Why]) -> None:
+def _shutdown(facts: Sequence[state.Fact], place: int, broker_id: NodeId, found: dict[int, Why]) -> None:
     for later in range(place + 1, len(facts)):
         fact = facts[later]
-        if isinstance(fact, Registration):
+        if isinstance(fact, state.Registration):
             return
-        if isinstance(fact, Changed) and _takes_away(fact, broker_id):
+        if isinstance(fact, state.Changed) and _takes_away(fact, broker_id):
             found[later] = Why("controlled_shutdown", CONTROLLER, broker_id)
 
 
-def _run_before(facts: Sequence[Fact], place: int, broker_id: NodeId, cause: str, found: dict[int, Why]) -> None:
+def _run_before(facts: Sequence[state.Fact], place: int, broker_id: NodeId, cause: str, found: dict[int, Why]) -> None:
     """The unbroken run of changes directly before a registration change."""
     begin = place
     while begin > 0 and begin - 1 not in found:
         fact = facts[begin - 1]
-        if not isinstance(fact, Changed) or not _takes_away(fact, broker_id):
+        if not isinstance(fact, state.Changed) or not _takes_away(fact, broker_id):
             break
         begin -= 1
     could_be_proposals = True
     for at in range(begin, place):
         fact = facts[at]
-        assert isinstance(fact, Changed), "a run is of changes"
+        assert isinstance(fact, state.Changed), "a run is of changes"
         is_proposal = not fact.names_leader and _removed(fact) == {broker_id} and fact.before.leader != broker_id
         could_be_proposals &= is_proposal
         found[at] = Why(cause, CONTROLLER, broker_id, ambiguous=could_be_proposals)
 
 
-def _takes_away(fact: Changed, broker_id: NodeId) -> bool:
+def _takes_away(fact: state.Changed, broker_id: NodeId) -> bool:
     """Whether a broker leaves the ISR, or leads no more; the ISR may keep it as its last member."""
     led_before = fact.before.leader == broker_id
     return broker_id in _removed(fact) or (led_before and fact.names_leader and fact.after.leader != broker_id)
 
 
-def _removed(fact: Changed) -> set[NodeId]:
+def _removed(fact: state.Changed) -> set[NodeId]:
     return {*fact.before.isr} - {*fact.after.isr}
 
 
-def _is_unclean(fact: Changed) -> bool:
+def _is_unclean(fact: state.Changed) -> bool:
     return fact.after.recovering and not fact.before.recovering
 
 
-def _by_itself(fact: Changed) -> Why:
+def _by_itself(fact: state.Changed) -> Why:
     before, after = fact.before, fact.after
     if _is_unclean(fact):
         return Why("unclean_election", CONTROLLER)
@@ -165,7 +149,9 @@ class HistoryEvent(NamedTuple):
     """The name of a topic that is gone."""
 
 
-def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: int | None) -> Iterator[HistoryEvent]:
+def events_of(
+    fact: state.Fact, why: Why | None, meta_offset: int, lag_time_max_ms: int | None
+) -> Iterator[HistoryEvent]:
     """The events of one fact; none for what nothing is exported of.
 
     Args:
@@ -173,41 +159,41 @@ def events_of(fact: Fact, why: Why | None, meta_offset: int, lag_time_max_ms: in
         lag_time_max_ms: replica.lag.time.max.ms, if it is known.
     """
     match fact:
-        case Created(partition, min_isr):
+        case state.Created(partition, min_isr):
             config = _config(partition, min_isr, meta_offset)
             yield HistoryEvent(partition.tp, config._replace(topic_created=True, lag_time_max_ms=lag_time_max_ms))
             yield snapshot(partition, min_isr, meta_offset)
             yield HistoryEvent(partition.tp, _first_leader(fact, meta_offset))
-        case Changed():
+        case state.Changed():
             yield from _changed(fact, why or _NOT_TOLD, meta_offset)
-        case Restated(partition, min_isr):
+        case state.Restated(partition, min_isr):
             yield snapshot(partition, min_isr, meta_offset)
-        case Configured(partition, min_isr):
+        case state.Configured(partition, min_isr):
             yield HistoryEvent(partition.tp, _config(partition, min_isr, meta_offset))
-        case Deleted(partition, min_isr, topic):
+        case state.Deleted(partition, min_isr, topic):
             yield HistoryEvent(
                 partition.tp, _config(partition, min_isr, meta_offset)._replace(topic_deleted=True), topic=topic
             )
-        case Registered(broker_id, rack, _, is_fast_restart):
+        case state.Registered(broker_id, rack, _, is_fast_restart):
             ext = {"fast_restart": "true"} if is_fast_restart else {}
             yield HistoryEvent(None, NodeSession(broker_id, "register", NOT_RECORDED, None, rack, meta_offset), ext)
-        case Fenced(broker_id, rack):
+        case state.Fenced(broker_id, rack):
             yield HistoryEvent(None, NodeSession(broker_id, "fence", NOT_RECORDED, None, rack, meta_offset))
             yield _decision("fence", fact, f"node {broker_id}", meta_offset)
-        case Unfenced(broker_id, rack):
+        case state.Unfenced(broker_id, rack):
             yield HistoryEvent(None, NodeSession(broker_id, "unfence", NOT_RECORDED, None, rack, meta_offset))
-        case Unregistered(broker_id, rack):
+        case state.Unregistered(broker_id, rack):
             yield HistoryEvent(None, NodeSession(broker_id, "unregister", NOT_RECORDED, None, rack, meta_offset))
-        case ShutdownBegan(broker_id):
+        case state.ShutdownBegan(broker_id):
             yield _decision("controlled_shutdown", fact, f"node {broker_id}", meta_offset)
-        case ControllerElected(leader_id):
+        case state.ControllerElected(leader_id):
             name = "not known" if leader_id is None else str(leader_id)
             yield _decision("controller_elected", fact, f"controller {name}", meta_offset)
         case _:
             return
 
 
-def snapshot(partition: Partition, min_isr: int | None, meta_offset: int) -> HistoryEvent:
+def snapshot(partition: state.Partition, min_isr: int | None, meta_offset: int) -> HistoryEvent:
     """The whole state of a partition."""
     event = StateSnapshot(
         new_leader=partition.leader,
@@ -223,12 +209,12 @@ def snapshot(partition: Partition, min_isr: int | None, meta_offset: int) -> His
 
 
 def _decision(
-    name: str, fact: Fenced | ShutdownBegan | ControllerElected, outcome: str, meta_offset: int
+    name: str, fact: state.Fenced | state.ShutdownBegan | state.ControllerElected, outcome: str, meta_offset: int
 ) -> HistoryEvent:
     return HistoryEvent(None, ControllerDecision(name, fact.live, fact.fenced, outcome, meta_offset=meta_offset))
 
 
-def _config(partition: Partition, min_isr: int | None, meta_offset: int) -> ConfigChange:
+def _config(partition: state.Partition, min_isr: int | None, meta_offset: int) -> ConfigChange:
     return ConfigChange(
         min_isr=None if min_isr is None else Number(min_isr),
         replicas=partition.replicas,
@@ -240,7 +226,7 @@ def _config(partition: Partition, min_isr: int | None, meta_offset: int) -> Conf
     )
 
 
-def _first_leader(fact: Created, meta_offset: int) -> LeaderChange:
+def _first_leader(fact: state.Created, meta_offset: int) -> LeaderChange:
     partition = fact.partition
     return LeaderChange(
         old_leader=None,
@@ -256,7 +242,7 @@ def _first_leader(fact: Created, meta_offset: int) -> LeaderChange:
     )
 
 
-def _changed(fact: Changed, why: Why, meta_offset: int) -> Iterator[HistoryEvent]:
+def _changed(fact: state.Changed, why: Why, meta_offset: int) -> Iterator[HistoryEvent]:
     before, after = fact.before, fact.after
     ext = {"ambiguous": "true"} if why.ambiguous else {}
     decided = False
@@ -274,12 +260,12 @@ def _changed(fact: Changed, why: Why, meta_offset: int) -> Iterator[HistoryEvent
         yield snapshot(after, fact.min_isr, meta_offset)
 
 
-def _isr_change(before: Partition, after: Partition, why: Why, meta_offset: int) -> IsrChange:
+def _isr_change(before: state.Partition, after: state.Partition, why: Why, meta_offset: int) -> IsrChange:
     epochs = (after.leader_epoch, after.partition_epoch)
     return decided_isr_change(before.isr, after.isr, after.elr, why.cause, why.initiator, *epochs, meta_offset)
 
 
-def _leader_change(fact: Changed, why: Why, meta_offset: int) -> LeaderChange:
+def _leader_change(fact: state.Changed, why: Why, meta_offset: int) -> LeaderChange:
     before, after = fact.before, fact.after
     return LeaderChange(
         old_leader=before.leader,
@@ -295,7 +281,7 @@ def _leader_change(fact: Changed, why: Why, meta_offset: int) -> LeaderChange:
     )
 
 
-def _election_type(fact: Changed, why: Why) -> str | None:
+def _election_type(fact: state.Changed, why: Why) -> str | None:
     """Where the new leader came from, which the states before and after tell."""
     leader: NodeId | None = fact.after.leader
     if leader is None:

@@ -21,6 +21,7 @@ from strandline_kafka.brokers.broker_logs import BrokerLog
 from strandline_kafka.brokers.checkpoints import EPOCHS_FILE, CheckpointChecks, Checkpoints
 from strandline_kafka.brokers.learning import MIN_ISR, Learnt, learn, wanted_of
 from strandline_kafka.brokers.text_files import LeftOut
+from strandline_kafka.metadata import state as metadata_state
 from strandline_kafka.metadata.events import HistoryEvent, causes_of, events_of, snapshot
 from strandline_kafka.metadata.listening import Listener
 from strandline_kafka.metadata.log_files import Copy, FoundBatch, Snapshot, snapshot_records
@@ -29,16 +30,6 @@ from strandline_kafka.metadata.passage import EVERYTHING, Passage, Silences, Tak
 from strandline_kafka.metadata.records import MetadataRecord
 from strandline_kafka.metadata.replay import Replay
 from strandline_kafka.metadata.skeleton import Learner
-from strandline_kafka.metadata.state import (
-    Changed,
-    ClusterState,
-    ControllerElected,
-    Created,
-    Deleted,
-    Fact,
-    RegistrationRepeated,
-    Unknown,
-)
 from strandline_kafka.metadata.wire import Unreadable
 from strandline_kafka.metadata.writing import BROKER_LOGS, METADATA_LOG, Earlier, EventFiles
 
@@ -151,7 +142,7 @@ class Import:
         self._learner = Learner(copies, self._kept, wanted_of(logs))
         proof = prove(copies, self._kept, self._learner, trust_tail=trust_tail, committed_below=committed_below)
         self.result = Imported(cluster_id, proof)
-        self._state = ClusterState(min_isr_assumed=assumed.min_isr)
+        self._state = metadata_state.ClusterState(min_isr_assumed=assumed.min_isr)
         self._replay = Replay(self._state)
         self._silences = Silences()
         self._hour: int | None = None
@@ -248,7 +239,7 @@ class Import:
             return
         self._begin(files, batch.header.stamped_epoch, records[0].timestamp_ms * 1_000)
         self._state.gone.clear()
-        facts: list[Fact] = []
+        facts: list[metadata_state.Fact] = []
         of_fact: list[MetadataRecord] = []
         for record in records:
             self._pulse(record, files)
@@ -314,19 +305,19 @@ class Import:
             self._epoch = controller_epoch
             files.begin(controller_epoch, at_us)
 
-    def _report(self, fact: Fact, record: MetadataRecord, files: EventFiles) -> None:
-        if isinstance(fact, Unknown):
+    def _report(self, fact: metadata_state.Fact, record: MetadataRecord, files: EventFiles) -> None:
+        if isinstance(fact, metadata_state.Unknown):
             self.result.unknown[fact.name] += not files.is_silent
             files.add_gap(record.timestamp_ms * 1_000, fact.name)
-        elif isinstance(fact, RegistrationRepeated):
+        elif isinstance(fact, metadata_state.RegistrationRepeated):
             self.result.repeated_registrations += 1
-        elif isinstance(fact, ControllerElected):
+        elif isinstance(fact, metadata_state.ControllerElected):
             self.result.unnamed_controllers += fact.leader_id is None
-        elif self._listener is not None and isinstance(fact, Deleted):
+        elif self._listener is not None and isinstance(fact, metadata_state.Deleted):
             self._listener.deleted(fact.partition, record.timestamp_ms)
-        elif self._listener is not None and isinstance(fact, Created | Changed):
-            after = fact.partition if isinstance(fact, Created) else fact.after
-            if isinstance(fact, Created) or fact.names_leader:
+        elif self._listener is not None and isinstance(fact, metadata_state.Created | metadata_state.Changed):
+            after = fact.partition if isinstance(fact, metadata_state.Created) else fact.after
+            if isinstance(fact, metadata_state.Created) or fact.names_leader:
                 self._listener.elected(after, record.timestamp_ms)
 
     def _pulse(self, record: MetadataRecord, files: EventFiles) -> None:
@@ -378,7 +369,7 @@ class Import:
             found = self._snapshots.popleft()
             if found.end_offset < next_offset:
                 continue
-            other = ClusterState()
+            other = metadata_state.ClusterState()
             Replay(other).load(snapshot_records(found))
             different = list(self._state.differences(other))
             if different:

@@ -11,28 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
+from strandline_kafka.metadata import state as metadata_state
 from strandline_kafka.metadata.record_table import BROKER_RESOURCE, FEATURES, TOPIC_RESOURCE, UNCHANGED
 from strandline_kafka.metadata.records import MetadataRecord, check_moment
-from strandline_kafka.metadata.state import (
-    Broker,
-    Changed,
-    ClusterState,
-    Configured,
-    ControllerElected,
-    Created,
-    Deleted,
-    DirectoriesNamed,
-    Fact,
-    Fenced,
-    Partition,
-    Registered,
-    RegistrationRepeated,
-    Restated,
-    ShutdownBegan,
-    Unfenced,
-    Unknown,
-    Unregistered,
-)
 from strandline_kafka.metadata.wire import Message, Unreadable
 
 MIN_ISR = "min.insync.replicas"
@@ -59,9 +40,9 @@ _OLDEST_LEVEL = 4
 class Replay:
     """A state, and the records that it knows."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: metadata_state.ClusterState) -> None:
         self.state = state
-        self._by_kind: dict[str, Callable[[Message], list[Fact]]] = {
+        self._by_kind: dict[str, Callable[[Message], list[metadata_state.Fact]]] = {
             "RegisterBroker": self._register,
             "UnregisterBroker": self._unregister,
             "Topic": self._topic,
@@ -78,14 +59,14 @@ class Replay:
             "LeaderChange": self._controller,
         }
 
-    def apply(self, record: MetadataRecord) -> list[Fact]:
+    def apply(self, record: MetadataRecord) -> list[metadata_state.Fact]:
         """Take a record into the state.
 
         Raises:
             Unreadable: the log is of a cluster that is not read here.
         """
         if record.kind is None:
-            return [Unknown(f"record {record.number} version {record.version}")]
+            return [metadata_state.Unknown(f"record {record.number} version {record.version}")]
         known = self._by_kind.get(record.kind)
         if known is None:
             return []
@@ -102,15 +83,15 @@ class Replay:
                 at_ms = record.fields["last_contained_log_timestamp"]
                 check_moment(record.fields["last_contained_log_timestamp"])
             for fact in self.apply(record):
-                self.state.is_whole &= not isinstance(fact, Unknown)
+                self.state.is_whole &= not isinstance(fact, metadata_state.Unknown)
         return at_ms
 
-    def _register(self, fields: Message) -> list[Fact]:
+    def _register(self, fields: Message) -> list[metadata_state.Fact]:
         if fields.get("is_migrating_zk_broker"):
             raise _migrating()
         broker_id = NodeId(fields["broker_id"])
         before = self.state.brokers.get(broker_id)
-        self.state.brokers[broker_id] = Broker(
+        self.state.brokers[broker_id] = metadata_state.Broker(
             broker_id=broker_id,
             broker_epoch=fields["broker_epoch"],
             rack=fields["rack"],
@@ -118,16 +99,16 @@ class Replay:
             shutting_down=fields.get("in_controlled_shutdown", False),
         )
         is_fast = before is not None and before.is_active
-        return [Registered(broker_id, fields["rack"], before is None, is_fast)]
+        return [metadata_state.Registered(broker_id, fields["rack"], before is None, is_fast)]
 
-    def _unregister(self, fields: Message) -> list[Fact]:
+    def _unregister(self, fields: Message) -> list[metadata_state.Fact]:
         broker = self._broker(fields)
         del self.state.brokers[broker.broker_id]
-        return [Unregistered(broker.broker_id, broker.rack)]
+        return [metadata_state.Unregistered(broker.broker_id, broker.rack)]
 
-    def _registration_change(self, fields: Message) -> list[Fact]:
+    def _registration_change(self, fields: Message) -> list[metadata_state.Fact]:
         broker = self._broker(fields)
-        facts: list[Fact] = []
+        facts: list[metadata_state.Fact] = []
         if fields.get("in_controlled_shutdown") == 1:
             facts += self._begin_shutdown(broker)
         if fields["fenced"] == 1:
@@ -135,28 +116,28 @@ class Replay:
         elif fields["fenced"] == -1:
             facts += self._unfence(broker)
         if fields.get("log_dirs"):
-            facts.append(DirectoriesNamed(broker.broker_id))
-        return facts or [RegistrationRepeated(broker.broker_id)]
+            facts.append(metadata_state.DirectoriesNamed(broker.broker_id))
+        return facts or [metadata_state.RegistrationRepeated(broker.broker_id)]
 
-    def _fence(self, broker: Broker) -> list[Fact]:
+    def _fence(self, broker: metadata_state.Broker) -> list[metadata_state.Fact]:
         if broker.fenced:
-            return [RegistrationRepeated(broker.broker_id)]
+            return [metadata_state.RegistrationRepeated(broker.broker_id)]
         broker.fenced = True
-        return [Fenced(broker.broker_id, broker.rack, self.state.active(), self.state.fenced())]
+        return [metadata_state.Fenced(broker.broker_id, broker.rack, self.state.active(), self.state.fenced())]
 
-    def _unfence(self, broker: Broker) -> list[Fact]:
+    def _unfence(self, broker: metadata_state.Broker) -> list[metadata_state.Fact]:
         if not broker.fenced:
-            return [RegistrationRepeated(broker.broker_id)]
+            return [metadata_state.RegistrationRepeated(broker.broker_id)]
         broker.fenced = False
-        return [Unfenced(broker.broker_id, broker.rack)]
+        return [metadata_state.Unfenced(broker.broker_id, broker.rack)]
 
-    def _begin_shutdown(self, broker: Broker) -> list[Fact]:
+    def _begin_shutdown(self, broker: metadata_state.Broker) -> list[metadata_state.Fact]:
         if broker.shutting_down:
-            return [RegistrationRepeated(broker.broker_id)]
+            return [metadata_state.RegistrationRepeated(broker.broker_id)]
         broker.shutting_down = True
-        return [ShutdownBegan(broker.broker_id, self.state.active(), self.state.fenced())]
+        return [metadata_state.ShutdownBegan(broker.broker_id, self.state.active(), self.state.fenced())]
 
-    def _broker(self, fields: Message) -> Broker:
+    def _broker(self, fields: Message) -> metadata_state.Broker:
         """The broker whose registration a record changes.
 
         One whose registration lies before the first offset is known by its changes only.
@@ -165,7 +146,9 @@ class Replay:
         known = self.state.brokers.get(broker_id)
         self._must(known is not None, f"changes the registration of broker {broker_id}, which never registered")
         if known is None:
-            unseen = Broker(broker_id=broker_id, broker_epoch=epoch, rack=None, fenced=False, shutting_down=False)
+            unseen = metadata_state.Broker(
+                broker_id=broker_id, broker_epoch=epoch, rack=None, fenced=False, shutting_down=False
+            )
             return self.state.brokers.setdefault(broker_id, unseen)
         said = f"is of broker epoch {epoch} of broker {broker_id}, which registered with {known.broker_epoch}"
         self._must(known.broker_epoch == epoch, said)
@@ -176,19 +159,19 @@ class Replay:
         if self.state.is_whole and not holds:
             raise Unreadable(f"the record {otherwise}; the log is damaged, or of two clusters")
 
-    def _topic(self, fields: Message) -> list[Fact]:
+    def _topic(self, fields: Message) -> list[metadata_state.Fact]:
         known = self.state.ids.get(fields["name"])
         self._must(known is None, f"makes a second topic of the name {fields['name']}")
         self.state.topics[fields["topic_id"]] = fields["name"]
         self.state.ids[fields["name"]] = fields["topic_id"]
         return []
 
-    def _partition(self, fields: Message) -> list[Fact]:
+    def _partition(self, fields: Message) -> list[metadata_state.Fact]:
         if self.state.is_whole and _METADATA_VERSION not in self.state.features:
             raise _too_old("it names no metadata.version")
         self._must(fields["topic_id"] in self.state.topics, f"is of topic {fields['topic_id']}, which no record made")
         leader = fields["leader"]
-        partition = Partition(
+        partition = metadata_state.Partition(
             tp=TopicPartition(fields["topic_id"], fields["partition_id"]),
             replicas=_nodes(fields["replicas"]),
             isr=_nodes(fields["isr"]),
@@ -202,14 +185,14 @@ class Replay:
             recovering=fields["leader_recovery_state"] == 1,
         )
         self.state.put(partition)
-        return [Created(partition, self.state.min_isr(partition.tp.topic_id), self._alive(partition))]
+        return [metadata_state.Created(partition, self.state.min_isr(partition.tp.topic_id), self._alive(partition))]
 
-    def _change(self, fields: Message) -> list[Fact]:
+    def _change(self, fields: Message) -> list[metadata_state.Fact]:
         tp = TopicPartition(fields["topic_id"], fields["partition_id"])
         before = self.state.partitions.get(tp)
         if before is None:
             self._must(False, f"changes partition {tp.partition} of topic {tp.topic_id}, which no record made")
-            return [Unknown("PartitionChange of a partition whose state before it is in no record")]
+            return [metadata_state.Unknown("PartitionChange of a partition whose state before it is in no record")]
         if max(before.partition_epoch, before.leader_epoch) >= _MOST_EPOCHS:
             raise Unreadable(f"partition {tp.partition} of topic {tp.topic_id} has no epochs left; the log is damaged")
         leader, recovery = fields["leader"], fields["leader_recovery_state"]
@@ -225,14 +208,18 @@ class Replay:
         )
         self.state.put(after)
         places = not _PLACES.isdisjoint(named)
-        return [Changed(before, after, names_leader, places, self.state.min_isr(tp.topic_id), self._alive(before))]
+        return [
+            metadata_state.Changed(
+                before, after, names_leader, places, self.state.min_isr(tp.topic_id), self._alive(before)
+            )
+        ]
 
-    def _alive(self, partition: Partition) -> tuple[NodeId, ...]:
+    def _alive(self, partition: metadata_state.Partition) -> tuple[NodeId, ...]:
         brokers = self.state.brokers
         members = dict.fromkeys((*partition.isr, *partition.elr))
         return tuple(node for node in members if (one := brokers.get(node)) is not None and one.is_active)
 
-    def _remove_topic(self, fields: Message) -> list[Fact]:
+    def _remove_topic(self, fields: Message) -> list[metadata_state.Fact]:
         topic_id = fields["topic_id"]
         self._must(topic_id in self.state.topics, f"removes topic {topic_id}, which no record made")
         min_isr = self.state.min_isr(topic_id)
@@ -241,9 +228,9 @@ class Replay:
         gone = [self.state.partitions.pop(tp) for tp in self.state.of_topic.pop(topic_id, ())]
         self.state.min_isr_of_topic.pop(name or "", None)
         self.state.ids.pop(name or "", None)
-        return [Deleted(partition, min_isr, name) for partition in gone]
+        return [metadata_state.Deleted(partition, min_isr, name) for partition in gone]
 
-    def _config(self, fields: Message) -> list[Fact]:
+    def _config(self, fields: Message) -> list[metadata_state.Fact]:
         kind, name = fields["resource_type"], fields["resource_name"]
         is_default = kind == BROKER_RESOURCE and not name
         if fields["name"] != MIN_ISR or not (is_default or kind == TOPIC_RESOURCE):
@@ -258,42 +245,42 @@ class Replay:
         else:
             self.state.min_isr_of_topic[name] = value
         return [
-            Configured(partition, now)
+            metadata_state.Configured(partition, now)
             for topic_id, held in before.items()
             if (now := self.state.min_isr(topic_id)) != held
             for partition in self.state.partitions_of(topic_id)
         ]
 
-    def _clear_elr(self, fields: Message) -> list[Fact]:
+    def _clear_elr(self, fields: Message) -> list[metadata_state.Fact]:
         name = fields["topic_name"]
-        facts: list[Fact] = []
+        facts: list[metadata_state.Fact] = []
         for topic_id in self._topic_ids(name) if name else list(self.state.of_topic):
             for partition in self.state.partitions_of(topic_id):
                 if partition.elr or partition.last_known_elr:
                     cleared = partition._replace(elr=(), last_known_elr=())
                     self.state.put(cleared)
-                    facts.append(Restated(cleared, self.state.min_isr(topic_id)))
+                    facts.append(metadata_state.Restated(cleared, self.state.min_isr(topic_id)))
         return facts
 
     def _topic_ids(self, name: str) -> list[str]:
         found = self.state.ids.get(name)
         return [] if found is None else [found]
 
-    def _feature(self, fields: Message) -> list[Fact]:
+    def _feature(self, fields: Message) -> list[metadata_state.Fact]:
         name, level = fields["name"], fields["feature_level"]
         if name == _METADATA_VERSION and level < _OLDEST_LEVEL:
             raise _too_old(f"its metadata.version has level {level}")
         self.state.features[name] = level
-        return [Unknown(f"feature {name} level {level}")] if level > FEATURES.get(name, 0) else []
+        return [metadata_state.Unknown(f"feature {name} level {level}")] if level > FEATURES.get(name, 0) else []
 
-    def _migration(self, fields: Message) -> list[Fact]:
+    def _migration(self, fields: Message) -> list[metadata_state.Fact]:
         if fields["zk_migration_state"] != 0:
             raise _migrating()
         return []
 
-    def _controller(self, fields: Message) -> list[Fact]:
+    def _controller(self, fields: Message) -> list[metadata_state.Fact]:
         leader_id = NodeId(fields["leader_id"]) if fields else None
-        return [ControllerElected(leader_id, self.state.active(), self.state.fenced())]
+        return [metadata_state.ControllerElected(leader_id, self.state.active(), self.state.fenced())]
 
 
 def _nodes(ids: tuple[int, ...] | None) -> tuple[NodeId, ...]:

@@ -13,23 +13,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
+from strandline_kafka.metadata import state as metadata_state
 from strandline_kafka.metadata.events import LEADER, Why, causes_of
 from strandline_kafka.metadata.log_files import Copy, FoundBatch, read_records, snapshot_records
 from strandline_kafka.metadata.merging import Kept, Proof
 from strandline_kafka.metadata.passage import Beginning, Passage, Silences, Transactions, beginning_of
 from strandline_kafka.metadata.records import MetadataRecord
 from strandline_kafka.metadata.replay import Replay
-from strandline_kafka.metadata.state import (
-    Changed,
-    ClusterState,
-    Created,
-    Deleted,
-    Fact,
-    Fenced,
-    Partition,
-    Registered,
-    ShutdownBegan,
-)
 from strandline_kafka.metadata.wire import Unreadable
 
 
@@ -51,8 +41,8 @@ class Decision(NamedTuple):
     at_ms: int
     controller_epoch: int
     meta_offset: int
-    before: Partition | None
-    after: Partition
+    before: metadata_state.Partition | None
+    after: metadata_state.Partition
     why: Why | None
 
 
@@ -166,7 +156,7 @@ class Learner:
         self._copies = copies
         self._kept = kept
         self._wanted = wanted
-        self._state = ClusterState()
+        self._state = metadata_state.ClusterState()
         self._replay = Replay(self._state)
         self._silences = Silences()
         self._transactions = Transactions()
@@ -233,7 +223,7 @@ class Learner:
 
     def _take(self, records: list[MetadataRecord]) -> None:
         self._state.gone.clear()
-        facts: list[Fact] = []
+        facts: list[metadata_state.Fact] = []
         of_fact: list[MetadataRecord] = []
         for record in records:
             self._found.last_ms = max(self._found.last_ms, record.timestamp_ms)
@@ -249,32 +239,32 @@ class Learner:
             for place, (fact, record) in enumerate(zip(facts, of_fact, strict=True)):
                 self._keep(fact, whys.get(place), record)
 
-    def _keep(self, fact: Fact, why: Why | None, record: MetadataRecord) -> None:
+    def _keep(self, fact: metadata_state.Fact, why: Why | None, record: MetadataRecord) -> None:
         found, at_ms, offset = self._found, record.timestamp_ms, record.offset
         match fact:
-            case Changed():
+            case metadata_state.Changed():
                 self._changed(fact, why, record)
-            case Created(partition):
+            case metadata_state.Created(partition):
                 name = self._state.name_of(partition.tp.topic_id) or ""
                 self._led_since[partition.tp] = at_ms
                 lives = found.topics.setdefault(name, [])
                 if not any(life.topic_id == partition.tp.topic_id for life in lives):
                     lives.append(TopicLife(partition.tp.topic_id, at_ms, _FOREVER_MS))
                 self._decide(name, Decision(at_ms, record.controller_epoch, offset, None, partition, None))
-            case Deleted(partition, _, name):
+            case metadata_state.Deleted(partition, _, name):
                 self._end(name or "", partition.tp.topic_id, at_ms)
                 self._led_since.pop(partition.tp, None)
-            case Fenced(broker_id):
+            case metadata_state.Fenced(broker_id):
                 found.fences.append(Moment(at_ms, offset, broker_id))
-            case ShutdownBegan(broker_id):
+            case metadata_state.ShutdownBegan(broker_id):
                 found.shutdowns.append(Moment(at_ms, offset, broker_id))
-            case Registered(broker_id, _, _, is_fast_restart):
+            case metadata_state.Registered(broker_id, _, _, is_fast_restart):
                 epoch = self._state.brokers[broker_id].broker_epoch
                 found.registrations.append(Registration(at_ms, offset, broker_id, epoch, is_fast_restart))
             case _:
                 return
 
-    def _changed(self, fact: Changed, why: Why | None, record: MetadataRecord) -> None:
+    def _changed(self, fact: metadata_state.Changed, why: Why | None, record: MetadataRecord) -> None:
         before, after, at_ms = fact.before, fact.after, record.timestamp_ms
         name = self._state.name_of(after.tp.topic_id) or ""
         self._decide(name, Decision(at_ms, record.controller_epoch, record.offset, before, after, why))
@@ -302,7 +292,7 @@ class Learner:
             self._found.decisions.setdefault(key, []).append(decision)
         self._keep_epochs(decision.at_ms, decision.after)
 
-    def _keep_epochs(self, at_ms: int, partition: Partition) -> None:
+    def _keep_epochs(self, at_ms: int, partition: metadata_state.Partition) -> None:
         if not self._wanted.places:
             return
         if (self._state.name_of(partition.tp.topic_id) or "", partition.tp.partition) in self._wanted.places:

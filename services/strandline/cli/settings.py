@@ -6,7 +6,7 @@ the value the role would start with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,9 +59,7 @@ def settings(
     strandline settings replica --config node.yaml --node-id 1
     """
     if markdown:
-        from strandline.cli.settings_advice import ADVICE
-
-        typer.echo(settings_table(settings_class(role), ADVICE[role.value]))
+        typer.echo(_table(_HEAD, _rows(settings_class(role))))
         return
     try:
         rows = setting_rows(role, list(context.args))
@@ -78,7 +76,7 @@ def setting_rows(role: RoleName, words: Sequence[str]) -> list[dict[str, Any]]:
     Raises:
         CommandFailed: when a given value is wrong; the message names it.
     """
-    from strandline.runtime.settings import ENV_PREFIX, SettingsWrong, load_settings, parse_flags
+    from strandline.runtime.settings import PREFIX, SettingsWrong, load_settings, parse_flags
 
     kind = settings_class(role)
     flags, file = parse_flags(kind, f"strandline settings {role}", list(words))
@@ -87,12 +85,13 @@ def setting_rows(role: RoleName, words: Sequence[str]) -> list[dict[str, Any]]:
         loaded = load_settings(kind, flags={**{name: _STAND_INS[name] for name in absent}, **flags}, file=file)
     except SettingsWrong as error:
         raise CommandFailed(str(error), EXIT_UNREACHABLE) from error
+    tuned = kind.tuned_names()
     return [
         {
-            "setting": name,
+            "setting": f"tune.{name}" if name in tuned else name,
             "value": None if name in absent else _plain(getattr(loaded.settings, name)),
             "origin": "must be given" if name in absent else loaded.origins[name].value,
-            "variable": ENV_PREFIX + name.upper(),
+            "variable": PREFIX + ("TUNE" if name in tuned else name.upper()),
             "meaning": field.description or "",
         }
         for name, field in kind.model_fields.items()
@@ -148,33 +147,27 @@ def _plain(value: Any) -> Any:
 
 # ---- settings_page
 # How a service's settings are written as a table for docs/OPERATIONS.md.
-#
-# Invariant: only the advice is written by hand; name, default and meaning are the settings class's own.
 
 _HEAD = ("setting", "default", "what it decides", "when to change it")
-_RULES = frozenset({"truncation", "fetch_hw", "isr_join", "durability"})
-
-
-def settings_table(kind: type[ServiceSettings], advice: Mapping[str, str]) -> str:
-    """The Markdown table of a settings class, one row per setting in the class's order, without a trailing newline."""
-    return _table(_HEAD, _rows(kind, advice))
+_RULES = frozenset({"truncation", "durability"})
 
 
 def all_tables() -> dict[str, str]:
     """The tables of all services by their titles; a setting that several have alike is listed once, under "several"."""
-    from strandline.cli.settings_advice import ADVICE
-
-    rows = {title: _rows(settings_class(role), ADVICE[role.value]) for role, title in TITLES.items()}
+    rows = {title: _rows(settings_class(role)) for role, title in TITLES.items()}
     owners = {row: [title for title in rows if row in rows[title]] for own in rows.values() for row in own}
     tables = {title: _table(_HEAD, [row for row in own if owners[row] == [title]]) for title, own in rows.items()}
     shared = [(*row, ", ".join(titles)) for row, titles in owners.items() if len(titles) > 1]
     return tables | {"several services": _table((*_HEAD, "of"), shared)}
 
 
-def _rows(kind: type[ServiceSettings], advice: Mapping[str, str]) -> list[tuple[str, ...]]:
+def _rows(kind: type[ServiceSettings]) -> list[tuple[str, ...]]:
+    from strandline.runtime.settings import extra
+
+    fields = {name: kind.model_fields[name] for name in kind.own_names()}
     return [
-        (f"`{name}`", _default(name, field), _cell(field.description or ""), advice.get(name, ""))
-        for name, field in kind.model_fields.items()
+        (f"`{name}`", _default(name, field), _cell(field.description or ""), extra(field)["advice"])
+        for name, field in fields.items()
     ]
 
 

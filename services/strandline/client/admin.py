@@ -12,31 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from strandline.client.administer.admin_answers import (
-    CreatedTopic,
-    Election,
-    ListedNode,
-    check,
-    held_before,
-    only,
-    read_elections,
-    read_listed,
-    write_assignments,
-)
-from strandline.client.administer.described import (
-    DescribedCluster,
-    DescribedController,
-    DescribedLeader,
-    DescribedReplica,
-    DescribedTopic,
-    TopicConfig,
-    cluster_of,
-    config_of,
-    controller_of,
-    read_leaders,
-    read_replicas,
-    topic_of,
-)
+from strandline.client.administer import admin_answers, described
 from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
 from strandline.client.administer.described_transactions import (
     DescribedTransaction,
@@ -141,7 +117,7 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         assignments: Mapping[int, Sequence[int]] | None = None,
         validate_only: bool = False,
-    ) -> CreatedTopic:
+    ) -> admin_answers.CreatedTopic:
         """Create one topic; what is None is the controller's default. ``assignments``: node ids by partition.
 
         Raises:
@@ -153,7 +129,7 @@ class Admin:
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
-            assignments=write_assignments(assignments or {}),
+            assignments=admin_answers.write_assignments(assignments or {}),
             configs=configs,
         )
         request = pb.CreateTopicsRequest(
@@ -164,8 +140,8 @@ class Admin:
             request_id=new_request_id(),
         )
         answer = await ask_again(self._cluster, lambda to: to.CreateTopics, request, deadline_ms=self._timeout_ms)
-        row = only(answer.topics)
-        return CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
+        row = admin_answers.only(answer.topics)
+        return admin_answers.CreatedTopic(row.name, row.topic_id, row.num_partitions, row.replication_factor)
 
     async def delete_topic(self, name: str) -> None:
         """Delete the topic that has this name now, and its records; never a later one of the same name.
@@ -179,13 +155,13 @@ class Admin:
         )
         answer = await ask_again(self._cluster, lambda to: to.DeleteTopics, request)
         try:
-            only(answer.responses)
+            admin_answers.only(answer.responses)
         except Refused as refused:
             # It was there a moment ago: a request whose answer was lost deleted it, or somebody else.
             if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_ID:
                 raise
 
-    async def describe_topics(self, names: Iterable[str] = ()) -> list[DescribedTopic]:
+    async def describe_topics(self, names: Iterable[str] = ()) -> list[described.DescribedTopic]:
         """Topics as the controller has them; all without names.
 
         Raises:
@@ -196,8 +172,8 @@ class Admin:
         )
         answer = await ask_again(self._cluster, lambda to: to.DescribeTopics, request)
         for row in answer.topics:
-            check(row)
-        return [topic_of(read_topic(row.topic)) for row in answer.topics]
+            admin_answers.check(row)
+        return [described.topic_of(read_topic(row.topic)) for row in answer.topics]
 
     async def alter_topic_configs(
         self, name: str, configs: Mapping[str, str], *, delete: Iterable[str] = (), validate_only: bool = False
@@ -211,9 +187,9 @@ class Admin:
         request = pb.AlterTopicConfigsRequest(
             cluster_id=self._cluster.cluster_id, topics=[change], validate_only=validate_only
         )
-        only((await ask_again(self._cluster, lambda to: to.AlterTopicConfigs, request)).responses)
+        admin_answers.only((await ask_again(self._cluster, lambda to: to.AlterTopicConfigs, request)).responses)
 
-    async def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[TopicConfig]:
+    async def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[described.TopicConfig]:
         """Settings of a topic as they are in force, by name; ``settings`` empty: all.
 
         Raises:
@@ -223,8 +199,8 @@ class Admin:
             resource_type=pb.CONFIG_RESOURCE_TYPE_TOPIC, resource_name=name, configuration_keys=list(settings)
         )
         request = pb.DescribeConfigsRequest(cluster_id=self._cluster.cluster_id, resources=[resource])
-        row = only((await ask_again(self._cluster, lambda to: to.DescribeConfigs, request)).results)
-        return [config_of(config) for config in read_described(row)]
+        row = admin_answers.only((await ask_again(self._cluster, lambda to: to.DescribeConfigs, request)).results)
+        return [described.config_of(config) for config in read_described(row)]
 
     async def create_partitions(
         self, name: str, count: int, *, assignments: Mapping[int, Sequence[int]] | None = None
@@ -234,18 +210,20 @@ class Admin:
         Raises:
             Refused: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION.
         """
-        growing = pb.GrowingTopic(name=name, count=count, assignments=write_assignments(assignments or {}))
+        growing = pb.GrowingTopic(
+            name=name, count=count, assignments=admin_answers.write_assignments(assignments or {})
+        )
         request = pb.CreatePartitionsRequest(
             cluster_id=self._cluster.cluster_id,
             topics=[growing],
             timeout_ms=self._timeout_ms,
             request_id=new_request_id(),
         )
-        only((await ask_again(self._cluster, lambda to: to.CreatePartitions, request)).results)
+        admin_answers.only((await ask_again(self._cluster, lambda to: to.CreatePartitions, request)).results)
 
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
-    ) -> list[Election]:
+    ) -> list[admin_answers.Election]:
         """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
 
         An unclean election is held in the leader epoch that the partition has now, or not at all.
@@ -263,8 +241,8 @@ class Admin:
             epochs_seen=await self._epochs_seen(by_name) if unclean else (),
         )
         answered = await ask_until_answered(self._cluster, lambda to: to.ElectLeaders, request)
-        elections = read_elections(answered.answer)
-        return [held_before(each) for each in elections] if answered.may_repeat else elections
+        elections = admin_answers.read_elections(answered.answer)
+        return [admin_answers.held_before(each) for each in elections] if answered.may_repeat else elections
 
     async def _epochs_seen(self, names: Iterable[str]) -> list[pb.PartitionEpochsSeen]:
         """The epochs of the partitions without a leader, of these topics or of all; an unknown topic has none."""
@@ -284,11 +262,11 @@ class Admin:
             if not partition.HasField("leader_id")
         ]
 
-    async def list_nodes(self) -> list[ListedNode]:
+    async def list_nodes(self) -> list[admin_answers.ListedNode]:
         """Every registered node."""
         request = pb.ListNodesRequest(cluster_id=self._cluster.cluster_id)
         answer = await ask_again(self._cluster, lambda to: to.ListNodes, request)
-        return [read_listed(row) for row in answer.nodes]
+        return [admin_answers.read_listed(row) for row in answer.nodes]
 
     async def shutdown_node(self, node_id: int, *, node_epoch: int | None = None) -> list[TopicPartition]:
         """Begin a node's controlled shutdown; the partitions it still leads.
@@ -306,7 +284,7 @@ class Admin:
         if may_repeat and answer.error_code == error_pb2.ERROR_CODE_STALE_BROKER_EPOCH:
             # It was asked to stop, stopped, and came back as another process.
             return []
-        check(answer)
+        admin_answers.check(answer)
         if not answer.remaining_partitions:
             return []
         names = {topic.topic_id: topic.name for topic in (await self._cluster.fetch_image()).topics}
@@ -325,9 +303,9 @@ class Admin:
         request = pb.UnregisterNodeRequest(cluster_id=self._cluster.cluster_id, node_id=node_id)
         answer, may_repeat = await ask_until_answered(self._cluster, lambda to: to.UnregisterNode, request)
         if not (may_repeat and answer.error_code == error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED):
-            check(answer)
+            admin_answers.check(answer)
 
-    async def describe_controllers(self) -> tuple[DescribedController, ...]:
+    async def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.
 
         Raises:
@@ -343,9 +321,9 @@ class Admin:
             if refused.refusal.code is ErrorCode.UNSUPPORTED_VERSION:
                 return ()
             raise
-        return tuple(map(controller_of, read_controllers(answer)))
+        return tuple(map(described.controller_of, read_controllers(answer)))
 
-    async def metadata(self, *, linearizable: bool = False) -> DescribedCluster:
+    async def metadata(self, *, linearizable: bool = False) -> described.DescribedCluster:
         """The whole state of the cluster as the controller returns it now; without one, as a node has it.
 
         ``linearizable``: with every change that was answered before, by any client; a controller confirms
@@ -355,9 +333,9 @@ class Admin:
             Refused: NOT_CONTROLLER, with ``linearizable`` only: nobody decides now, or the store does not answer.
             ControllersAway: with ``linearizable`` only.
         """
-        return cluster_of(await self._cluster.fetch_image(linearizable=linearizable))
+        return described.cluster_of(await self._cluster.fetch_image(linearizable=linearizable))
 
-    async def describe_partitions(self, topics: Iterable[str] = ()) -> list[DescribedLeader]:
+    async def describe_partitions(self, topics: Iterable[str] = ()) -> list[described.DescribedLeader]:
         """What leaders measure of the partitions they lead, asked of every living node at once.
 
         A partition whose leader does not answer in time is left out.
@@ -369,7 +347,7 @@ class Admin:
         answers = await self._everybody(lambda endpoint: self._describe_led(endpoint, request))
         return [view for views in answers for view in views]
 
-    async def describe_replicas(self, topics: Iterable[str] = ()) -> list[DescribedReplica]:
+    async def describe_replicas(self, topics: Iterable[str] = ()) -> list[described.DescribedReplica]:
         """What every living node says of its own replicas; a node that does not answer is left out."""
         request = follower_service_pb2.DescribeReplicasRequest(
             cluster_id=self._cluster.cluster_id,
@@ -603,17 +581,17 @@ class Admin:
 
     async def _describe_led(
         self, endpoint: Endpoint, request: leader_service_pb2.DescribePartitionsRequest
-    ) -> list[DescribedLeader]:
+    ) -> list[described.DescribedLeader]:
         stub: LeaderServiceAsyncStub = LeaderServiceStub(self._cluster.channels.to(endpoint))
         answer = await self._cluster.ask(stub.DescribePartitions, request)
-        return read_leaders(answer)
+        return described.read_leaders(answer)
 
     async def _describe_held(
         self, endpoint: Endpoint, request: follower_service_pb2.DescribeReplicasRequest
-    ) -> list[DescribedReplica]:
+    ) -> list[described.DescribedReplica]:
         stub: FollowerServiceAsyncStub = FollowerServiceStub(self._cluster.channels.to(endpoint))
         answer = await self._cluster.ask(stub.DescribeReplicas, request)
-        return list(read_replicas(answer))
+        return list(described.read_replicas(answer))
 
 
 async def _answer_or_none(answer: Awaitable[_T]) -> _T | None:

@@ -19,19 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from strandline.client import background
+from strandline.client import background, errors
 from strandline.client.background import countdown
 from strandline.client.cluster.metadata import METADATA_STALE_MS, Cluster
 from strandline.client.consumer import Consumer
-from strandline.client.errors import (
-    BufferFull,
-    ClientClosed,
-    OutcomeUnknown,
-    ProducerFenced,
-    SendFailed,
-    TopicDeleted,
-    TransactionAborted,
-)
 from strandline.client.log import log
 from strandline.client.produce.delivery import (
     BatchOutcome,
@@ -222,7 +213,7 @@ class Producer(Generic[K, V]):
     async def _abort_open(self, transactional: TransactionalId) -> None:
         try:
             await transactional.abort()
-        except ProducerFenced as fenced:
+        except errors.ProducerFenced as fenced:
             log.warning("%s", fenced)
 
     def transaction(self, *, consumer: Consumer[Any, Any] | None = None) -> Transaction:
@@ -326,7 +317,7 @@ class Producer(Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
-        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        on_done: Callable[[RecordMetadata | None, errors.SendFailed | None], None] | None = None,
         tag: object = None,
     ) -> Delivery:
         """Take one record, waiting for room; the delivery is waited for to get its offset.
@@ -390,7 +381,7 @@ class Producer(Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
-        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        on_done: Callable[[RecordMetadata | None, errors.SendFailed | None], None] | None = None,
         tag: object = None,
     ) -> Delivery:
         """Take one record now, without waiting for room. A caller in a loop of its own must let that run now and then.
@@ -420,7 +411,7 @@ class Producer(Generic[K, V]):
             self._cluster.background.check_loop()
         route = self._routes.by_name.get(topic) or self._route_now(topic)
         if self._memory.is_full:
-            raise BufferFull("the producer's buffer is full; await send() instead")
+            raise errors.BufferFull("the producer's buffer is full; await send() instead")
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
         index = route.partition_for(key, partition)
@@ -476,7 +467,7 @@ class Producer(Generic[K, V]):
         channels.check()
         self._cluster.background.check()
         if self._dispatcher is None or self._is_closing:
-            raise ClientClosed("the producer is not running; use `async with`, or await start() first")
+            raise errors.ClientClosed("the producer is not running; use `async with`, or await start() first")
         return self._dispatcher
 
     async def _wait_until_ready(self, topic: str) -> None:
@@ -503,7 +494,7 @@ class Producer(Generic[K, V]):
         except Refused as refused:
             if refused.refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            raise TopicDeleted(topic) from None
+            raise errors.TopicDeleted(topic) from None
 
     def _check_transaction(self) -> None:
         if self._transactional is not None:
@@ -515,9 +506,9 @@ class Producer(Generic[K, V]):
         image = self._cluster.view.topic(topic)
         if image is None:
             if self._routes.hope_ms(topic, now_ms) == 0:
-                raise TopicDeleted(topic)
+                raise errors.TopicDeleted(topic)
             self._cluster.want(topic)
-            raise BufferFull(f"topic '{topic}' is not known yet; await send() or ready() instead")
+            raise errors.BufferFull(f"topic '{topic}' is not known yet; await send() or ready() instead")
         return self._routes.add(image)
 
     def _new_batch(self, topic: str, tp: TopicPartition) -> OutgoingBatch:
@@ -639,10 +630,10 @@ async def run_in_transaction(
                 result = await work()
                 try:
                     await transaction.commit()
-                except OutcomeUnknown:
+                except errors.OutcomeUnknown:
                     await transaction.commit()
                 return result
-        except TransactionAborted:
+        except errors.TransactionAborted:
             pause_s = backoff.next_s()
             if pause_s * 1000 >= left():
                 raise

@@ -18,16 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self
 
-from strandline.client import admin, consumer, producer
-from strandline.client.administer.admin_answers import CreatedTopic, Election, ListedNode
-from strandline.client.administer.described import (
-    DescribedCluster,
-    DescribedController,
-    DescribedLeader,
-    DescribedReplica,
-    DescribedTopic,
-    TopicConfig,
-)
+from strandline.client import admin, consumer, errors, producer
+from strandline.client.administer import admin_answers, described
 from strandline.client.administer.described_groups import DescribedGroup, ListedGroup
 from strandline.client.administer.described_transactions import (
     DescribedTransaction,
@@ -38,7 +30,7 @@ from strandline.client.administer.transaction_admin import HangingTransaction
 from strandline.client.blocking import Blocking, BlockingReader, Delivery, Transaction
 from strandline.client.cluster.metadata import DEFAULT_TIMEOUT_MS, METADATA_STALE_MS
 from strandline.client.consume.positions import Lag, Where
-from strandline.client.errors import CommitFailed, SendFailed
+from strandline.client.errors import CommitFailed
 from strandline.client.groups.committed_offsets import OffsetAndMetadata, Offsets
 from strandline.client.groups.membership import GroupMetadata
 from strandline.client.offsets import LATEST, DeletedRecords, FoundOffset
@@ -211,7 +203,7 @@ class Producer(Blocking, Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
-        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        on_done: Callable[[RecordMetadata | None, errors.SendFailed | None], None] | None = None,
         tag: object = None,
     ) -> Delivery:
         """Take one record, waiting for room; the delivery is waited for to get its offset.
@@ -284,7 +276,7 @@ class Producer(Blocking, Generic[K, V]):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
-        on_done: Callable[[RecordMetadata | None, SendFailed | None], None] | None = None,
+        on_done: Callable[[RecordMetadata | None, errors.SendFailed | None], None] | None = None,
         tag: object = None,
     ) -> Delivery:
         """Take one record now, without waiting for room. A caller in a loop of its own must let that run now and then.
@@ -728,7 +720,7 @@ class Admin(Blocking):
         configs: Mapping[str, str] | None = None,
         assignments: Mapping[int, Sequence[int]] | None = None,
         validate_only: bool = False,
-    ) -> CreatedTopic:
+    ) -> admin_answers.CreatedTopic:
         """Create one topic; what is None is the controller's default. ``assignments``: node ids by partition.
 
         Raises:
@@ -754,7 +746,7 @@ class Admin(Blocking):
         """
         self._run(self._inner.delete_topic, name)
 
-    def describe_topics(self, names: Iterable[str] = ()) -> list[DescribedTopic]:
+    def describe_topics(self, names: Iterable[str] = ()) -> list[described.DescribedTopic]:
         """Topics as the controller has them; all without names.
 
         Raises:
@@ -772,7 +764,7 @@ class Admin(Blocking):
         """
         self._run(self._inner.alter_topic_configs, name, configs, delete=delete, validate_only=validate_only)
 
-    def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[TopicConfig]:
+    def describe_configs(self, name: str, settings: Iterable[str] = ()) -> list[described.TopicConfig]:
         """Settings of a topic as they are in force, by name; ``settings`` empty: all.
 
         Raises:
@@ -790,14 +782,16 @@ class Admin(Blocking):
         """
         self._run(self._inner.create_partitions, name, count, assignments=assignments)
 
-    def elect_leaders(self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False) -> list[Election]:
+    def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] = (), *, unclean: bool = False
+    ) -> list[admin_answers.Election]:
         """Elect the preferred replica, or with ``unclean`` any living one; without partitions where needed.
 
         An unclean election is held in the leader epoch that the partition has now, or not at all.
         """
         return self._run(self._inner.elect_leaders, partitions, unclean=unclean)
 
-    def list_nodes(self) -> list[ListedNode]:
+    def list_nodes(self) -> list[admin_answers.ListedNode]:
         """Every registered node."""
         return self._run(self._inner.list_nodes)
 
@@ -819,7 +813,7 @@ class Admin(Blocking):
         """
         self._run(self._inner.unregister_node, node_id)
 
-    def describe_controllers(self) -> tuple[DescribedController, ...]:
+    def describe_controllers(self) -> tuple[described.DescribedController, ...]:
         """Every controller that is there, and which one decides; none from a release that cannot say.
 
         Raises:
@@ -827,7 +821,7 @@ class Admin(Blocking):
         """
         return self._run(self._inner.describe_controllers)
 
-    def metadata(self, *, linearizable: bool = False) -> DescribedCluster:
+    def metadata(self, *, linearizable: bool = False) -> described.DescribedCluster:
         """The whole state of the cluster as the controller returns it now; without one, as a node has it.
 
         ``linearizable``: with every change that was answered before, by any client; a controller confirms
@@ -839,14 +833,14 @@ class Admin(Blocking):
         """
         return self._run(self._inner.metadata, linearizable=linearizable)
 
-    def describe_partitions(self, topics: Iterable[str] = ()) -> list[DescribedLeader]:
+    def describe_partitions(self, topics: Iterable[str] = ()) -> list[described.DescribedLeader]:
         """What leaders measure of the partitions they lead, asked of every living node at once.
 
         A partition whose leader does not answer in time is left out.
         """
         return self._run(self._inner.describe_partitions, topics)
 
-    def describe_replicas(self, topics: Iterable[str] = ()) -> list[DescribedReplica]:
+    def describe_replicas(self, topics: Iterable[str] = ()) -> list[described.DescribedReplica]:
         """What every living node says of its own replicas; a node that does not answer is left out."""
         return self._run(self._inner.describe_replicas, topics)
 

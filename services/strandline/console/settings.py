@@ -11,19 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from strandline.rpc.channels import parse_endpoint
+from strandline.runtime import settings
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import (
-    HealthBind,
-    MetricsBind,
-    MetricsTls,
-    ServiceSettings,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    check_tls,
-    is_loopback,
-    split_commas,
-)
+from strandline.runtime.settings import setting, tuned
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -34,41 +24,82 @@ def _is_address(text: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_is_address)]
-Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Words = Annotated[tuple[str, ...], BeforeValidator(settings.split_commas)]
 
 
-class ConsoleSettings(ServiceSettings):
+class ConsoleSettings(settings.ServiceSettings):
     """Settings of the web console (`strandline console`)."""
 
-    bootstrap: Annotated[Words, Field(min_length=1)] = Field(description="addresses of the controller, with commas")
-    bind: Address = Field("127.0.0.1:8080", description="address for browsers; port 0: the kernel chooses")
-    https_cert: str = Field("", description="certificate for HTTPS, PEM; empty: plain HTTP")
-    https_key: str = Field("", description="the private key of https_cert, PEM")
-    insecure: bool = Field(False, description="serve plain HTTP beyond loopback, for instance behind a proxy with TLS")
-    hosts: Words = Field((), description="host names browsers may use; empty: the loopback names on loopback, else any")
-    allow_changes: bool = Field(False, description="show forms that change the cluster: creation of topics")
-    report: str = Field("", description="address of the analytics report to link to; empty: no link")
-    tls_cert: TlsCert = ""
-    tls_key: TlsKey = ""
-    tls_ca: TlsCa = ""
-    health_bind: HealthBind = ""
-    metrics_bind: MetricsBind = ""
-    metrics_tls: MetricsTls = False
+    bootstrap: Annotated[Words, Field(min_length=1)] = setting(
+        ..., "addresses of the controller, with commas", "The controller's address for clients."
+    )
+    bind: Address = setting(
+        "127.0.0.1:8080",
+        "address for browsers; port 0: the kernel chooses",
+        "For browsers on other machines: a fixed address, with HTTPS or behind a proxy that has it.",
+    )
+    https_cert: str = setting(
+        "",
+        "certificate for HTTPS, PEM; empty: plain HTTP",
+        "As soon as browsers on other machines connect without a proxy.",
+    )
+    https_key: str = setting("", "the private key of https_cert, PEM", "With `https_cert`.")
+    insecure: bool = setting(
+        False,
+        "serve plain HTTP beyond loopback, for instance behind a proxy with TLS",
+        "Behind a proxy that serves HTTPS and authenticates users: the console itself does not.",
+    )
+    hosts: Words = setting(
+        (),
+        "host names browsers may use; empty: the loopback names on loopback, else any",
+        "Always beyond loopback: the names by which browsers reach the console.",
+    )
+    allow_changes: bool = setting(
+        False,
+        "show forms that change the cluster: creation of topics",
+        "Where everyone who can reach the page may create topics.",
+    )
+    report: str = setting(
+        "",
+        "address of the analytics report to link to; empty: no link",
+        "The address that serves the analytics report.",
+    )
+    tls_cert: str = setting(
+        "",
+        "certificate of this process, PEM, read again when it changes; empty: off",
+        "If the cluster speaks TLS: a certificate of a client, or of an admin for `allow_changes`.",
+    )
+    tls_key: settings.TlsKey = ""
+    tls_ca: settings.TlsCa = ""
+    health_bind: settings.HealthBind = ""
+    metrics_bind: settings.MetricsBind = ""
+    metrics_tls: settings.MetricsTls = False
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
-    metadata_stale_ms: int = Field(
-        30_000, ge=1_000, description="age of a node's metadata above which the console changes to another node"
+    metadata_stale_ms: int = setting(
+        30_000,
+        "age of a node's metadata above which the console changes to another node",
+        "Larger if controllers may be down for longer and the console should not change its node.",
+        ge=1_000,
     )
-    look_interval_ms: int = Field(1_000, ge=100, description="time between two polls of a node, for all browsers")
-    look_deadline_ms: int = Field(900, ge=50, description="longest wait for a node's answer")
-    max_browsers: int = Field(100, ge=1, description="pages that may be kept live at once")
-    transitions_kept: int = Field(2_000, ge=1, description="transitions remembered, the newest")
-    partitions_followed: int = Field(500, ge=1, description="partitions whose lanes are remembered")
-    shutdown_deadline_ms: int = Field(3_000, ge=100, description="longest wait for open pages at a stop")
+    look_interval_ms: int = setting(
+        1_000,
+        "time between two polls of a node, for all browsers",
+        "Larger to poll nodes less often; changes of ISR and leader still appear at once.",
+        ge=100,
+    )
+    shutdown_deadline_ms: int = setting(
+        3_000, "longest wait for open pages at a stop", "Keep it below the supervisor's stop time-out.", ge=100
+    )
+
+    look_deadline_ms: int = tuned(900, "longest wait for a node's answer", ge=50)
+    max_browsers: int = tuned(100, "pages that may be kept live at once", ge=1)
+    transitions_kept: int = tuned(2_000, "transitions remembered, the newest", ge=1)
+    partitions_followed: int = tuned(500, "partitions whose lanes are remembered", ge=1)
 
     @model_validator(mode="after")
     def _nothing_is_open_by_accident(self) -> ConsoleSettings:
-        check_tls(self)
+        settings.check_tls(self)
         if bool(self.https_cert) != bool(self.https_key):
             raise ValueError("https_cert and https_key belong together; give both or neither")
         if not self.on_loopback and not self.https_cert and not self.insecure:
@@ -85,7 +116,7 @@ class ConsoleSettings(ServiceSettings):
     @property
     def on_loopback(self) -> bool:
         """Whether only this machine can reach the console."""
-        return is_loopback(parse_endpoint(self.bind).host)
+        return settings.is_loopback(parse_endpoint(self.bind).host)
 
     @property
     def allowed_hosts(self) -> tuple[str, ...]:

@@ -13,23 +13,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from strandline.controller.watches import Watch, Watches
-from strandline.core.control.events import (
-    Answer,
-    Commit,
-    ContinueStep,
-    ControllerEffect,
-    ControllerEvent,
-    ControllerStarted,
-    ControllerTicked,
-    Emit,
-    OpenWatch,
-    Publish,
-    RefuseCall,
-    RequestArrived,
-    StepContinued,
-    StopServing,
-    WatchArrived,
-)
+from strandline.core.control import events
 from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
@@ -102,7 +86,12 @@ class ControllerDriver(Driver[Core]):
     ) -> None:
         # What a caller asked for happens, whether or not it waits for the answer.
         super().__init__(
-            core, clock=clock, stop=stop, fatal={StoreFailed: ExitCode.STORAGE_FAILED}, tick=ControllerTicked, gone=None
+            core,
+            clock=clock,
+            stop=stop,
+            fatal={StoreFailed: ExitCode.STORAGE_FAILED},
+            tick=events.ControllerTicked,
+            gone=None,
         )
         self.watches = watches
         self.on_stop_serving: Callable[[str], None] = lambda _reason: None
@@ -110,9 +99,9 @@ class ControllerDriver(Driver[Core]):
         self.on_refusal: Callable[[str, Refusal], None] = lambda _answer, _refusal: None
         self._store = store
         self._log = log
-        self._pending: list[ControllerEffect] = []
+        self._pending: list[events.ControllerEffect] = []
         self._work = asyncio.Event()
-        self._committing: list[ControllerEffect] = []
+        self._committing: list[events.ControllerEffect] = []
         self._idle = asyncio.Event()
         self._over: Refusal | None = None
         self._continues = False
@@ -120,18 +109,18 @@ class ControllerDriver(Driver[Core]):
         """Whether what this process sees for itself may enter the core now; of several controllers one decides."""
         self.attach(
             {
-                Commit: lambda _: None,
-                Answer: self._answer,
-                RefuseCall: lambda effect: self.calls.answer(effect.request_id, effect.refusal),
-                OpenWatch: self._open_watch,
-                Publish: self._publish,
-                Emit: lambda effect: sink.take(effect.tp, effect.event),
-                ContinueStep: lambda _: self._continue_soon(),
-                StopServing: self._stop_serving,
+                events.Commit: lambda _: None,
+                events.Answer: self._answer,
+                events.RefuseCall: lambda effect: self.calls.answer(effect.request_id, effect.refusal),
+                events.OpenWatch: self._open_watch,
+                events.Publish: self._publish,
+                events.Emit: lambda effect: sink.take(effect.tp, effect.event),
+                events.ContinueStep: lambda _: self._continue_soon(),
+                events.StopServing: self._stop_serving,
             }
         )
 
-    def begin(self, core: Core, started: ControllerStarted) -> None:
+    def begin(self, core: Core, started: events.ControllerStarted) -> None:
         """Go on with another core, whose reign begins here; what was asked of the last one was refused."""
         self.core = core
         self.step(started)
@@ -147,10 +136,10 @@ class ControllerDriver(Driver[Core]):
         self.calls.answer_all(refusal)
         self.watches.end_all(refusal)
 
-    def refuse_waiting(self, effects: Sequence[ControllerEffect], refusal: Refusal) -> None:
+    def refuse_waiting(self, effects: Sequence[events.ControllerEffect], refusal: Refusal) -> None:
         """End the calls that these effects would have answered."""
         for effect in effects:
-            if isinstance(effect, Answer | RefuseCall | OpenWatch):
+            if isinstance(effect, events.Answer | events.RefuseCall | events.OpenWatch):
                 self.calls.answer(effect.request_id, refusal)
 
     async def until_idle(self) -> None:
@@ -169,9 +158,9 @@ class ControllerDriver(Driver[Core]):
             raise Refused.of(self._over)
         super().step(event)
 
-    def carry_out(self, effects: Sequence[ControllerEffect]) -> Sequence[ControllerEvent]:
+    def carry_out(self, effects: Sequence[events.ControllerEffect]) -> Sequence[events.ControllerEvent]:
         """Perform effects now, or behind the commit that is in front of them."""
-        if self._pending or self._committing or any(type(effect) is Commit for effect in effects):
+        if self._pending or self._committing or any(type(effect) is events.Commit for effect in effects):
             self._pending += effects
             self._work.set()
             return ()
@@ -183,7 +172,7 @@ class ControllerDriver(Driver[Core]):
         Raises:
             Refused: the call was refused as a whole.
         """
-        return await self.ask(lambda now_ms, request_id: RequestArrived(now_ms, request_id, request), kind)
+        return await self.ask(lambda now_ms, request_id: events.RequestArrived(now_ms, request_id, request), kind)
 
     async def watch(self, request: WatchMetadata) -> Watch[Any]:
         """Open a watch; the caller closes it.
@@ -191,7 +180,7 @@ class ControllerDriver(Driver[Core]):
         Raises:
             Refused: the watch was refused.
         """
-        return await self.ask(lambda now_ms, request_id: WatchArrived(now_ms, request_id, request), Watch)
+        return await self.ask(lambda now_ms, request_id: events.WatchArrived(now_ms, request_id, request), Watch)
 
     async def perform_forever(self) -> None:
         """Commit what waits, then perform what is behind it; until cancelled."""
@@ -207,7 +196,7 @@ class ControllerDriver(Driver[Core]):
             return
         self._committing = effects
         try:
-            transactions = [effect.transaction for effect in effects if isinstance(effect, Commit)]
+            transactions = [effect.transaction for effect in effects if isinstance(effect, events.Commit)]
             if transactions:
                 await self._store.commit(transactions)
         except StoreDeposed as error:
@@ -236,23 +225,23 @@ class ControllerDriver(Driver[Core]):
     def _continue(self) -> None:
         self._continues = False
         if self._over is None and not self._failed and self.may_decide():
-            self.step(StepContinued(self.clock()))
+            self.step(events.StepContinued(self.clock()))
 
-    def _answer(self, effect: Answer) -> None:
+    def _answer(self, effect: events.Answer) -> None:
         refusal = getattr(effect.answer, "refusal", None)
         if refusal is not None:
             self.on_refusal(type(effect.answer).__name__, refusal)
         self.calls.answer(effect.request_id, effect.answer)
 
-    def _publish(self, effect: Publish) -> None:
+    def _publish(self, effect: events.Publish) -> None:
         self.watches.publish(effect)
         self.on_publish(effect.image)
 
-    def _open_watch(self, effect: OpenWatch) -> None:
+    def _open_watch(self, effect: events.OpenWatch) -> None:
         if self.calls.is_waiting(effect.request_id):
             self.calls.answer(effect.request_id, self.watches.open(effect))
 
-    def _stop_serving(self, effect: StopServing) -> None:
+    def _stop_serving(self, effect: events.StopServing) -> None:
         self._log.error("controller stopped serving", reason=effect.reason)
         self.watches.end_all(Refusal(ErrorCode.NOT_CONTROLLER, effect.reason))
         self.on_stop_serving(effect.reason)

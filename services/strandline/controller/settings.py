@@ -16,34 +16,11 @@ from strandline.core.messages import Endpoint
 from strandline.core.types import Durability, Rules
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.channels import WILDCARDS, Keepalive, parse_endpoint
-from strandline.runtime.exporting import (
-    ExportDir,
-    ExportUri,
-    FileBytes,
-    Format,
-    RingEvents,
-    RollS,
-    WaitingBytes,
-    check_export,
-)
+from strandline.runtime import exporting, settings
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import (
-    HealthBind,
-    Insecure,
-    MetricsBind,
-    MetricsTls,
-    PlainAddress,
-    ServedTruncation,
-    ServiceSettings,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    check_guards,
-    is_loopback,
-    split_commas,
-)
+from strandline.runtime.settings import setting, tuned
 
-Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Words = Annotated[tuple[str, ...], BeforeValidator(settings.split_commas)]
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
 
@@ -55,99 +32,161 @@ class StoreKind(StrEnum):
     ETCD = "etcd"
 
 
-class ControllerSettings(ServiceSettings):
+class ControllerSettings(settings.ServiceSettings):
     """Settings of the controller (`strandline controller`)."""
 
-    data_dir: Path = Field(description="directory of the metadata store; one process at a time")
-    bind: Address = Field("127.0.0.1:0", description="address for nodes and clients; port 0: the kernel chooses")
-    internal_bind: PlainAddress = Field("", description="address nodes are served on; empty: they use bind too")
-    tls_cert: TlsCert = ""
-    tls_key: TlsKey = ""
-    tls_ca: TlsCa = ""
-    insecure: Insecure = False
-    health_bind: HealthBind = ""
-    metrics_bind: MetricsBind = ""
-    metrics_tls: MetricsTls = False
+    data_dir: Path = setting(
+        ..., "directory of the metadata store; one process at a time", "A separate volume with backups."
+    )
+    bind: Address = setting(
+        "127.0.0.1:0",
+        "address for nodes and clients; port 0: the kernel chooses",
+        "A fixed port and an address that clients reach, on every machine but a developer's.",
+    )
+    internal_bind: settings.PlainAddress = setting(
+        "",
+        "address nodes are served on; empty: they use bind too",
+        "To keep nodes' calls on a port that clients do not reach.",
+    )
+    tls_cert: settings.TlsCert = ""
+    tls_key: settings.TlsKey = ""
+    tls_ca: settings.TlsCa = ""
+    insecure: settings.Insecure = False
+    health_bind: settings.HealthBind = ""
+    metrics_bind: settings.MetricsBind = ""
+    metrics_tls: settings.MetricsTls = False
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
-    reflection: bool = Field(True, description="serve gRPC reflection")
+    reflection: settings.Reflection = True
 
-    truncation: ServedTruncation | None = Field(
-        None, description="first start: how a follower finds its cut: leader-epoch or fetch; leader-epoch"
+    truncation: settings.ServedTruncation | None = setting(
+        None,
+        "first start: how a follower finds its cut: leader-epoch or fetch; leader-epoch",
+        "Never after the first start; the whole cluster has one value.",
     )
-    durability: Durability | None = Field(None, description="first start: what an acknowledgement means; fsync")
-
-    session_timeout_ms: int = Field(9_000, ge=200, description="silence after which a node is fenced")
-    heartbeat_interval_ms: int = Field(2_000, ge=20, description="time between two heartbeats of a node")
-    tick_ms: int = Field(100, ge=10, le=1_000, description="how often sessions are checked")
-    auto_leader_rebalance_enable: bool = Field(True, description="move leadership back to preferred replicas")
-    leader_imbalance_check_interval_ms: int = Field(30_000, ge=100, description="how often imbalance is checked")
-    default_partitions: int = Field(1, ge=1, description="partitions of a topic that names no number")
-    default_replication_factor: int = Field(3, ge=1, description="replicas of such a topic, at most one per node")
-    internal_replication_factor: int = Field(
-        3, ge=1, description="replicas of the topics that hold the state of groups and transactions, never fewer"
-    )
-    group_state_partitions: int = Field(
-        12, ge=1, le=1_000, description="partitions of __group_state; fixed once that is created"
-    )
-    transaction_state_partitions: int = Field(
-        12, ge=1, le=1_000, description="partitions of __transaction_state; fixed once that is created"
+    durability: Durability | None = setting(
+        None,
+        "first start: what an acknowledgement means; fsync",
+        "Never after the first start; the whole cluster has one value.",
     )
 
-    unclean_recovery_timeout_ms: int = Field(
+    session_timeout_ms: int = setting(
+        9_000,
+        "silence after which a node is fenced",
+        "Smaller for a faster failover when a machine vanishes; not below the longest pause.",
+        ge=200,
+    )
+    heartbeat_interval_ms: int = setting(
+        2_000, "time between two heartbeats of a node", "A quarter of the session time-out or less.", ge=20
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        True, "move leadership back to preferred replicas", "Off, if leadership should move only on request."
+    )
+    default_partitions: int = setting(
+        1, "partitions of a topic that names no number", "What most of your topics use.", ge=1
+    )
+    default_replication_factor: int = setting(
+        3,
+        "replicas of such a topic, at most one per node",
+        "What most of your topics use; 3 survives the permanent loss of one machine.",
+        ge=1,
+    )
+    internal_replication_factor: int = setting(
+        3,
+        "replicas of the topics that hold the state of groups and transactions, never fewer",
+        "The number of nodes, in a cluster that has fewer than three.",
+        ge=1,
+    )
+
+    unclean_recovery_timeout_ms: int = setting(
         -1,
+        "wait for replicas' logs before an unclean election, for topics that set no unclean.recovery.timeout.ms; "
+        "a finite value ends promise P1 there; -1: for ever",
+        "Only where availability matters more than acknowledged records.",
         ge=-1,
-        description="wait for replicas' logs before an unclean election, for topics that set no "
-        "unclean.recovery.timeout.ms; a finite value ends promise P1 there; -1: for ever",
     )
 
-    watch_backlog: int = Field(1_000, ge=1, description="changes a slow watcher may be behind before it is cut off")
-    watch_merge_ms: int = Field(
-        20, ge=0, le=1_000, description="window in which changes of metadata become one message to a subscriber"
+    store: StoreKind = setting(
+        StoreKind.SQLITE,
+        "where decisions are kept: sqlite, or etcd for several controllers",
+        "`etcd` to run several controllers, of which one decides.",
     )
-    probe_deadline_ms: int = Field(1_000, ge=10, description="time-out of a probe of a suspected node")
-    ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
-    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a connection is closed")
+    controller_id: str = setting(
+        "",
+        "this controller's name among several; the host's name if empty",
+        "With several controllers on one machine; otherwise the host's name tells them apart.",
+    )
+    advertise: str = setting(
+        "",
+        "address given to clients, if it is not the bound one; host or host:port",
+        "If clients reach this controller by another name or port than it binds: containers, NAT, `0.0.0.0`.",
+    )
+    internal_advertise: str = setting(
+        "",
+        "address given to nodes, if it is not the bound one",
+        "The same, for nodes and other controllers; never the address of a load balancer.",
+    )
+    etcd_endpoints: Words = setting(
+        (),
+        "addresses of the members of etcd, host:port with commas",
+        "With `store=etcd`: every member, so that the loss of one does no harm.",
+    )
+    etcd_prefix: str = setting(
+        "/strandline/default",
+        "prefix of this cluster's keys in etcd",
+        "One for each cluster, where several share an etcd.",
+    )
+    etcd_ca: str = setting(
+        "",
+        "certificates of the authority that signed etcd's, PEM; empty: etcd is reached without TLS",
+        "As soon as etcd is on another machine.",
+    )
+    etcd_cert: str = setting("", "certificate shown to etcd; empty: none", "Where etcd runs with `--client-cert-auth`.")
+    etcd_key: str = setting("", "private key of etcd_cert, PEM", "With `etcd_cert`.")
+    etcd_user: str = setting(
+        "", "name of this controller at etcd, where etcd asks for a password", "Where etcd asks for a password."
+    )
+    etcd_password_file: str = setting("", "file with the password", "With `etcd_user`.")
+    reign_lease_s: int = setting(
+        3,
+        "time to live of the active controller's lease in etcd",
+        "Larger on a machine that pauses for seconds; a vanished machine is then replaced later.",
+        ge=2,
+        le=60,
+    )
 
-    store: StoreKind = Field(
-        StoreKind.SQLITE, description="where decisions are kept: sqlite, or etcd for several controllers"
-    )
-    controller_id: str = Field("", description="this controller's name among several; the host's name if empty")
-    advertise: str = Field("", description="address given to clients, if it is not the bound one; host or host:port")
-    internal_advertise: str = Field("", description="address given to nodes, if it is not the bound one")
-    etcd_endpoints: Words = Field((), description="addresses of the members of etcd, host:port with commas")
-    etcd_prefix: str = Field("/strandline/default", description="prefix of this cluster's keys in etcd")
-    etcd_ca: str = Field(
-        "", description="certificates of the authority that signed etcd's, PEM; empty: etcd is reached without TLS"
-    )
-    etcd_cert: str = Field("", description="certificate shown to etcd; empty: none")
-    etcd_key: str = Field("", description="private key of etcd_cert, PEM")
-    etcd_user: str = Field("", description="name of this controller at etcd, where etcd asks for a password")
-    etcd_password_file: str = Field("", description="file with the password")
-    etcd_quota_bytes: int = Field(
-        2 << 30, ge=1 << 20, description="size at which etcd refuses writes, where its release does not say it"
-    )
-    reign_lease_s: int = Field(3, ge=2, le=60, description="time to live of the active controller's lease in etcd")
-    log_snapshot_every: int = Field(
-        1_000, ge=10, description="transactions after which etcd gets a snapshot and a shorter log"
-    )
-    part_bytes: int = Field(
-        1 << 20, ge=200, le=1 << 20, description="largest value in etcd; a larger transaction is split into parts"
-    )
+    export_dir: exporting.ExportDir = ""
+    export_uri: exporting.ExportUri = ""
+    export_format: exporting.Format = ExportFormat.PARQUET
+    export_roll_s: exporting.RollS = 300
 
-    export_dir: ExportDir = ""
-    export_uri: ExportUri = ""
-    export_format: Format = ExportFormat.PARQUET
-    export_roll_s: RollS = 300
-    export_file_bytes: FileBytes = 64 << 20
-    export_waiting_bytes: WaitingBytes = 64 << 20
-    export_ring_events: RingEvents = 50_000
+    tick_ms: int = tuned(100, "how often sessions are checked", ge=10, le=1_000)
+    leader_imbalance_check_interval_ms: int = tuned(30_000, "how often imbalance is checked", ge=100)
+    group_state_partitions: int = tuned(12, "partitions of __group_state; fixed once that is created", ge=1, le=1_000)
+    transaction_state_partitions: int = tuned(
+        12, "partitions of __transaction_state; fixed once that is created", ge=1, le=1_000
+    )
+    watch_backlog: int = tuned(1_000, "changes a slow watcher may be behind before it is cut off", ge=1)
+    watch_merge_ms: settings.WatchMergeMs = 20
+    probe_deadline_ms: int = tuned(1_000, "time-out of a probe of a suspected node", ge=10)
+    ping_every_ms: settings.PingEveryMs = 2_000
+    ping_timeout_ms: settings.PingTimeoutMs = 2_000
+    etcd_quota_bytes: int = tuned(
+        2 << 30, "size at which etcd refuses writes, where its release does not say it", ge=1 << 20
+    )
+    log_snapshot_every: int = tuned(1_000, "transactions after which etcd gets a snapshot and a shorter log", ge=10)
+    part_bytes: int = tuned(
+        1 << 20, "largest value in etcd; a larger transaction is split into parts", ge=200, le=1 << 20
+    )
+    export_file_bytes: exporting.FileBytes = 64 << 20
+    export_waiting_bytes: exporting.WaitingBytes = 64 << 20
+    export_ring_events: exporting.RingEvents = 50_000
 
     @model_validator(mode="after")
     def _timings_agree(self) -> ControllerSettings:
         self.timings()
-        check_export(self)
-        check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
+        exporting.check_export(self)
+        settings.check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         if self.store is StoreKind.ETCD:
             self._check_etcd()
         return self
@@ -163,7 +202,7 @@ class ControllerSettings(ServiceSettings):
             raise ValueError("etcd_cert and etcd_key go together, with etcd_ca")
         if bool(self.etcd_user) != bool(self.etcd_password_file):
             raise ValueError("etcd_user and etcd_password_file go together")
-        if not self.etcd_ca and not self.insecure and not all(is_loopback(member.host) for member in members):
+        if not self.etcd_ca and not self.insecure and not all(settings.is_loopback(member.host) for member in members):
             raise ValueError(
                 "etcd_endpoints is beyond this machine and etcd_ca is empty; give etcd_ca, or set insecure on a "
                 "network that untrusted hosts cannot reach"

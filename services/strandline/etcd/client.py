@@ -13,14 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 import grpc
 
 from strandline.core.messages import Endpoint
-from strandline.etcd.errors import (
-    INVALID_TOKEN,
-    EtcdError,
-    EtcdWentBack,
-    LeaseGone,
-    Unanswered,
-    error_of,
-)
+from strandline.etcd import errors
 from strandline.etcd.v1 import etcd_pb2 as pb
 from strandline.rpc import channels
 from strandline.rpc.channels import target
@@ -88,7 +81,7 @@ class MemberChoice:
         """Whether ``member`` knows a leader; None if it does not say."""
         try:
             return await asyncio.wait_for(self._knows_leader(member), LOOK_S)
-        except (EtcdError, TimeoutError):
+        except (errors.EtcdError, TimeoutError):
             return None
 
 
@@ -185,7 +178,7 @@ class Etcd:
             try:
                 await self.get(b"\0")
                 return
-            except Unanswered:
+            except errors.Unanswered:
                 if loop.time() > deadline_s:
                     raise
                 await asyncio.sleep(_AGAIN_S)
@@ -282,14 +275,14 @@ class Etcd:
         except asyncio.InvalidStateError as error:
             # The call was over before the request was written.
             self.move_on(member)
-            raise Unanswered(f"etcd member {target(member)}: the call ended before it began") from error
+            raise errors.Unanswered(f"etcd member {target(member)}: the call ended before it began") from error
         finally:
             stream.cancel()
         if not isinstance(answer, pb.LeaseKeepAliveResponse):
             self.move_on(member)
-            raise Unanswered(f"etcd member {target(member)} closed the stream of renewals")
+            raise errors.Unanswered(f"etcd member {target(member)} closed the stream of renewals")
         if answer.ttl <= 0:
-            raise LeaseGone(f"lease {lease:x} is over")
+            raise errors.LeaseGone(f"lease {lease:x} is over")
 
     async def status(self, member: Endpoint) -> pb.StatusResponse:
         """How one member is: its release, its alarms, the size of its file.
@@ -306,7 +299,7 @@ class Etcd:
             call = method(pb.StatusRequest(), timeout=self._read_s, metadata=await self._metadata(member))
             return await call
         except grpc.aio.AioRpcError as error:
-            raise error_of(target(member), error) from error
+            raise errors.error_of(target(member), error) from error
 
     def watch_stream(self, member: Endpoint, metadata: tuple[tuple[str, str], ...]) -> Any:
         """A stream of watches at one member, which ends as soon as that member has no leader (C3)."""
@@ -328,16 +321,16 @@ class Etcd:
         """What goes with every call: the token, where there is a user. Raises as `status`."""
         return await self._metadata(member)
 
-    def failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> EtcdError:
+    def failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> errors.EtcdError:
         """A stream's end as an error; moves on from a member that does not answer."""
         return self._failed(member, error)
 
     async def _read(self, path: str, request: Any, kind: type[_A]) -> _A:
-        last: EtcdError | None = None
+        last: errors.EtcdError | None = None
         for _ in self.endpoints:
             try:
                 return await self._checked(path, request, kind, self._read_s)
-            except Unanswered as error:
+            except errors.Unanswered as error:
                 last = error
         assert last is not None
         raise last
@@ -351,7 +344,7 @@ class Etcd:
         answer = await self._once(path, request, kind, timeout_s)
         header = answer.header
         if header.revision < known:
-            raise EtcdWentBack(
+            raise errors.EtcdWentBack(
                 f"etcd answered with revision {header.revision}, but had reached {known}: it was restored from an "
                 f"older snapshot"
             )
@@ -373,7 +366,7 @@ class Etcd:
                 call: Awaitable[_A] = method(request, timeout=_left_s(timeout_s, began_s), metadata=metadata)
                 return await call
             except grpc.aio.AioRpcError as error:
-                if again and self._user is not None and INVALID_TOKEN in (error.details() or ""):
+                if again and self._user is not None and errors.INVALID_TOKEN in (error.details() or ""):
                     # Refused before it was looked at, so it may be sent again.
                     self._token = None
                     continue
@@ -396,9 +389,9 @@ class Etcd:
                 raise self._failed(member, error) from error
         return (("token", self._token),)
 
-    def _failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> EtcdError:
-        failure = error_of(target(member), error)
-        if isinstance(failure, Unanswered):
+    def _failed(self, member: Endpoint, error: grpc.aio.AioRpcError) -> errors.EtcdError:
+        failure = errors.error_of(target(member), error)
+        if isinstance(failure, errors.Unanswered):
             self.move_on(member)
         return failure
 

@@ -18,43 +18,8 @@ from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Compacted, EtcdError, EtcdWentBack, LeaseGone, NoSpace, NotPermitted, Unanswered
 from strandline.etcd.operations import DELETE, Changes, behind, created_at, delete, found, get, put, watch, written_at
 from strandline.etcd.v1.etcd_pb2 import KeyValue, StatusResponse, TxnResponse
+from strandline.metadata import etcd_layout, store
 from strandline.metadata.documents import WRONG_JSON, DamagedDocument
-from strandline.metadata.etcd_layout import (
-    FORMAT,
-    Batch,
-    Keys,
-    LogValue,
-    Place,
-    Presence,
-    SnapshotNamed,
-    SnapshotPart,
-    TransactionPart,
-    Transactions,
-    append_writes,
-    digest,
-    head_value,
-    joined,
-    place_of,
-    presence_value,
-    read_head,
-    read_log_value,
-    read_presence,
-    read_snapshot,
-    snapshot_writes,
-    write_in_order,
-)
-from strandline.metadata.store import (
-    Mark,
-    StoreAway,
-    StoreDamaged,
-    StoreFailed,
-    StoreFull,
-    StoreInUse,
-    StoreMarked,
-    StoreWentBack,
-    mark_value,
-    read_mark,
-)
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 _PAGE = 50
@@ -99,13 +64,13 @@ class EtcdStore:
 
     def __init__(self, etcd: Etcd, prefix: str, *, part_bytes: int = 1 << 20, snapshot_every: int = 1_000) -> None:
         self.etcd = etcd
-        self.keys = Keys(prefix)
+        self.keys = etcd_layout.Keys(prefix)
         self.part_bytes = part_bytes
         self.snapshot_every = snapshot_every
         self.state: ClusterState | None = None
         """The copy of what is stored, up to `applied`."""
         self.applied: Head | None = None
-        self.active: Presence | None = None
+        self.active: etcd_layout.Presence | None = None
         """Who holds the key, as it describes itself."""
         self._since_snapshot = 0
         self._bytes_since_snapshot = 0
@@ -139,9 +104,11 @@ class EtcdStore:
             content = json.loads(kept.value if kept is not None else value)
             known, cluster_id = int(content["format"]), str(content["cluster_id"])
         except WRONG_JSON as error:
-            raise StoreDamaged(f"etcd key {self.keys.format.decode()} is not of a controller: {error!r}") from error
-        if known != FORMAT:
-            raise StoreFailed(f"the store in etcd has format {known}; this release reads {FORMAT}")
+            raise store.StoreDamaged(
+                f"etcd key {self.keys.format.decode()} is not of a controller: {error!r}"
+            ) from error
+        if known != etcd_layout.FORMAT:
+            raise store.StoreFailed(f"the store in etcd has format {known}; this release reads {etcd_layout.FORMAT}")
         return cluster_id
 
     async def health(self) -> EtcdHealth:
@@ -184,7 +151,7 @@ class EtcdStore:
         except EtcdError:
             return
 
-    async def campaign(self, lease_id: int, presence: Presence, *, serves: bool = True) -> int | StoreView:
+    async def campaign(self, lease_id: int, presence: etcd_layout.Presence, *, serves: bool = True) -> int | StoreView:
         """Take the key if nobody has it: the token, or who has it. A migration does not serve, and may take any store.
 
         Raises:
@@ -194,14 +161,14 @@ class EtcdStore:
         active, moved = self.keys.active, self.keys.moved
         answer = await self.etcd.txn(
             [created_at(active, 0), *([created_at(moved, 0)] if serves else [])],
-            [put(active, presence_value(presence), lease_id), delete(self.keys.successor)],
+            [put(active, etcd_layout.presence_value(presence), lease_id), delete(self.keys.successor)],
             [get(active), get(self.keys.head), get(moved)],
         )
         if answer.succeeded:
             self.active = presence
             return answer.header.revision
         if serves and (mark := found(answer, 2)) is not None:
-            raise StoreMarked(read_mark(mark.value).sentence(self.place))
+            raise store.StoreMarked(store.read_mark(mark.value).sentence(self.place))
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
     async def read(self) -> StoreView:
@@ -230,7 +197,7 @@ class EtcdStore:
 
     # The log (C6 to C9).
 
-    async def append(self, token: int, after: int, batch: Batch) -> int | StoreView:
+    async def append(self, token: int, after: int, batch: etcd_layout.Batch) -> int | StoreView:
         """Append a batch once: the head's new revision, or what is there instead.
 
         Raises:
@@ -241,20 +208,20 @@ class EtcdStore:
         ours = created_at(keys.active, token)
         look = (get(keys.active), get(keys.head))
 
-        async def write(each: TransactionPart | Transactions) -> TxnResponse:
-            if isinstance(each, TransactionPart):
+        async def write(each: etcd_layout.TransactionPart | etcd_layout.Transactions) -> TxnResponse:
+            if isinstance(each, etcd_layout.TransactionPart):
                 key = keys.part(batch.head.reign_id, each.offset, each.number)
                 return await self.etcd.txn([ours], [put(key, each.content)], look)
             values = [put(keys.log(piece.offset), piece.value) for piece in each.batch.pieces]
-            last = put(keys.head, head_value(each.batch.head))
+            last = put(keys.head, etcd_layout.head_value(each.batch.head))
             return await self.etcd.txn([ours, written_at(keys.head, after)], [*values, last], look)
 
-        answer = await write_in_order(append_writes(batch), write, _succeeded)
+        answer = await etcd_layout.write_in_order(etcd_layout.append_writes(batch), write, _succeeded)
         if answer.succeeded:
             return answer.header.revision
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
-    def settled(self, batch: Batch, head: Head) -> None:
+    def settled(self, batch: etcd_layout.Batch, head: Head) -> None:
         """An append of this process is in the log: so it is in the copy."""
         known = self.applied.offset if self.applied is not None else -1
         for transaction in batch.transactions:
@@ -280,13 +247,13 @@ class EtcdStore:
         ours = created_at(keys.active, token)
         packed = await asyncio.to_thread(lambda: pack(whole(state)))
 
-        async def write(each: SnapshotPart | SnapshotNamed) -> TxnResponse:
-            if isinstance(each, SnapshotPart):
+        async def write(each: etcd_layout.SnapshotPart | etcd_layout.SnapshotNamed) -> TxnResponse:
+            if isinstance(each, etcd_layout.SnapshotPart):
                 return await self.etcd.txn([ours], [put(keys.snapshot_part(head.offset, each.number), each.content)])
             replaced = [delete(begin, end) for begin, end in keys.replaced_by_snapshot(head, _TAIL)]
             return await self.etcd.txn([ours], [put(keys.current_snapshot, each.content), *replaced])
 
-        done = await write_in_order(snapshot_writes(head, packed), write, _succeeded)
+        done = await etcd_layout.write_in_order(etcd_layout.snapshot_writes(head, packed), write, _succeeded)
         if done.succeeded:
             self._since_snapshot = self._bytes_since_snapshot = 0
         return done.succeeded
@@ -299,7 +266,7 @@ class EtcdStore:
         kept = await self.etcd.get(self.keys.current_snapshot)
         if kept is None:
             return 0
-        offset = read_snapshot(kept.value).head.offset
+        offset = etcd_layout.read_snapshot(kept.value).head.offset
         answer = await self.etcd.txn(
             [created_at(self.keys.active, token)],
             [delete(begin, end) for begin, end in self.keys.held_by_snapshot(offset)],
@@ -315,18 +282,18 @@ class EtcdStore:
         """
         keys = self.keys
         packed = await asyncio.to_thread(lambda: pack(whole(state)))
-        head = Head(reign_id, state.header.metadata_offset, digest(packed))
+        head = Head(reign_id, state.header.metadata_offset, etcd_layout.digest(packed))
         own = keys.snapshot_parts(head.offset)
 
-        async def write(each: SnapshotPart | SnapshotNamed) -> TxnResponse:
-            if isinstance(each, SnapshotPart):
+        async def write(each: etcd_layout.SnapshotPart | etcd_layout.SnapshotNamed) -> TxnResponse:
+            if isinstance(each, etcd_layout.SnapshotPart):
                 return await self.etcd.txn([], [put(keys.snapshot_part(head.offset, each.number), each.content)])
             return await self.etcd.txn(
                 [created_at(keys.active, token)],
                 [
                     put(keys.format, _format_value(state.header.cluster_id)),
                     put(keys.current_snapshot, each.content),
-                    put(keys.head, head_value(head)),
+                    put(keys.head, etcd_layout.head_value(head)),
                     delete(keys.logs, behind(keys.logs)),
                     delete(*keys.all_parts),
                     delete(keys.successor),
@@ -336,11 +303,11 @@ class EtcdStore:
             )
 
         try:
-            done = await write_in_order(snapshot_writes(head, packed), write, _succeeded)
+            done = await etcd_layout.write_in_order(etcd_layout.snapshot_writes(head, packed), write, _succeeded)
         except EtcdError as error:
             raise _failure(error) from error
         if not done.succeeded:
-            raise StoreInUse("a controller holds the store in etcd; stop every controller first")
+            raise store.StoreInUse("a controller holds the store in etcd; stop every controller first")
 
     async def read_state(self) -> ClusterState | None:
         """Everything that is stored, as it is now; None when nothing ever was.
@@ -360,7 +327,7 @@ class EtcdStore:
         except EtcdError as error:
             raise _failure(error) from error
         except DamagedDocument as error:
-            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+            raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
         return self.state
 
     async def read_for_recovery(self) -> ClusterState | None:
@@ -375,7 +342,7 @@ class EtcdStore:
             raise _failure(error) from error
         try:
             self._view(answer.header.revision, None, found(answer, 0))
-        except StoreDamaged:
+        except store.StoreDamaged:
             self._trusts_head = False
         return await self.read_marked_state()
 
@@ -387,7 +354,7 @@ class EtcdStore:
         members = ",".join(f"{member.host}:{member.port}" for member in self.etcd.endpoints)
         return f"etcd:{members}{self.keys.prefix}"
 
-    async def mark(self) -> Mark | None:
+    async def mark(self) -> store.Mark | None:
         """Why the store must not serve; None if it may.
 
         Raises:
@@ -395,13 +362,13 @@ class EtcdStore:
         """
         try:
             kept = await self.etcd.get(self.keys.moved)
-            return None if kept is None else read_mark(kept.value)
+            return None if kept is None else store.read_mark(kept.value)
         except EtcdError as error:
             raise _failure(error) from error
         except DamagedDocument as error:
-            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+            raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
-    async def set_mark(self, token: int, mark: Mark | None) -> None:
+    async def set_mark(self, token: int, mark: store.Mark | None) -> None:
         """Make the store one that must not serve, or one that may.
 
         Raises:
@@ -409,18 +376,18 @@ class EtcdStore:
             StoreFailed: when it is not certain that it was done.
         """
         moved = self.keys.moved
-        change = delete(moved) if mark is None else put(moved, mark_value(mark).encode())
+        change = delete(moved) if mark is None else put(moved, store.mark_value(mark).encode())
         try:
             done = await self.etcd.txn([created_at(self.keys.active, token)], [change])
         except EtcdError as error:
             raise _failure(error) from error
         if not done.succeeded:
-            raise StoreInUse(f"a controller took the store {self.place}; stop every controller and run it again")
+            raise store.StoreInUse(f"a controller took the store {self.place}; stop every controller and run it again")
 
     async def _refuse_marked(self) -> None:
         mark = await self.mark()
         if mark is not None:
-            raise StoreMarked(mark.sentence(self.place))
+            raise store.StoreMarked(mark.sentence(self.place))
 
     # Following (C17).
 
@@ -454,7 +421,7 @@ class EtcdStore:
             except EtcdError as error:
                 raise _failure(error) from error
             except DamagedDocument as error:
-                raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+                raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
     async def read_log(self, head: Head) -> Head:
         """Apply the log up to ``head``; the copy ends there then. Raises `Unanswered`, `StoreFailed`."""
@@ -462,9 +429,9 @@ class EtcdStore:
             if self.applied is None or not await self._read_log_behind(self.applied.offset, head.offset, 0):
                 await self._read_from_snapshot(0)
         except DamagedDocument as error:
-            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+            raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
         if self.applied is None or self.applied.offset < head.offset:
-            raise StoreDamaged(f"the log in etcd ends at {self.applied}, its head says {head}")
+            raise store.StoreDamaged(f"the log in etcd ends at {self.applied}, its head says {head}")
         return self.applied
 
     async def _watch_from(self, revision: int) -> AsyncIterator[Changes]:
@@ -493,11 +460,11 @@ class EtcdStore:
         current, newest = found(answer, 0), found(answer, 1)
         state, applied = None, None
         if current is not None:
-            snapshot = read_snapshot(current.value)
+            snapshot = etcd_layout.read_snapshot(current.value)
             prefix = self.keys.snapshot_parts(snapshot.head.offset)
-            packed = joined(await self._values(prefix, behind(prefix), revision), snapshot.checksum)
+            packed = etcd_layout.joined(await self._values(prefix, behind(prefix), revision), snapshot.checksum)
             if packed is None:
-                raise StoreDamaged(f"the snapshot of offset {snapshot.head.offset} in etcd is not whole")
+                raise store.StoreDamaged(f"the snapshot of offset {snapshot.head.offset} in etcd is not whole")
             state, applied = state_of(await asyncio.to_thread(unpack, packed)), snapshot.head
         if self.applied is None or (applied is not None and applied.offset > self.applied.offset):
             self.state, self.applied = state, applied
@@ -507,9 +474,9 @@ class EtcdStore:
         if not self._trusts_head:
             await self._read_log_behind(begin, _BEYOND_EVERY_OFFSET, revision)
             return revision
-        head = None if newest is None else read_head(newest.value, newest.mod_revision)
+        head = None if newest is None else etcd_layout.read_head(newest.value, newest.mod_revision)
         if head is not None and not await self._read_log_behind(begin, head.offset, revision):
-            raise StoreDamaged(f"the log in etcd has a gap between {self.applied} and {head}")
+            raise store.StoreDamaged(f"the log in etcd has a gap between {self.applied} and {head}")
         return revision
 
     async def _read_log_behind(self, offset: int | None, end: int, revision: int) -> bool:
@@ -555,10 +522,10 @@ class EtcdStore:
     async def _take_log_value(self, key: bytes, value: bytes, revision: int, at: int = 0) -> bool:
         """Apply one value of the log, unless the copy has it; False on a gap. Its parts are read as of ``at``."""
         offset = self.keys.offset_of(key)
-        place = place_of(offset, self.applied)
-        if place is not Place.NEXT:
-            return place is Place.KNOWN
-        taken = read_log_value(value, offset=offset, revision=revision)
+        place = etcd_layout.place_of(offset, self.applied)
+        if place is not etcd_layout.Place.NEXT:
+            return place is etcd_layout.Place.KNOWN
+        taken = etcd_layout.read_log_value(value, offset=offset, revision=revision)
         packed = await self._packed(taken, at)
         if packed is None:
             return False
@@ -568,7 +535,7 @@ class EtcdStore:
             self.applied = taken.head
         return True
 
-    async def _packed(self, taken: LogValue, at: int) -> bytes | None:
+    async def _packed(self, taken: etcd_layout.LogValue, at: int) -> bytes | None:
         if not taken.parts:
             return taken.packed(())
         prefix = self.keys.parts_of(taken.head.reign_id, taken.head.offset)
@@ -595,17 +562,17 @@ class EtcdStore:
         self, revision: int, active: KeyValue | None, head: KeyValue | None, successor: KeyValue | None = None
     ) -> StoreView:
         try:
-            known = None if head is None else read_head(head.value, head.mod_revision)
+            known = None if head is None else etcd_layout.read_head(head.value, head.mod_revision)
             named = None if successor is None else successor.value.decode()
             return StoreView(revision, self._holder(active), known, named)
         except DamagedDocument as error:
-            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+            raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
     def _holder(self, kv: KeyValue | None) -> Holder | None:
         if kv is None:
             self.active = None
             return None
-        self.active = read_presence(kv.value)
+        self.active = etcd_layout.read_presence(kv.value)
         return Holder(
             kv.create_revision,
             self.active.controller_id,
@@ -615,17 +582,19 @@ class EtcdStore:
 
     # Who is there.
 
-    async def announce(self, presence: Presence, lease_id: int) -> None:
+    async def announce(self, presence: etcd_layout.Presence, lease_id: int) -> None:
         """Say that this controller is there, and how far it has come. Raises `Unanswered`, `NoSpace`, `StoreFailed`."""
-        await self.etcd.put(self.keys.controller(presence.controller_id), presence_value(presence), lease_id)
+        await self.etcd.put(
+            self.keys.controller(presence.controller_id), etcd_layout.presence_value(presence), lease_id
+        )
 
-    async def controllers(self) -> tuple[Presence, ...]:
+    async def controllers(self) -> tuple[etcd_layout.Presence, ...]:
         """Every controller that is there. Raises `Unanswered`, `StoreFailed`."""
         values = await self._values(self.keys.controllers, behind(self.keys.controllers), 0)
         try:
-            return tuple(read_presence(value) for value in values)
+            return tuple(etcd_layout.read_presence(value) for value in values)
         except DamagedDocument as error:
-            raise StoreDamaged(f"the store in etcd is damaged: {error}") from error
+            raise store.StoreDamaged(f"the store in etcd is damaged: {error}") from error
 
     async def close(self) -> None:
         """Close every connection."""
@@ -637,7 +606,7 @@ def _succeeded(answer: TxnResponse) -> bool:
 
 
 def _format_value(cluster_id: str) -> bytes:
-    return json.dumps({"format": FORMAT, "cluster_id": cluster_id}).encode()
+    return json.dumps({"format": etcd_layout.FORMAT, "cluster_id": cluster_id}).encode()
 
 
 def _leads(answer: StatusResponse | BaseException) -> bool:
@@ -660,13 +629,13 @@ def too_old(versions: Sequence[str], *, floor: bool) -> str | None:
     return None
 
 
-def _failure(error: EtcdError) -> StoreFailed:
+def _failure(error: EtcdError) -> store.StoreFailed:
     if isinstance(error, Unanswered):
-        return StoreAway(f"{error}; is etcd running, and are etcd_endpoints right?")
+        return store.StoreAway(f"{error}; is etcd running, and are etcd_endpoints right?")
     if isinstance(error, NoSpace):
-        return StoreFull(f"{error}; compact, defragment one member at a time, then disarm the alarm")
+        return store.StoreFull(f"{error}; compact, defragment one member at a time, then disarm the alarm")
     if isinstance(error, EtcdWentBack):
-        return StoreWentBack(f"{error}; run `strandline controller recover` with the nodes' data directories")
+        return store.StoreWentBack(f"{error}; run `strandline controller recover` with the nodes' data directories")
     if isinstance(error, NotPermitted):
-        return StoreFailed(f"{error}; check etcd_user, etcd_password_file, etcd_cert and the role on etcd_prefix")
-    return StoreFailed(str(error))
+        return store.StoreFailed(f"{error}; check etcd_user, etcd_password_file, etcd_cert and the role on etcd_prefix")
+    return store.StoreFailed(str(error))

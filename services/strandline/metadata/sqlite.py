@@ -17,16 +17,7 @@ from typing import TypeVar
 
 import structlog
 
-from strandline.core.control.state import (
-    KEPT_REIGNS,
-    ClusterHeader,
-    ClusterState,
-    NodeRecord,
-    ReignRecord,
-    RemovedNode,
-    TopicRecord,
-    Transaction,
-)
+from strandline.core.control import state as control_state
 from strandline.core.messages import PartitionImage
 from strandline.metadata import documents
 from strandline.metadata.store import Mark, StoreFailed, StoreInUse, StoreMarked, mark_value, read_mark
@@ -78,7 +69,7 @@ class SqliteStore:
         self.mark: Mark | None = None
         """Why the open store must not serve."""
 
-    async def open(self) -> ClusterState | None:
+    async def open(self) -> control_state.ClusterState | None:
         """See `MetadataStore.open`.
 
         Raises:
@@ -90,11 +81,11 @@ class SqliteStore:
             raise StoreMarked(self.mark.sentence(self.place))
         return state
 
-    async def open_marked(self) -> ClusterState | None:
+    async def open_marked(self) -> control_state.ClusterState | None:
         """Open the store for a migration, which may go on with one that must not serve; raises as `open`."""
         return await self._run(self._open)
 
-    async def read(self) -> ClusterState | None:
+    async def read(self) -> control_state.ClusterState | None:
         """What the open store holds, read from its file. Raises `StoreFailed`."""
         return await self._run(lambda: self._read(None))
 
@@ -111,11 +102,11 @@ class SqliteStore:
         """The store in the words of `controller migrate`."""
         return f"sqlite:{self._path.parent.absolute()}"
 
-    async def commit(self, transactions: Sequence[Transaction]) -> None:
+    async def commit(self, transactions: Sequence[control_state.Transaction]) -> None:
         """See `MetadataStore.commit`."""
         await self._run(lambda: self._commit(transactions))
 
-    async def replace(self, state: ClusterState) -> None:
+    async def replace(self, state: control_state.ClusterState) -> None:
         """See `MetadataStore.replace`."""
         await self._run(lambda: self._replace(state))
 
@@ -123,7 +114,7 @@ class SqliteStore:
         """See `MetadataStore.copy_to`."""
         await self._run(lambda: self._copy_to(path))
 
-    async def reopened(self) -> ClusterState | None:
+    async def reopened(self) -> control_state.ClusterState | None:
         """See `MetadataStore.reopened`."""
         await self.close()
         known = self._written()
@@ -178,7 +169,7 @@ class SqliteStore:
         assert self._connection is not None, "the store is not open"
         return self._connection
 
-    def _open(self) -> ClusterState | None:
+    def _open(self) -> control_state.ClusterState | None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._refuse_emptied()
         self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
@@ -204,7 +195,7 @@ class SqliteStore:
         if _size_bytes(log) > 0 and _size_bytes(self._path) == 0:
             raise StoreFailed(f"metadata store {self._path} is empty, but {log.name} is not; restore it or recover")
 
-    def _read_or_create(self) -> ClusterState | None:
+    def _read_or_create(self) -> control_state.ClusterState | None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version == 0:
             for statement in _SCHEMA.split(";"):
@@ -229,7 +220,7 @@ class SqliteStore:
         if verdict != "ok":
             raise StoreFailed(f"metadata store {self._path} is damaged ({verdict}); restore it or recover")
 
-    def _read(self, present: documents.Present | None) -> ClusterState | None:
+    def _read(self, present: documents.Present | None) -> control_state.ClusterState | None:
         row = self._db.execute("SELECT document FROM header").fetchone()
         if row is None:
             return None
@@ -238,16 +229,16 @@ class SqliteStore:
             rows = self._db.execute(f"SELECT document FROM {table} ORDER BY {order}")
             return tuple(documents.read(text, kind, present) for (text,) in rows)
 
-        everything = Transaction(
-            header=documents.read(row[0], ClusterHeader, present),
-            removed_nodes=every(RemovedNode, "removed_nodes", "node_id"),
-            nodes=every(NodeRecord, "nodes", "node_id"),
-            topics=every(TopicRecord, "topics", "position"),
+        everything = control_state.Transaction(
+            header=documents.read(row[0], control_state.ClusterHeader, present),
+            removed_nodes=every(control_state.RemovedNode, "removed_nodes", "node_id"),
+            nodes=every(control_state.NodeRecord, "nodes", "node_id"),
+            topics=every(control_state.TopicRecord, "topics", "position"),
             partitions=every(PartitionImage, "partitions", "topic_id, partition"),
-            reigns=every(ReignRecord, "reigns", "position"),
+            reigns=every(control_state.ReignRecord, "reigns", "position"),
         )
         gone = (row[0] for row in self._db.execute("SELECT topic_id FROM deleted_topics"))
-        empty = ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
+        empty = control_state.ClusterState(header=everything.header, deleted_topic_ids=frozenset(gone))
         return empty.apply(everything)
 
     def _read_mark(self) -> Mark | None:
@@ -273,12 +264,12 @@ class SqliteStore:
                 self._db.execute("ROLLBACK")
             raise
 
-    def _commit(self, transactions: Sequence[Transaction]) -> None:
+    def _commit(self, transactions: Sequence[control_state.Transaction]) -> None:
         with self._whole_transaction():
             for transaction in transactions:
                 self._write(transaction)
 
-    def _write(self, transaction: Transaction) -> None:
+    def _write(self, transaction: control_state.Transaction) -> None:
         db = self._db
         header = documents.write(transaction.header)
         db.execute("INSERT INTO header VALUES (1, ?) ON CONFLICT DO UPDATE SET document = excluded.document", (header,))
@@ -301,7 +292,7 @@ class SqliteStore:
             db.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))
             db.execute("INSERT OR IGNORE INTO deleted_topics VALUES (?)", (topic_id,))
 
-    def _write_reigns(self, reigns: tuple[ReignRecord, ...]) -> None:
+    def _write_reigns(self, reigns: tuple[control_state.ReignRecord, ...]) -> None:
         for reign in reigns:
             self._db.execute(
                 "INSERT INTO reigns (reign_id, document) VALUES (?, ?) "
@@ -310,9 +301,9 @@ class SqliteStore:
             )
         if reigns:
             newest_forgotten = "SELECT position FROM reigns ORDER BY position DESC LIMIT 1 OFFSET ?"
-            self._db.execute(f"DELETE FROM reigns WHERE position <= ({newest_forgotten})", (KEPT_REIGNS,))
+            self._db.execute(f"DELETE FROM reigns WHERE position <= ({newest_forgotten})", (control_state.KEPT_REIGNS,))
 
-    def _write_topic(self, topic: TopicRecord) -> None:
+    def _write_topic(self, topic: control_state.TopicRecord) -> None:
         row = (topic.topic_id, documents.write(topic))
         # An update keeps the position: topics stay in the order of their creation.
         self._db.execute(
@@ -321,11 +312,11 @@ class SqliteStore:
             row,
         )
 
-    def _replace(self, state: ClusterState) -> None:
+    def _replace(self, state: control_state.ClusterState) -> None:
         with self._whole_transaction():
             self._write_whole(state)
 
-    def _write_whole(self, state: ClusterState) -> None:
+    def _write_whole(self, state: control_state.ClusterState) -> None:
         for table in ("header", "nodes", "removed_nodes", "topics", "partitions", "deleted_topics", "reigns"):
             self._db.execute(f"DELETE FROM {table}")
         self._write(whole(state))

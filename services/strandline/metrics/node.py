@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
+from strandline.core import state_events
 from strandline.core.errors import Refusal
 from strandline.core.log import effects as want
 from strandline.core.log.events import Event
@@ -19,14 +20,6 @@ from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.node import NodeCore
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.state import NodeState
-from strandline.core.state_events import (
-    AlterPartition,
-    CoordinatorLoad,
-    GroupChange,
-    IsrChange,
-    TransactionDecided,
-    Truncation,
-)
 from strandline.core.types import Offset, TopicPartition
 from strandline.metrics import families as f
 from strandline.metrics.figures import Figure, Histogram, Tally
@@ -80,12 +73,12 @@ class NodeCounts:
         self._offset_commits = Tally(f.OFFSET_COMMITS, "committed")
         self._transactions = Tally(f.TRANSACTIONS, "commit", "abort")
         self._on_event: dict[type[object], Callable[[Any], None]] = {
-            IsrChange: self._isr_changed,
-            AlterPartition: self._proposal_ended,
-            Truncation: self._log_cut,
-            GroupChange: self.groups.changed,
-            CoordinatorLoad: self.groups.loaded,
-            TransactionDecided: self._transactions_decided,
+            state_events.IsrChange: self._isr_changed,
+            state_events.AlterPartition: self._proposal_ended,
+            state_events.Truncation: self._log_cut,
+            state_events.GroupChange: self.groups.changed,
+            state_events.CoordinatorLoad: self.groups.loaded,
+            state_events.TransactionDecided: self._transactions_decided,
         }
 
     def around(self, table: Mapping[type[object], Perform]) -> dict[type[object], Perform]:
@@ -131,23 +124,23 @@ class NodeCounts:
         if count is not None:
             count(effect.event)
 
-    def _isr_changed(self, change: IsrChange) -> None:
+    def _isr_changed(self, change: state_events.IsrChange) -> None:
         if change.removed:
             self._shrinks.add(change.cause if change.cause in _CAUSES else "other")
         if change.added:
             self._expands += 1
 
-    def _proposal_ended(self, proposal: AlterPartition) -> None:
+    def _proposal_ended(self, proposal: state_events.AlterPartition) -> None:
         refused = proposal.phase == "result" and proposal.error_code != 0
         self._failed_updates += refused or proposal.phase == "timeout"
 
-    def _log_cut(self, cut: Truncation) -> None:
+    def _log_cut(self, cut: state_events.Truncation) -> None:
         self._truncations += 1
         self._truncated += cut.from_leo - cut.to_leo
         self._committed_cut += cut.committed_cut or 0
         self._cuts_at_unknown_hw += cut.committed_cut is None
 
-    def _transactions_decided(self, decided: TransactionDecided) -> None:
+    def _transactions_decided(self, decided: state_events.TransactionDecided) -> None:
         self._transactions.add(decided.outcome, decided.n_coalesced)
 
     def offsets_committed(self, refusals: Iterable[Refusal | None]) -> None:

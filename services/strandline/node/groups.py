@@ -33,25 +33,8 @@ from strandline.core.groups.messages import (
 )
 from strandline.core.messages import LeaderHint
 from strandline.node.shard_calls import Context, Create, ShardCalls, wait_ms
+from strandline.rpc.convert import groups
 from strandline.rpc.convert.errors import check_cluster, write_error
-from strandline.rpc.convert.groups import (
-    Commit,
-    CommitResponse,
-    GroupFetch,
-    add_coordinator,
-    add_described,
-    add_group,
-    check_group_id,
-    heartbeat_response,
-    offset_delete_response,
-    read_commit,
-    read_heartbeat,
-    read_offset_delete,
-    read_offset_fetch,
-    read_txn_commit,
-    refused_commit,
-    write_commit,
-)
 from strandline.rpc.convert.transactions import check_transactional_id
 from strandline.runtime.host import Host
 from strandline.v1 import group_service_pb2 as pb
@@ -103,29 +86,31 @@ class GroupServicer:
             message = f"key_type {request.key_type} is neither 0, a group, nor 1, a transactional id"
             raise Refused(ErrorCode.INVALID_REQUEST, message, field="key_type")
         is_group = request.key_type == pb.COORDINATOR_KEY_TYPE_UNSPECIFIED
-        shards, check = (self.shards, check_group_id) if is_group else (self._transactions, check_transactional_id)
+        shards, check = (
+            (self.shards, groups.check_group_id) if is_group else (self._transactions, check_transactional_id)
+        )
         keys = list(request.coordinator_keys)
         if not keys or len(set(keys)) < len(keys):
             message = f"coordinator_keys names {keys}; name at least one key, and each once"
             raise Refused(ErrorCode.INVALID_REQUEST, message, field="coordinator_keys")
         response = pb.FindCoordinatorResponse()
         for key in keys:
-            add_coordinator(response, key, check(key) or shards.coordinator_of(key), topics)
+            groups.add_coordinator(response, key, check(key) or shards.coordinator_of(key), topics)
         return response
 
     async def OffsetCommit(self, request: pb.OffsetCommitRequest, context: Context) -> pb.OffsetCommitResponse:
         """Commits offsets."""
         response = pb.OffsetCommitResponse()
-        await self._commit(read_commit(request, self._host.topics), context, response)
+        await self._commit(groups.read_commit(request, self._host.topics), context, response)
         return response
 
     async def TxnOffsetCommit(self, request: pb.TxnOffsetCommitRequest, context: Context) -> pb.TxnOffsetCommitResponse:
         """Commits offsets as part of a transaction."""
         response = pb.TxnOffsetCommitResponse()
-        await self._commit(read_txn_commit(request, self._host.topics), context, response)
+        await self._commit(groups.read_txn_commit(request, self._host.topics), context, response)
         return response
 
-    async def _commit(self, commit: Commit, context: Context, response: CommitResponse) -> None:
+    async def _commit(self, commit: groups.Commit, context: Context, response: groups.CommitResponse) -> None:
         rows: Sequence[CommittedPartition] = ()
         hint: LeaderHint | None = None
         if commit.request.offsets:
@@ -133,22 +118,22 @@ class GroupServicer:
                 answer = await self._ask(commit.request.group_id, commit.request, context, OffsetsCommitted)
                 rows = answer.partitions
             except Refused as error:
-                rows = refused_commit(commit, _definite(error.refusal))
+                rows = groups.refused_commit(commit, _definite(error.refusal))
                 hint = self.shards.whereto(commit.request.group_id, error.refusal)
         self._on_commit([*(row.refusal for row in rows), *(one.refusal for one in commit.unresolved)])
-        write_commit(response, rows, commit.unresolved, self._host.topics, hint)
+        groups.write_commit(response, rows, commit.unresolved, self._host.topics, hint)
 
     async def OffsetFetch(self, request: pb.OffsetFetchRequest, context: Context) -> pb.OffsetFetchResponse:
         """Returns committed offsets."""
-        asked = read_offset_fetch(request, self._host.topics)
+        asked = groups.read_offset_fetch(request, self._host.topics)
         found = await asyncio.gather(*(self._offsets_of(group, context) for group in asked))
         response = pb.OffsetFetchResponse()
         for group, (offsets, hint) in zip(asked, found, strict=True):
-            add_group(response, group, offsets, self._host.topics, hint)
+            groups.add_group(response, group, offsets, self._host.topics, hint)
         return response
 
     async def _offsets_of(
-        self, group: GroupFetch, context: Context
+        self, group: groups.GroupFetch, context: Context
     ) -> tuple[Sequence[FetchedOffset] | Refusal, LeaderHint | None]:
         if group.refusal is not None:
             return group.refusal, None
@@ -166,7 +151,7 @@ class GroupServicer:
         topics = self._host.topics
         # Nobody but a member that joins is asked where it is.
         host = _host_of(context.peer()) if request.member_epoch == JOIN_EPOCH else ""
-        asked = read_heartbeat(request, topics, host)
+        asked = groups.read_heartbeat(request, topics, host)
         try:
             tp = self.shards.partition_of(asked.group_id)
             answer = await self.shards.ask_at(tp, asked, wait_ms(context), HeartbeatAnswered)
@@ -175,15 +160,15 @@ class GroupServicer:
             write_error(response, error.refusal)
             self.shards.point(response, asked.group_id, error.refusal)
             return response
-        response = heartbeat_response(answer, topics)
+        response = groups.heartbeat_response(answer, topics)
         response.coordinator_epoch = self.shards.leader_of(tp).leader_epoch
         return response
 
     async def OffsetDelete(self, request: pb.OffsetDeleteRequest, context: Context) -> pb.OffsetDeleteResponse:
         """Deletes offsets."""
-        asked, unresolved = read_offset_delete(request, self._host.topics)
+        asked, unresolved = groups.read_offset_delete(request, self._host.topics)
         if not asked.partitions:
-            return offset_delete_response((), unresolved, self._host.topics)
+            return groups.offset_delete_response((), unresolved, self._host.topics)
         try:
             answer = await self._ask(asked.group_id, asked, context, OffsetsDeleted)
         except Refused as error:
@@ -191,7 +176,7 @@ class GroupServicer:
             write_error(response, error.refusal)
             self.shards.point(response, asked.group_id, error.refusal)
             return response
-        return offset_delete_response(answer.partitions, unresolved, self._host.topics)
+        return groups.offset_delete_response(answer.partitions, unresolved, self._host.topics)
 
     async def DeleteGroups(self, request: pb.DeleteGroupsRequest, context: Context) -> pb.DeleteGroupsResponse:
         """Deletes groups."""
@@ -220,7 +205,7 @@ class GroupServicer:
                 write_error(row, answer.refusal)
                 self.shards.point(row, name, answer.refusal)
             else:
-                add_described(response, answer, self._host.topics)
+                groups.add_described(response, answer, self._host.topics)
         return response
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
@@ -249,7 +234,7 @@ class GroupServicer:
         self, group_id: str, request: object, context: Context, answer_type: type[_Answer]
     ) -> _Answer | Refused:
         try:
-            if refusal := check_group_id(group_id):
+            if refusal := groups.check_group_id(group_id):
                 raise Refused.of(refusal)
             return await self._ask(group_id, request, context, answer_type)
         except Refused as error:

@@ -13,36 +13,17 @@ from typing import Any, cast
 import grpc
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.log.events import (
-    DeleteRecordsAsked,
-    EpochEndsAsked,
-    FetchArrived,
-    OffsetsAsked,
-    ProducerSnapshotAsked,
-)
+from strandline.core.log import events
 from strandline.core.messages import DeletedPartition, LeaderHint, ProduceResult, Served, ServedPartition
 from strandline.core.types import ActiveProducer, TopicPartition
 from strandline.node.fetch_streams import FetchPump
 from strandline.node.produce_streams import Context, ProducePump, take_produce
+from strandline.rpc.convert import offsets
+from strandline.rpc.convert import producers as convert_producers
 from strandline.rpc.convert.describe import DescribedLead, NotDescribed, not_held, partitions_response, selected
 from strandline.rpc.convert.errors import check_cluster
 from strandline.rpc.convert.fetch import fetch_topics, read_fetch
-from strandline.rpc.convert.offsets import (
-    deletions_response,
-    epoch_ends_response,
-    offsets_response,
-    read_asker,
-    read_deletions,
-    read_epoch_questions,
-    read_offset_questions,
-)
 from strandline.rpc.convert.produce import markers_response, produce_topics, read_markers
-from strandline.rpc.convert.producers import (
-    producers_response,
-    read_described,
-    read_producer_question,
-    write_producer_snapshot,
-)
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
 from strandline.runtime.threads import giving_way
@@ -87,7 +68,7 @@ class LeaderServicer:
         served: Sequence[ServedPartition] = ()
         if asked.request.partitions:
             answer = await self._driver.ask(
-                lambda now, call: FetchArrived(now, call, asked.request), Served, asked.named
+                lambda now, call: events.FetchArrived(now, call, asked.request), Served, asked.named
             )
             served = answer.partitions
         decoded = None
@@ -103,25 +84,27 @@ class LeaderServicer:
         self, request: pb.OffsetForLeaderEpochRequest, context: Context
     ) -> pb.OffsetForLeaderEpochResponse:
         """Answers where epochs ended."""
-        replica = read_asker(request, self._host.topics)
-        asked = read_epoch_questions(request, self._host.topics)
-        answers = await self._driver.ask(lambda now, call: EpochEndsAsked(now, call, asked.parts, replica), tuple)
-        return epoch_ends_response(answers, asked.unresolved, self._host.topics)
+        replica = offsets.read_asker(request, self._host.topics)
+        asked = offsets.read_epoch_questions(request, self._host.topics)
+        answers = await self._driver.ask(
+            lambda now, call: events.EpochEndsAsked(now, call, asked.parts, replica), tuple
+        )
+        return offsets.epoch_ends_response(answers, asked.unresolved, self._host.topics)
 
     async def ListOffsets(self, request: pb.ListOffsetsRequest, context: Context) -> pb.ListOffsetsResponse:
         """Answers the offset for a time, or the log's ends."""
-        replica = read_asker(request, self._host.topics)
-        asked = read_offset_questions(request, self._host.topics)
-        answers = await self._driver.ask(lambda now, call: OffsetsAsked(now, call, asked.parts, replica), tuple)
-        return offsets_response(answers, asked.unresolved, self._host.topics)
+        replica = offsets.read_asker(request, self._host.topics)
+        asked = offsets.read_offset_questions(request, self._host.topics)
+        answers = await self._driver.ask(lambda now, call: events.OffsetsAsked(now, call, asked.parts, replica), tuple)
+        return offsets.offsets_response(answers, asked.unresolved, self._host.topics)
 
     async def FetchProducerSnapshot(
         self, request: pb.FetchProducerSnapshotRequest, context: Context
     ) -> pb.FetchProducerSnapshotResponse:
         """Returns the producer state below the log start."""
-        question = read_producer_question(request, self._host.topics)
-        (answer,) = await self._driver.ask(lambda now, call: ProducerSnapshotAsked(now, call, question), tuple)
-        return write_producer_snapshot(answer)
+        question = convert_producers.read_producer_question(request, self._host.topics)
+        (answer,) = await self._driver.ask(lambda now, call: events.ProducerSnapshotAsked(now, call, question), tuple)
+        return convert_producers.write_producer_snapshot(answer)
 
     async def WriteTxnMarkers(self, request: pb.WriteTxnMarkersRequest, context: Context) -> pb.WriteTxnMarkersResponse:
         """Ends transactions."""
@@ -147,22 +130,22 @@ class LeaderServicer:
         self, request: pb.DescribeProducersRequest, context: Context
     ) -> pb.DescribeProducersResponse:
         """Tells which producers logs remember."""
-        asked = read_described(request, self._host.topics)
+        asked = convert_producers.read_described(request, self._host.topics)
         found: dict[TopicPartition, Sequence[ActiveProducer] | Refusal] = {}
         for tp in asked.parts:
             producers = self._driver.core.describe_producers(tp)
             found[tp] = self._not_led(tp).refusal if producers is None else producers
-        return producers_response(found, asked.unresolved, self._host.topics)
+        return convert_producers.producers_response(found, asked.unresolved, self._host.topics)
 
     async def DeleteRecords(self, request: pb.DeleteRecordsRequest, context: Context) -> pb.DeleteRecordsResponse:
         """Deletes the records below an offset."""
-        timeout_ms, asked = read_deletions(request, self._host.topics)
+        timeout_ms, asked = offsets.read_deletions(request, self._host.topics)
         answers: tuple[DeletedPartition, ...] = ()
         if asked.parts:
             answers = await self._driver.ask(
-                lambda now, call: DeleteRecordsAsked(now, call, timeout_ms, asked.parts), tuple, len(asked.parts)
+                lambda now, call: events.DeleteRecordsAsked(now, call, timeout_ms, asked.parts), tuple, len(asked.parts)
             )
-        return deletions_response(answers, asked.unresolved, self._host.topics)
+        return offsets.deletions_response(answers, asked.unresolved, self._host.topics)
 
     async def DescribePartitions(
         self, request: pb.DescribePartitionsRequest, context: Context

@@ -13,17 +13,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from strandline.core.errors import ErrorCode, Refused
+from strandline.core.log import events
 from strandline.core.log.effects import SendEpochEnds, SendFetch, SendForget, SendListOffsets, SendProducerSnapshot
-from strandline.core.log.events import (
-    EpochEndsAnswered,
-    EpochEndsFailed,
-    FetchAnswered,
-    FetchFailed,
-    OffsetsAnswered,
-    OffsetsFailed,
-    ProducerSnapshotAnswered,
-    ProducerSnapshotFailed,
-)
 from strandline.core.messages import ProducerSnapshotAnswer
 from strandline.core.types import NodeId, TopicPartition
 from strandline.runtime.host import Host
@@ -118,7 +109,7 @@ class LeaderLinks:
             self.fetch_failed(leader, reply.correlation_id, str(reply.refusal))
             return
         driver = self._driver
-        driver.step(FetchAnswered(driver.clock(), leader, reply.correlation_id, reply.partitions))
+        driver.step(events.FetchAnswered(driver.clock(), leader, reply.correlation_id, reply.partitions))
         if reply.is_another:
             self._dial_again(leader)
 
@@ -126,7 +117,7 @@ class LeaderLinks:
         """A fetch, or all of a stream, has no answer."""
         if not self._closed:
             driver = self._driver
-            driver.step(FetchFailed(driver.clock(), leader, correlation_id, reason))
+            driver.step(events.FetchFailed(driver.clock(), leader, correlation_id, reason))
 
     def _dial_again(self, leader: NodeId) -> None:
         """Leave the node that answers in a leader's place, and look its address up again for the next question.
@@ -174,9 +165,11 @@ class LeaderLinks:
         try:
             answers = await self.leaders.epoch_ends(effect)
         except Refused as error:
-            driver.step(EpochEndsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal)))
+            driver.step(
+                events.EpochEndsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal))
+            )
             return
-        driver.step(EpochEndsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
+        driver.step(events.EpochEndsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
         # The question names the epoch: a node that knows that epoch and leads in none is not the leader of it.
         if any(each.refusal is not None and each.refusal.code is ErrorCode.NOT_LEADER_OR_FOLLOWER for each in answers):
             self._dial_again(effect.leader)
@@ -188,24 +181,24 @@ class LeaderLinks:
         except Refused as error:
             if error.refusal.code is not ErrorCode.UNSUPPORTED_VERSION:
                 reason = str(error.refusal)
-                driver.step(ProducerSnapshotFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
+                driver.step(events.ProducerSnapshotFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
                 return
             # An earlier release, which has no such method: that is an answer.
             answer = ProducerSnapshotAnswer(effect.question.tp, refusal=error.refusal)
-        driver.step(ProducerSnapshotAnswered(driver.clock(), effect.leader, effect.correlation_id, answer))
+        driver.step(events.ProducerSnapshotAnswered(driver.clock(), effect.leader, effect.correlation_id, answer))
 
     async def _list_offsets(self, effect: SendListOffsets) -> None:
         driver = self._driver
         try:
             answers = await self.leaders.list_offsets(effect)
         except Refused as error:
-            driver.step(OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal)))
+            driver.step(events.OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, str(error.refusal)))
             return
         if _same_order([answer.tp for answer in answers], [question.tp for question in effect.questions]):
-            driver.step(OffsetsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
+            driver.step(events.OffsetsAnswered(driver.clock(), effect.leader, effect.correlation_id, answers))
             return
         reason = "the answers do not match the questions"
-        driver.step(OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
+        driver.step(events.OffsetsFailed(driver.clock(), effect.leader, effect.correlation_id, reason))
 
 
 def _same_order(answered: list[TopicPartition], asked: list[TopicPartition]) -> bool:

@@ -19,14 +19,7 @@ from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.serving.produce_checks import timestamp_refusal
 from strandline.records.batch import HEADER_BYTES, codec_of, count_refusal, records_bytes_at_least
 from strandline.rpc.channels import PRODUCE_STREAM_OUTSTANDING, STREAM_BACKLOG_ANSWERS
-from strandline.rpc.convert.produce import (
-    ProduceAsked,
-    ProduceMessage,
-    holds_single_records,
-    produce_topics,
-    read_produce,
-    refused_stream_answer,
-)
+from strandline.rpc.convert import produce
 from strandline.rpc.interceptors import NO_CORRELATION, Unread
 from strandline.runtime.clock import wall_ms
 from strandline.runtime.host import Host
@@ -46,7 +39,9 @@ def is_compressed(part: ProducePartition) -> bool:
     return part.invalid is None and codec_of(part.header) != 0
 
 
-async def refuse_badly_compressed(host: Host, message: ProduceMessage, asked: ProduceAsked) -> ProduceAsked:
+async def refuse_badly_compressed(
+    host: Host, message: produce.ProduceMessage, asked: produce.ProduceAsked
+) -> produce.ProduceAsked:
     """``asked`` with a refusal for each batch that expands too far, or holds fewer records than it counts.
 
     Raises:
@@ -97,7 +92,7 @@ def _too_large(what: str, limit: int) -> Refusal:
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-async def take_produce(host: Host, message: ProduceMessage) -> ProduceAsked:
+async def take_produce(host: Host, message: produce.ProduceMessage) -> produce.ProduceAsked:
     """A produce message as the core takes it; near the end of the disk every part of it is marked refused.
 
     Only a message with a compressed batch, or with single records, may wait here.
@@ -105,10 +100,10 @@ async def take_produce(host: Host, message: ProduceMessage) -> ProduceAsked:
     Raises:
         Refused: the message as a whole.
     """
-    if holds_single_records(message):
-        asked = await host.unpacking.run(partial(read_produce, message, host.topics, wall_ms()))
+    if produce.holds_single_records(message):
+        asked = await host.unpacking.run(partial(produce.read_produce, message, host.topics, wall_ms()))
     else:
-        asked = read_produce(message, host.topics)
+        asked = produce.read_produce(message, host.topics)
     if (low := host.low_space(host.driver.clock())) is not None:
         why = f"the disk of node {host.node_id} is nearly full: {low}; free space or lower retention"
         refusal = Refusal(ErrorCode.POLICY_VIOLATION, why, Outcome.NOT_APPENDED)
@@ -119,7 +114,7 @@ async def take_produce(host: Host, message: ProduceMessage) -> ProduceAsked:
     return asked
 
 
-def _within_time(host: Host, asked: ProduceAsked) -> ProduceAsked:
+def _within_time(host: Host, asked: produce.ProduceAsked) -> produce.ProduceAsked:
     """``asked`` with a refusal for each batch whose times are too far from now."""
     now_ms, parts = wall_ms(), list(asked.parts)
     for index, part in enumerate(parts):
@@ -175,7 +170,7 @@ class ProducePump:
     async def _take(self, message: pb.ProduceStreamRequest | Unread) -> None:
         driver = self._host.driver
         if isinstance(message, Unread):
-            self._outbox.put(refused_stream_answer(NO_CORRELATION, message.refusal))
+            self._outbox.put(produce.refused_stream_answer(NO_CORRELATION, message.refusal))
             return
         try:
             asked = await take_produce(self._host, message)
@@ -185,19 +180,19 @@ class ProducePump:
             request_id = driver.calls.new_id()
             driver.calls.wait(request_id, partial(self._complete, request_id, message.correlation_id, asked))
         except Refused as error:
-            self._outbox.put(refused_stream_answer(message.correlation_id, error.refusal))
+            self._outbox.put(produce.refused_stream_answer(message.correlation_id, error.refusal))
             return
         self._outstanding.add(request_id)
         driver.step(asked.arrives(driver.clock(), request_id))
 
     def _complete(
-        self, request_id: int, correlation_id: int, asked: ProduceAsked, results: tuple[ProduceResult, ...]
+        self, request_id: int, correlation_id: int, asked: produce.ProduceAsked, results: tuple[ProduceResult, ...]
     ) -> bool:
         self._outstanding.discard(request_id)
         self._put(correlation_id, asked, results)
         self._answered.set()
         return True
 
-    def _put(self, correlation_id: int, asked: ProduceAsked, results: tuple[ProduceResult, ...]) -> None:
-        topics = produce_topics(results, asked.unresolved, self._host.topics, asked.acks)
+    def _put(self, correlation_id: int, asked: produce.ProduceAsked, results: tuple[ProduceResult, ...]) -> None:
+        topics = produce.produce_topics(results, asked.unresolved, self._host.topics, asked.acks)
         self._outbox.put(pb.ProduceStreamResponse(correlation_id=correlation_id, responses=topics))

@@ -17,124 +17,181 @@ from strandline.core.transactions.records import TransactionSettings
 from strandline.core.types import Durability, Role, Rules, Truncation
 from strandline.export.encoding import ExportFormat
 from strandline.rpc.channels import WILDCARDS, parse_endpoint
-from strandline.runtime.exporting import (
-    ExportDir,
-    ExportUri,
-    FileBytes,
-    Format,
-    RingEvents,
-    RollS,
-    SampleMaxMs,
-    SampleMs,
-    WaitingBytes,
-    check_export,
-    exports,
-)
+from strandline.runtime import exporting, settings
 from strandline.runtime.log_form import LogFormat, LogFormatSetting, LogLevel, LogLevelSetting
-from strandline.runtime.settings import (
-    HealthBind,
-    Insecure,
-    MetricsBind,
-    MetricsTls,
-    ServedTruncation,
-    ServiceSettings,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    check_guards,
-    split_commas,
-)
+from strandline.runtime.settings import setting, tuned
 
 Address = Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")]
-Words = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Words = Annotated[tuple[str, ...], BeforeValidator(settings.split_commas)]
 
 
-class ReplicaSettings(ServiceSettings):
+class ReplicaSettings(settings.ServiceSettings):
     """Settings of a data node (`strandline replica`)."""
 
-    node_id: int = Field(ge=0, description="id of the node, the same after every restart")
-    data_dir: Path = Field(description="data directory; one process at a time")
-    controllers: Words = Field(description="bootstrap addresses of the controller, host:port with commas", min_length=1)
-    bind: Address = Field("127.0.0.1:0", description="address clients are served on; port 0: the kernel chooses")
-    internal_bind: Address = Field("127.0.0.1:0", description="address nodes are served on")
-    advertise: str = Field("", description="address given to clients, if it is not the bound one; host or host:port")
-    internal_advertise: str = Field("", description="address given to nodes, if it is not the bound one")
-    roles: Words = Field(("leader", "follower"), description="leader,follower or, for an observer, follower")
-    rack: str = Field("", description="rack of the node")
-    workers: int = Field(1, ge=1, le=64, description="data nodes that this process starts, each a process of its own")
-    tls_cert: TlsCert = ""
-    tls_key: TlsKey = ""
-    tls_ca: TlsCa = ""
-    insecure: Insecure = False
-    health_bind: HealthBind = ""
-    metrics_bind: MetricsBind = ""
-    metrics_tls: MetricsTls = False
-    metrics_per_partition: bool = Field(
-        False, description="also series for each partition; many partitions, many series"
+    node_id: int = setting(
+        ..., "id of the node, the same after every restart", "Assign each node one id and never change it.", ge=0
+    )
+    data_dir: Path = setting(..., "data directory; one process at a time", "A separate volume for each node.")
+    controllers: Words = setting(
+        ...,
+        "bootstrap addresses of the controller, host:port with commas",
+        "The controller's address for nodes.",
+        min_length=1,
+    )
+    bind: Address = setting(
+        "127.0.0.1:0",
+        "address clients are served on; port 0: the kernel chooses",
+        "A fixed port and an address that clients reach, on every machine but a developer's.",
+    )
+    internal_bind: Address = setting(
+        "127.0.0.1:0",
+        "address nodes are served on",
+        "A fixed port and an address that nodes reach, if possible in a network without clients.",
+    )
+    advertise: str = setting(
+        "",
+        "address given to clients, if it is not the bound one; host or host:port",
+        "If clients reach the node by another name or port than it binds: containers, NAT, `0.0.0.0`.",
+    )
+    internal_advertise: str = setting(
+        "", "address given to nodes, if it is not the bound one", "The same, for nodes and the controller."
+    )
+    roles: Words = setting(
+        ("leader", "follower"),
+        "leader,follower or, for an observer, follower",
+        "`follower` for an observer: a remote copy that never leads and never joins an ISR.",
+    )
+    rack: str = setting(
+        "",
+        "rack of the node",
+        "The zone or the host's rack, so that replicas of a partition are placed in different racks.",
+    )
+    workers: int = setting(
+        1,
+        "data nodes that this process starts, each a process of its own",
+        "On a machine with more cores than one node uses; see Workers.",
+        ge=1,
+        le=64,
+    )
+    tls_cert: settings.TlsCert = ""
+    tls_key: settings.TlsKey = ""
+    tls_ca: settings.TlsCa = ""
+    insecure: settings.Insecure = False
+    health_bind: settings.HealthBind = ""
+    metrics_bind: settings.MetricsBind = ""
+    metrics_tls: settings.MetricsTls = False
+    metrics_per_partition: bool = setting(
+        False,
+        "also series for each partition; many partitions, many series",
+        "With up to a few thousand partitions, if lag must be seen for each of them.",
     )
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
-    reflection: bool = Field(True, description="serve gRPC reflection")
+    reflection: settings.Reflection = True
 
-    truncation: ServedTruncation = Field(
-        Truncation.LEADER_EPOCH, description="how a returning follower finds its cut: leader-epoch or fetch"
+    truncation: settings.ServedTruncation = setting(
+        Truncation.LEADER_EPOCH,
+        "how a returning follower finds its cut: leader-epoch or fetch",
+        "Never after the first start; the whole cluster has one value.",
     )
-    durability: Durability = Field(Durability.FSYNC, description="what an acknowledgement means")
+    durability: Durability = setting(
+        Durability.FSYNC,
+        "what an acknowledgement means",
+        "Never after the first start; the whole cluster has one value.",
+    )
 
-    replica_lag_time_max_ms: int = Field(30_000, ge=100, description="lag after which a follower leaves the ISR")
-    replica_fetch_wait_max_ms: int = Field(500, ge=1, description="longest wait of a parked replica fetch")
-    replica_fetch_max_bytes: int = Field(1 << 20, ge=1024, le=8 << 20, description="bytes per partition and fetch")
-    high_watermark_checkpoint_interval_ms: int = Field(5_000, ge=100, description="how often HWs are written")
-    retention_check_interval_ms: int = Field(300_000, ge=100, description="how often retention is applied")
-    purgatory_max_entries: int = Field(20_000, ge=1, description="produce calls that may wait for their commit")
-    purgatory_max_bytes: int = Field(256 << 20, ge=1, description="bytes of batches that may wait")
+    replica_lag_time_max_ms: int = setting(
+        30_000,
+        "lag after which a follower leaves the ISR",
+        "Smaller to wait less for a slow follower, at the cost of more ISR shrinks.",
+        ge=100,
+    )
+    replica_fetch_max_bytes: int = setting(
+        1 << 20, "bytes per partition and fetch", "Larger on links with a long round trip.", ge=1024, le=8 << 20
+    )
+    purgatory_max_bytes: int = setting(
+        256 << 20,
+        "bytes of batches that may wait",
+        "Larger if producers see THROTTLING_QUOTA_EXCEEDED and memory is free: it bounds memory.",
+        ge=1,
+    )
 
-    group_session_timeout_ms: int = Field(
-        45_000, ge=100, description="session time-out of a group member that does not choose one"
+    group_session_timeout_ms: int = setting(
+        45_000,
+        "session time-out of a group member that does not choose one",
+        "Smaller for a faster take-over of a dead member's partitions.",
+        ge=100,
     )
-    group_min_session_timeout_ms: int = Field(
-        6_000, ge=100, description="shortest session time-out that a member may choose"
+    group_heartbeat_interval_ms: int = setting(
+        5_000,
+        "time between two heartbeats of a member; a third of its session if that is shorter",
+        "Smaller for faster rebalances, at the cost of more requests.",
+        ge=20,
     )
-    group_max_session_timeout_ms: int = Field(
-        1_800_000, ge=100, description="longest session time-out that a member may choose"
+    group_max_size: int = setting(
+        10_000, "members of one group", "Smaller to bound what one application can ask of a coordinator.", ge=1
     )
-    group_heartbeat_interval_ms: int = Field(
-        5_000, ge=20, description="time between two heartbeats of a member; a third of its session if that is shorter"
-    )
-    group_max_size: int = Field(10_000, ge=1, description="members of one group")
-    offsets_retention_ms: int = Field(
+    offsets_retention_ms: int = setting(
         604_800_000,
+        "age after which a committed offset that no member uses expires",
+        "Larger for consumers that run rarely.",
         ge=1_000,
-        description="age after which a committed offset that no member uses expires",
     )
 
-    transaction_max_timeout_ms: int = Field(
-        900_000, ge=1_000, description="longest transaction time-out that a producer may choose"
+    transaction_max_timeout_ms: int = setting(
+        900_000,
+        "longest transaction time-out that a producer may choose",
+        "Smaller if readers of committed records must not stand still for that long.",
+        ge=1_000,
     )
-    transactional_id_expiration_ms: int = Field(
-        604_800_000, ge=1_000, description="age after which a transactional id without a transaction is forgotten"
+    transactional_id_expiration_ms: int = setting(
+        604_800_000,
+        "age after which a transactional id without a transaction is forgotten",
+        "Larger for producers that pause for more than a week.",
+        ge=1_000,
     )
 
-    segment_bytes: int = Field(1 << 30, ge=1, le=(1 << 31) - 1, description="size at which a segment is full")
-    low_space_bytes: int = Field(256 << 20, ge=0, description="free space below which produce is refused")
-    watch_merge_ms: int = Field(
-        20, ge=0, le=1_000, description="window in which changes of metadata become one message to a subscriber"
+    segment_bytes: int = setting(
+        1 << 30,
+        "size at which a segment is full",
+        "Smaller to make retention free space in smaller steps, with more files.",
+        ge=1,
+        le=(1 << 31) - 1,
     )
-    tick_ms: int = Field(50, ge=1, le=1_000, description="how often deadlines are checked")
-    fsync_threads: int = Field(4, ge=1, le=64, description="logs that may be synced at the same time")
-    shutdown_deadline_ms: int = Field(10_000, ge=0, description="longest wait for a controlled shutdown")
-    ping_every_ms: int = Field(2_000, ge=100, description="keepalive pings on internal connections")
-    ping_timeout_ms: int = Field(2_000, ge=100, description="unanswered ping after which a connection is closed")
+    low_space_bytes: int = setting(
+        256 << 20,
+        "free space below which produce is refused",
+        "At least what followers may receive in the time you need to react.",
+        ge=0,
+    )
+    shutdown_deadline_ms: int = setting(
+        10_000,
+        "longest wait for a controlled shutdown",
+        "Larger with many partitions; keep it below the supervisor's stop time-out.",
+        ge=0,
+    )
 
-    export_dir: ExportDir = ""
-    export_uri: ExportUri = ""
-    export_format: Format = ExportFormat.PARQUET
-    export_roll_s: RollS = 300
-    export_file_bytes: FileBytes = 64 << 20
-    export_waiting_bytes: WaitingBytes = 64 << 20
-    export_ring_events: RingEvents = 50_000
-    sample_interval_ms: SampleMs = 1_000
-    sample_max_interval_ms: SampleMaxMs = 10_000
+    export_dir: exporting.ExportDir = ""
+    export_uri: exporting.ExportUri = ""
+    export_format: exporting.Format = ExportFormat.PARQUET
+    export_roll_s: exporting.RollS = 300
+    sample_interval_ms: exporting.SampleMs = 1_000
+
+    replica_fetch_wait_max_ms: int = tuned(500, "longest wait of a parked replica fetch", ge=1)
+    high_watermark_checkpoint_interval_ms: int = tuned(5_000, "how often HWs are written", ge=100)
+    retention_check_interval_ms: int = tuned(300_000, "how often retention is applied", ge=100)
+    purgatory_max_entries: int = tuned(20_000, "produce calls that may wait for their commit", ge=1)
+    group_min_session_timeout_ms: int = tuned(6_000, "shortest session time-out that a member may choose", ge=100)
+    group_max_session_timeout_ms: int = tuned(1_800_000, "longest session time-out that a member may choose", ge=100)
+    watch_merge_ms: settings.WatchMergeMs = 20
+    tick_ms: int = tuned(50, "how often deadlines are checked", ge=1, le=1_000)
+    fsync_threads: int = tuned(4, "logs that may be synced at the same time", ge=1, le=64)
+    ping_every_ms: settings.PingEveryMs = 2_000
+    ping_timeout_ms: settings.PingTimeoutMs = 2_000
+    export_file_bytes: exporting.FileBytes = 64 << 20
+    export_waiting_bytes: exporting.WaitingBytes = 64 << 20
+    export_ring_events: exporting.RingEvents = 50_000
+    sample_max_interval_ms: exporting.SampleMaxMs = 10_000
 
     @field_validator("controllers")
     @classmethod
@@ -157,8 +214,8 @@ class ReplicaSettings(ServiceSettings):
         self.timings()
         if not self.group_min_session_timeout_ms <= self.group_session_timeout_ms <= self.group_max_session_timeout_ms:
             raise ValueError("group_session_timeout_ms must be between the shortest and the longest session")
-        check_export(self)
-        check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
+        exporting.check_export(self)
+        settings.check_guards(self, bind=self.bind, internal_bind=self.internal_bind)
         for bound, reported in (("bind", "advertise"), ("internal_bind", "internal_advertise")):
             if parse_endpoint(getattr(self, bound)).host in WILDCARDS and not getattr(self, reported):
                 raise ValueError(
@@ -181,7 +238,7 @@ class ReplicaSettings(ServiceSettings):
             retention_check_interval_ms=self.retention_check_interval_ms,
             purgatory_max_entries=self.purgatory_max_entries,
             purgatory_max_bytes=self.purgatory_max_bytes,
-            sample_min_ms=self.sample_interval_ms if exports(self) else 0,
+            sample_min_ms=self.sample_interval_ms if exporting.exports(self) else 0,
             sample_max_ms=self.sample_max_interval_ms,
         )
 

@@ -12,28 +12,11 @@ from typing import Any, cast
 import grpc
 
 from strandline.core.errors import Refusal, Refused
-from strandline.core.transactions.messages import (
-    DescribeTransaction,
-    ListedTransaction,
-    PartitionsAdded,
-    ProducerIdGiven,
-    TransactionDescribed,
-    TransactionsListed,
-    TxnEnded,
-)
+from strandline.core.transactions import messages
 from strandline.core.transactions.records import TxnState
 from strandline.node.shard_calls import Context, ShardCalls, wait_ms
+from strandline.rpc.convert import transactions
 from strandline.rpc.convert.errors import check_cluster, invalid, write_error
-from strandline.rpc.convert.transactions import (
-    Adding,
-    add_listed,
-    check_transactional_id,
-    read_added,
-    read_end,
-    read_init,
-    read_list,
-    write_described,
-)
 from strandline.runtime.host import Host
 from strandline.v1 import transaction_service_pb2 as pb
 from strandline.v1 import transaction_service_pb2_grpc as pb_grpc
@@ -57,10 +40,10 @@ class TransactionServicer:
         self, request: pb.TransactionServiceInitProducerIdRequest, context: Context
     ) -> pb.TransactionServiceInitProducerIdResponse:
         """Gives a producer its identity."""
-        asked = read_init(request, self._host.topics)
+        asked = transactions.read_init(request, self._host.topics)
         response = pb.TransactionServiceInitProducerIdResponse()
         try:
-            answer = await self._shards.ask(asked.transactional_id, asked, wait_ms(context), ProducerIdGiven)
+            answer = await self._shards.ask(asked.transactional_id, asked, wait_ms(context), messages.ProducerIdGiven)
         except Refused as error:
             write_error(response, error.refusal)
             self._shards.point(response, asked.transactional_id, error.refusal)
@@ -70,10 +53,10 @@ class TransactionServicer:
 
     async def EndTxn(self, request: pb.EndTxnRequest, context: Context) -> pb.EndTxnResponse:
         """Decides a transaction."""
-        asked = read_end(request, self._host.topics)
+        asked = transactions.read_end(request, self._host.topics)
         response = pb.EndTxnResponse()
         try:
-            answer = await self._shards.ask(asked.transactional_id, asked, wait_ms(context), TxnEnded)
+            answer = await self._shards.ask(asked.transactional_id, asked, wait_ms(context), messages.TxnEnded)
         except Refused as error:
             write_error(response, error.refusal)
             self._shards.point(response, asked.transactional_id, error.refusal)
@@ -95,7 +78,7 @@ class TransactionServicer:
         Raises:
             Refused: the request as a whole.
         """
-        asked = read_added(request, self._host.topics)
+        asked = transactions.read_added(request, self._host.topics)
         found = await asyncio.gather(*(self._added(each, within_ms) for each in asked))
         response = pb.AddPartitionsToTxnResponse()
         for each, refusal in zip(asked, found, strict=True):
@@ -105,11 +88,11 @@ class TransactionServicer:
                 self._shards.point(row, each.transactional_id, refusal)
         return response
 
-    async def _added(self, asked: Adding, within_ms: int) -> Refusal | None:
+    async def _added(self, asked: transactions.Adding, within_ms: int) -> Refusal | None:
         if isinstance(asked.request, Refusal):
             return asked.request
         try:
-            await self._shards.ask(asked.transactional_id, asked.request, within_ms, PartitionsAdded)
+            await self._shards.ask(asked.transactional_id, asked.request, within_ms, messages.PartitionsAdded)
         except Refused as error:
             return error.refusal
         return None
@@ -130,15 +113,15 @@ class TransactionServicer:
                 write_error(row, described)
                 self._shards.point(row, name, described)
             else:
-                write_described(row, described, self._host.topics)
+                transactions.write_described(row, described, self._host.topics)
         return response
 
-    async def _described(self, name: str, within_ms: int) -> TransactionDescribed | Refusal:
-        if refusal := check_transactional_id(name):
+    async def _described(self, name: str, within_ms: int) -> messages.TransactionDescribed | Refusal:
+        if refusal := transactions.check_transactional_id(name):
             return refusal
         try:
-            request = DescribeTransaction(transactional_id=name)
-            return await self._shards.ask(name, request, within_ms, TransactionDescribed)
+            request = messages.DescribeTransaction(transactional_id=name)
+            return await self._shards.ask(name, request, within_ms, messages.TransactionDescribed)
         except Refused as error:
             return error.refusal
 
@@ -146,14 +129,16 @@ class TransactionServicer:
         self, request: pb.ListTransactionsRequest, context: Context
     ) -> pb.ListTransactionsResponse:
         """Lists the transactional ids that this node coordinates."""
-        asked = read_list(request, self._host.topics)
+        asked = transactions.read_list(request, self._host.topics)
         response = pb.ListTransactionsResponse()
         response.unknown_state_filters.extend(state for state in asked.states if state.lower() not in _STATES)
-        listed: list[ListedTransaction] = []
+        listed: list[messages.ListedTransaction] = []
         for tp in self._shards.here():
             try:
-                listed += (await self._shards.ask_at(tp, asked, wait_ms(context), TransactionsListed)).transactions
+                listed += (
+                    await self._shards.ask_at(tp, asked, wait_ms(context), messages.TransactionsListed)
+                ).transactions
             except Refused as error:
                 write_error(response, error.refusal)
-        add_listed(response, sorted(listed, key=lambda each: each.transactional_id))
+        transactions.add_listed(response, sorted(listed, key=lambda each: each.transactional_id))
         return response

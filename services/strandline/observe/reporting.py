@@ -19,18 +19,8 @@ from strandline.core.log.state import NodeState
 from strandline.core.messages import FetchResult
 from strandline.core.state_events import EpochStart, HwAdvance, IsrChange
 from strandline.core.types import NodeId, Offset, TopicPartition
+from strandline.observe import samples
 from strandline.observe.lso_holders import LsoHolders
-from strandline.observe.samples import (
-    COUNT_MS,
-    Advance,
-    FetchCounts,
-    HwAdvances,
-    leader_epochs,
-    local_sample,
-    look_of,
-    member,
-    replica_samples,
-)
 
 STALL_MS = 1_000
 """A HW that did not move for this long with records above it has stalled; the end of the stall is sampled."""
@@ -46,8 +36,8 @@ class _Led:
 
     def __init__(self, leader: LeaderReplica, now_ms: int) -> None:
         self.isr = leader.isr.committed
-        self.advances = HwAdvances()
-        self.fetches = FetchCounts(now_ms)
+        self.advances = samples.HwAdvances()
+        self.fetches = samples.FetchCounts(now_ms)
         # Log end after each append whose records may lie above the HW, with its time.
         self.appends: deque[tuple[Offset, int]] = deque()
         self.risen_ms = now_ms
@@ -76,7 +66,7 @@ class Reporting(NodeObserver):
     def leads(self, leader: LeaderReplica, now_ms: int, out: list[Effect]) -> None:
         """A reign began."""
         self._led[leader.log.tp] = _Led(leader, now_ms)
-        start = EpochStart(leader.log.leo, leader.log.hw, leader.image.isr, *leader_epochs(leader))
+        start = EpochStart(leader.log.leo, leader.log.hw, leader.image.isr, *samples.leader_epochs(leader))
         out.append(Emit(leader.log.tp, start))
         self._lso.leads(leader, now_ms)
         self._enqueue(leader.log.tp, now_ms)
@@ -124,9 +114,9 @@ class Reporting(NodeObserver):
         if stalled:
             self._sample(leader, now_ms, out)
 
-    def _tell(self, leader: LeaderReplica, advance: Advance | None, out: list[Effect]) -> None:
+    def _tell(self, leader: LeaderReplica, advance: samples.Advance | None, out: list[Effect]) -> None:
         if advance is not None:
-            out.append(Emit(leader.log.tp, HwAdvance(*advance, *leader_epochs(leader))))
+            out.append(Emit(leader.log.tp, HwAdvance(*advance, *samples.leader_epochs(leader))))
 
     def isr_changed(self, leader: LeaderReplica, now_ms: int, out: list[Effect], *, initiator: str) -> None:
         """The committed ISR may have changed: what this leader alone knows of those that left or joined."""
@@ -138,12 +128,12 @@ class Reporting(NodeObserver):
         self._tell(leader, led.advances.rest(), out)
         self._sample(leader, now_ms, out, isr=old)
         removed, added = [n for n in old if n not in new], [n for n in new if n not in old]
-        leader_epoch, partition_epoch = leader_epochs(leader)
+        leader_epoch, partition_epoch = samples.leader_epochs(leader)
         echo = IsrChange(
             old_isr=old,
             new_isr=new,
-            removed=tuple(member(leader, n) for n in removed),
-            added=tuple(member(leader, n) for n in added),
+            removed=tuple(samples.member(leader, n) for n in removed),
+            added=tuple(samples.member(leader, n) for n in added),
             cause=self._cause(removed) if initiator == "controller" else "lag" if removed else "catch_up",
             initiator=initiator,
             hw=leader.log.hw,
@@ -220,10 +210,10 @@ class Reporting(NodeObserver):
         """Sample a partition if it changed or was silent for long. Returns whether it is this node's at all."""
         leader, led = self._state.leaders.get(tp), self._led.get(tp)
         if leader is not None and led is not None:
-            if led.look != look_of(leader) or now_ms - led.sampled_ms >= self._max_ms:
+            if led.look != samples.look_of(leader) or now_ms - led.sampled_ms >= self._max_ms:
                 self._sample(leader, now_ms, out)
-            if now_ms - led.fetches.since_ms >= COUNT_MS:
-                out += [Emit(tp, stats) for stats in led.fetches.take(now_ms, *leader_epochs(leader))]
+            if now_ms - led.fetches.since_ms >= samples.COUNT_MS:
+                out += [Emit(tp, stats) for stats in led.fetches.take(now_ms, *samples.leader_epochs(leader))]
             return True
         return self._look_at_follower(tp, now_ms, out)
 
@@ -235,7 +225,7 @@ class Reporting(NodeObserver):
         reported_ms, leo, hw = self._local.get(tp, (now_ms - self._max_ms, Offset(0), Offset(0)))
         if (leo, hw) != (follower.log.leo, follower.log.hw) or now_ms - reported_ms >= self._max_ms:
             self._local[tp] = (now_ms, follower.log.leo, follower.log.hw)
-            out.append(local_sample(follower, self._max_ms))
+            out.append(samples.local_sample(follower, self._max_ms))
         return True
 
     def _sample(
@@ -251,9 +241,9 @@ class Reporting(NodeObserver):
         if not self._samples:
             return
         self._last_sample_id += 1
-        led.look, led.sampled_ms = look_of(leader), now_ms
+        led.look, led.sampled_ms = samples.look_of(leader), now_ms
         hw = leader.log.hw if hw is None else hw
-        out += replica_samples(
+        out += samples.replica_samples(
             leader,
             self._state.nodes,
             sample_id=self._last_sample_id,

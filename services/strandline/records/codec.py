@@ -16,22 +16,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import BatchHeader, Marker, Offset
-from strandline.records.batch import (
-    COMPRESSION_MASK,
-    CONTROL_BIT,
-    HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
-    MAGIC,
-    MAX_BATCH_BYTES,
-    TRANSACTIONAL_BIT,
-    Batch,
-    Buffer,
-    batch_size_bytes,
-    codec_of,
-    crc_matches,
-    is_dense,
-    parse_header,
-)
+from strandline.records import batch as records_batch
 from strandline.records.compression import MAX_EXPANDED_BYTES, Compression, compress, expand
 
 _LENGTH_AT = 8
@@ -70,11 +55,13 @@ class BatchBuilder:
 
     __slots__ = ("_builder", "_compression", "_count", "_max_bytes")
 
-    def __init__(self, *, compression: Compression = Compression.NONE, max_bytes: int = MAX_BATCH_BYTES) -> None:
+    def __init__(
+        self, *, compression: Compression = Compression.NONE, max_bytes: int = records_batch.MAX_BATCH_BYTES
+    ) -> None:
         """``max_bytes`` bounds the batch before compression, header included."""
         self._compression = compression
         self._max_bytes = max_bytes
-        self._builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, max_bytes)
+        self._builder = DefaultRecordBatchBuilder(records_batch.MAGIC, 0, 0, -1, -1, -1, max_bytes)
         self._count = 0
 
     def __len__(self) -> int:
@@ -119,8 +106,8 @@ class BatchBuilder:
         plain = self._builder.build()
         if self._compression is Compression.NONE:
             return bytes(plain)
-        body = compress(self._compression, memoryview(plain)[HEADER_BYTES:])
-        if HEADER_BYTES + len(body) >= len(plain):
+        body = compress(self._compression, memoryview(plain)[records_batch.HEADER_BYTES :])
+        if records_batch.HEADER_BYTES + len(body) >= len(plain):
             return bytes(plain)
         return _with_body(plain, self._compression, body)
 
@@ -132,7 +119,7 @@ def encode_batch(
     producer_id: int | None = None,
     producer_epoch: int = -1,
     base_sequence: int = -1,
-    max_bytes: int = MAX_BATCH_BYTES,
+    max_bytes: int = records_batch.MAX_BATCH_BYTES,
 ) -> bytes:
     """All records in one batch, as `BatchBuilder` builds it.
 
@@ -148,7 +135,7 @@ def encode_batch(
     return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
 
 
-def decode_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> list[Record]:
+def decode_batch(batch: records_batch.Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> list[Record]:
     """The records of exactly one batch, CRC checked; a control batch has none for users.
 
     Raises:
@@ -159,7 +146,7 @@ def decode_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES)
     return _parse(*opened) if opened else []
 
 
-def decode_trusted_batch(header: BatchHeader, batch: Buffer) -> list[Record]:
+def decode_trusted_batch(header: BatchHeader, batch: records_batch.Buffer) -> list[Record]:
     """The records of a batch, control or not, whose header was read and whose CRC was checked by the caller.
 
     Raises:
@@ -168,7 +155,7 @@ def decode_trusted_batch(header: BatchHeader, batch: Buffer) -> list[Record]:
     return _parse(*_expanded(memoryview(batch), header, MAX_EXPANDED_BYTES))
 
 
-def iterate_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
+def iterate_batch(batch: records_batch.Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[Record]:
     """As `decode_batch`, one record after another: for a reader that may stop early.
 
     Raises:
@@ -189,41 +176,43 @@ def iterate_batch(batch: Buffer, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES
 
 
 def _check(view: memoryview, header: BatchHeader) -> None:
-    if header.magic != MAGIC:
-        raise _corrupt(f"magic {header.magic} must be {MAGIC}")
-    if not crc_matches(view, header.crc):
+    if header.magic != records_batch.MAGIC:
+        raise _corrupt(f"magic {header.magic} must be {records_batch.MAGIC}")
+    if not records_batch.crc_matches(view, header.crc):
         raise _corrupt(f"crc {header.crc:#010x} is not the CRC-32C of the batch")
-    if not is_dense(header):
+    if not records_batch.is_dense(header):
         raise _corrupt(f"{header.record_count} records and last offset delta {header.last_offset_delta} disagree")
     if header.base_offset < 0:
         raise _corrupt(f"base offset {header.base_offset} is negative")
 
 
-def _opened(batch: Buffer, max_expanded_bytes: int) -> tuple[Buffer, BatchHeader] | None:
+def _opened(batch: records_batch.Buffer, max_expanded_bytes: int) -> tuple[records_batch.Buffer, BatchHeader] | None:
     """A batch that was checked, its records not compressed any more; None for a control batch."""
     view = memoryview(batch)
     header = _checked(view)
-    return None if header.attributes & CONTROL_BIT else _expanded(view, header, max_expanded_bytes)
+    return None if header.attributes & records_batch.CONTROL_BIT else _expanded(view, header, max_expanded_bytes)
 
 
 def _checked(view: memoryview) -> BatchHeader:
     """The header of exactly one sound batch."""
-    size = batch_size_bytes(view, 0, _NO_LIMIT_BYTES)
-    header = parse_header(view)
+    size = records_batch.batch_size_bytes(view, 0, _NO_LIMIT_BYTES)
+    header = records_batch.parse_header(view)
     _check(view[:size], header)
     if size != len(view):
         raise _corrupt(f"{len(view) - size} bytes follow the batch; cut them off")
     return header
 
 
-def _expanded(view: memoryview, header: BatchHeader, max_expanded_bytes: int) -> tuple[Buffer, BatchHeader]:
-    if codec := codec_of(header):
-        body = expand(codec, view[HEADER_BYTES:], max_expanded_bytes)
+def _expanded(
+    view: memoryview, header: BatchHeader, max_expanded_bytes: int
+) -> tuple[records_batch.Buffer, BatchHeader]:
+    if codec := records_batch.codec_of(header):
+        body = expand(codec, view[records_batch.HEADER_BYTES :], max_expanded_bytes)
         return _rebuilt(view, Compression.NONE, body), header
     return view, header
 
 
-def _parse(plain: Buffer, header: BatchHeader) -> list[Record]:
+def _parse(plain: records_batch.Buffer, header: BatchHeader) -> list[Record]:
     try:
         # `Offset` and the class's own `__new__` would each cost as much as the record.
         rows = [
@@ -246,20 +235,20 @@ def _misplaced(found: int, expected: int, header: BatchHeader) -> Refused:
     return _corrupt(f"record {expected - header.base_offset} has offset {found}, expected {expected}")
 
 
-def _with_body(header: Buffer, codec: Compression, body: bytes) -> bytes:
+def _with_body(header: records_batch.Buffer, codec: Compression, body: bytes) -> bytes:
     """A batch with other record bytes: length, codec and CRC follow them."""
     batch = _rebuilt(header, codec, body)
     struct.pack_into(">I", batch, _CRC_AT, crc32c.crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
     return bytes(batch)
 
 
-def _rebuilt(header: Buffer, codec: Compression, body: bytes) -> bytearray:
+def _rebuilt(header: records_batch.Buffer, codec: Compression, body: bytes) -> bytearray:
     """A batch with other record bytes, whose CRC is not computed."""
-    batch = bytearray(header[:HEADER_BYTES])
+    batch = bytearray(header[: records_batch.HEADER_BYTES])
     batch += body
     (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
-    struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - LENGTH_PREFIX_BYTES)
-    struct.pack_into(">h", batch, _ATTRIBUTES_AT, (attributes & ~COMPRESSION_MASK) | codec)
+    struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - records_batch.LENGTH_PREFIX_BYTES)
+    struct.pack_into(">h", batch, _ATTRIBUTES_AT, (attributes & ~records_batch.COMPRESSION_MASK) | codec)
     return batch
 
 
@@ -282,10 +271,10 @@ the coordinator, number of headers. Each varint here is one byte."""
 _ABORT, _COMMIT = 0, 1
 _LENGTH, _KEY_LENGTH, _VALUE_LENGTH = 32, 8, 12
 """16, 4 and 6 bytes, as zigzag varints."""
-MARKER_BYTES = HEADER_BYTES + _RECORD.size
+MARKER_BYTES = records_batch.HEADER_BYTES + _RECORD.size
 
 
-def encode_marker(marker: Marker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> Batch:
+def encode_marker(marker: Marker, *, producer_id: int, producer_epoch: int, timestamp_ms: int) -> records_batch.Batch:
     """The batch that ends the transaction of a producer, not yet stamped with an offset and a leader epoch.
 
     ``timestamp_ms``: wall-clock time, milliseconds since 1970.
@@ -294,14 +283,17 @@ def encode_marker(marker: Marker, *, producer_id: int, producer_epoch: int, time
     record = _RECORD.pack(
         _LENGTH, 0, 0, 0, _KEY_LENGTH, 0, kind, _VALUE_LENGTH, 0, marker.coordinator_epoch, 0
     )  # fmt: skip
-    attributes = TRANSACTIONAL_BIT | CONTROL_BIT
+    attributes = records_batch.TRANSACTIONAL_BIT | records_batch.CONTROL_BIT
     covered = _COVERED.pack(attributes, 0, timestamp_ms, timestamp_ms, producer_id, producer_epoch, -1, 1) + record
-    content = _HEAD.pack(0, MARKER_BYTES - LENGTH_PREFIX_BYTES, -1, MAGIC, crc32c.crc32c(covered)) + covered
+    content = (
+        _HEAD.pack(0, MARKER_BYTES - records_batch.LENGTH_PREFIX_BYTES, -1, records_batch.MAGIC, crc32c.crc32c(covered))
+        + covered
+    )
     view = memoryview(content)
-    return Batch(parse_header(view)._replace(marker=marker), view)
+    return records_batch.Batch(records_batch.parse_header(view)._replace(marker=marker), view)
 
 
-def marker_of(batch: Buffer) -> Marker:
+def marker_of(batch: records_batch.Buffer) -> Marker:
     """What one whole control batch says; its CRC was checked before.
 
     Raises:
@@ -310,7 +302,7 @@ def marker_of(batch: Buffer) -> Marker:
     if len(batch) != MARKER_BYTES:
         raise _unknown(f"it is {len(batch)} bytes long, a marker is {MARKER_BYTES}")
     length, attributes, time_delta, offset_delta, key, key_version, kind, value, version, coordinator_epoch, headers = (
-        _RECORD.unpack_from(batch, HEADER_BYTES)
+        _RECORD.unpack_from(batch, records_batch.HEADER_BYTES)
     )
     fixed = (length, attributes, time_delta, offset_delta, key, key_version, value, version, headers)
     if fixed != (_LENGTH, 0, 0, 0, _KEY_LENGTH, 0, _VALUE_LENGTH, 0, 0) or kind not in (_ABORT, _COMMIT):
@@ -318,13 +310,13 @@ def marker_of(batch: Buffer) -> Marker:
     return Marker(kind == _COMMIT, coordinator_epoch)
 
 
-def with_marker(header: BatchHeader, batch: Buffer) -> BatchHeader:
+def with_marker(header: BatchHeader, batch: records_batch.Buffer) -> BatchHeader:
     """The header with what its record says if it is a control batch's; ``batch`` is one whole batch.
 
     Raises:
         Refused: CORRUPT_MESSAGE, as `marker_of`; no producer is named whose transaction ends.
     """
-    if not header.attributes & CONTROL_BIT:
+    if not header.attributes & records_batch.CONTROL_BIT:
         return header
     if header.producer is None:
         raise _unknown("it names no producer")

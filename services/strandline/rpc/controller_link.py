@@ -10,21 +10,9 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from strandline.core import messages
 from strandline.core.control.messages import AllocateProducerIds, ProducerIdsAllocated
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    Endpoint,
-    Heartbeat,
-    HeartbeatAnswer,
-    MetadataImage,
-    NodeRegistered,
-    PositionProof,
-    RegisterNode,
-    ReplicaLogsReported,
-    ReportReplicaLogs,
-)
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.channels import Channels, Keepalive, UnaryMethod, call, parse_endpoint
 from strandline.rpc.convert import admin, reports
@@ -48,7 +36,7 @@ class ControllerLink:
 
     def __init__(
         self,
-        bootstrap: Sequence[Endpoint],
+        bootstrap: Sequence[messages.Endpoint],
         *,
         register_deadline_ms: int = 5_000,
         alter_deadline_ms: int = 5_000,
@@ -58,7 +46,7 @@ class ControllerLink:
         assert bootstrap, "at least one bootstrap address is needed"
         self._bootstrap = tuple(bootstrap)
         self._at = 0
-        self._hinted: Endpoint | None = None
+        self._hinted: messages.Endpoint | None = None
         self._hint_epoch = 0
         self._channels = Channels(keepalive=keepalive or Keepalive(), tls=tls)
         self._register_deadline_ms = register_deadline_ms
@@ -69,28 +57,28 @@ class ControllerLink:
         await self._channels.close()
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> messages.Endpoint:
         """The address that is asked now."""
         return self._hinted or self._bootstrap[self._at]
 
-    async def register(self, request: RegisterNode) -> NodeRegistered:
+    async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
         """RegisterNode; a refusal of the registration comes back inside the answer or is raised."""
         message = convert.write_registration(request)
         return convert.read_registered(await self._call(self._stub().RegisterNode, message, self._register_deadline_ms))
 
-    async def heartbeat(self, request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+    async def heartbeat(self, request: messages.Heartbeat, deadline_ms: int) -> messages.HeartbeatAnswer:
         """Heartbeat."""
         message = convert.write_heartbeat(request)
         return convert.read_heartbeat_answer(await self._call(self._stub().Heartbeat, message, deadline_ms))
 
-    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+    async def alter_partition(self, request: messages.AlterPartitionRequest) -> messages.AlterPartitionAnswer:
         """AlterPartition."""
         message = convert.write_alter_partition(request)
         return convert.read_alter_partition_answer(
             await self._call(self._stub().AlterPartition, message, self._alter_deadline_ms)
         )
 
-    async def report_logs(self, request: ReportReplicaLogs) -> ReplicaLogsReported:
+    async def report_logs(self, request: messages.ReportReplicaLogs) -> messages.ReplicaLogsReported:
         """ReportReplicaLogs."""
         message = reports.write_report(request)
         return reports.read_reported(await self._call(self._stub().ReportReplicaLogs, message, self._alter_deadline_ms))
@@ -110,8 +98,8 @@ class ControllerLink:
         return None if refusal is None or refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS else refusal
 
     async def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
-    ) -> AsyncGenerator[MetadataImage | None, None]:
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: messages.PositionProof | None
+    ) -> AsyncGenerator[messages.MetadataImage | None, None]:
         """WatchMetadata until it breaks."""
         request = pb.WatchMetadataRequest(
             cluster_id=cluster_id, node_id=node_id, node_epoch=node_epoch, position=write_position(position)

@@ -14,23 +14,54 @@ from pathlib import Path
 from typing import Annotated, Protocol
 
 import structlog
-from pydantic import Field
 
 from strandline.export.destination import open_destination
 from strandline.export.encoding import ExportFormat, prepare
 from strandline.export.files import FileExport, FileLimits
 from strandline.export.log_lines import Line
 from strandline.export.spool import Spool
+from strandline.runtime.settings import shared
 
-ExportDir = Annotated[str, Field(description="directory for exported state events; empty: none")]
-ExportUri = Annotated[str, Field(description="the same as a URI: s3://bucket/prefix?endpoint_override=host:port ...")]
-Format = Annotated[ExportFormat, Field(description="what exported files are: parquet (needs pyarrow) or jsonl")]
-RollS = Annotated[int, Field(ge=1, le=3600, description="seconds after which an exported file ends")]
-FileBytes = Annotated[int, Field(ge=1 << 16, description="bytes in memory at which an exported file ends")]
-WaitingBytes = Annotated[int, Field(ge=1 << 16, description="bytes that may wait for a failing destination")]
-RingEvents = Annotated[int, Field(ge=100, description="events that may wait in memory for the export's thread")]
-SampleMs = Annotated[int, Field(ge=10, le=60_000, description="least time between two samples; with an export only")]
-SampleMaxMs = Annotated[int, Field(ge=100, le=600_000, description="time after which an idle partition is sampled")]
+ExportDir = Annotated[
+    str,
+    shared(
+        "directory for exported state events; empty: none",
+        "To analyse later what happened; a directory that Spark can read.",
+    ),
+]
+ExportUri = Annotated[
+    str,
+    shared("the same as a URI: s3://bucket/prefix?endpoint_override=host:port ...", "The same, for an object store."),
+]
+Format = Annotated[
+    ExportFormat,
+    shared(
+        "what exported files are: parquet (needs pyarrow) or jsonl",
+        "`jsonl` where pyarrow is not installed; larger and slower to read.",
+    ),
+]
+RollS = Annotated[
+    int,
+    shared(
+        "seconds after which an exported file ends",
+        "Smaller for fresher data in more and smaller files.",
+        ge=1,
+        le=3600,
+    ),
+]
+FileBytes = Annotated[int, shared("bytes in memory at which an exported file ends", ge=1 << 16)]
+WaitingBytes = Annotated[int, shared("bytes that may wait for a failing destination", ge=1 << 16)]
+RingEvents = Annotated[int, shared("events that may wait in memory for the export's thread", ge=100)]
+SampleMs = Annotated[
+    int,
+    shared(
+        "least time between two samples; with an export only",
+        "Larger for smaller exports with a coarser view of lag and HW.",
+        ge=10,
+        le=60_000,
+    ),
+]
+SampleMaxMs = Annotated[int, shared("time after which an idle partition is sampled", ge=100, le=600_000)]
 
 
 class ExportSettings(Protocol):

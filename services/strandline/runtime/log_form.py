@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Annotated, Any, TextIO
 
 import structlog
-from pydantic import Field
+
+from strandline.runtime.settings import shared
 
 
 class LogFormat(StrEnum):
@@ -36,8 +37,20 @@ class LogLevel(StrEnum):
 
 _HEAD = ("timestamp", "level", "event")
 
-LogFormatSetting = Annotated[LogFormat, Field(description="form of log lines: auto, text or json; auto: json in files")]
-LogLevelSetting = Annotated[LogLevel, Field(description="lowest level that is logged: debug, info, warning or error")]
+LogFormatSetting = Annotated[
+    LogFormat,
+    shared(
+        "form of log lines: auto, text or json; auto: json in files",
+        "`json` to force JSON even on a terminal; `text` to read a file yourself.",
+    ),
+]
+LogLevelSetting = Annotated[
+    LogLevel,
+    shared(
+        "lowest level that is logged: debug, info, warning or error",
+        "`warning` to keep only lines that may need attention.",
+    ),
+]
 
 
 def _head_first(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:

@@ -9,40 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from strandline.core import messages
 from strandline.core.errors import Refusal
-from strandline.core.log.effects import (
-    AdvanceLogStart,
-    Append,
-    AppendReplicated,
-    Effect,
-    Emit,
-    SendAddPartitions,
-    SendEpochEnds,
-    SendFetch,
-    SendForget,
-    SendListOffsets,
-    SendProducerSnapshot,
-    SendTxnMarkers,
-)
+from strandline.core.log import effects
 from strandline.core.log.events import Event
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    EpochEndAnswer,
-    FetchedPartition,
-    Heartbeat,
-    HeartbeatAnswer,
-    MetadataImage,
-    NodeRegistered,
-    OffsetAnswer,
-    PartitionView,
-    PositionProof,
-    ProducerSnapshotAnswer,
-    RegisterNode,
-    ReplicaLogsReported,
-    ReplicaStateView,
-    ReportReplicaLogs,
-)
 from strandline.core.transactions.messages import AddPartitions, MarkerQuestion
 from strandline.core.types import (
     NO_TRANSACTIONS,
@@ -75,7 +45,7 @@ class Steps(Protocol):
 class Core(Steps, Protocol):
     """A data node's core: `core.node.NodeCore`, or a script in a test."""
 
-    def step(self, event: Event) -> Sequence[Effect]:
+    def step(self, event: Event) -> Sequence[effects.Effect]:
         """Bookkeeping only; what it wants done comes back."""
         ...
 
@@ -87,11 +57,11 @@ class Core(Steps, Protocol):
         """The partitions of an internal topic whose coordinator this node is."""
         ...
 
-    def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
+    def describe_partition(self, tp: TopicPartition, now_ms: int) -> messages.PartitionView | None:
         """A led partition as this node sees it."""
         ...
 
-    def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
+    def describe_replica(self, tp: TopicPartition) -> messages.ReplicaStateView | None:
         """A replica as it sees itself."""
         ...
 
@@ -165,11 +135,11 @@ class Logs(Protocol):
         """Remove a log for good."""
         ...
 
-    def append(self, effect: Append) -> bool:
+    def append(self, effect: effects.Append) -> bool:
         """Write a batch as leader; returns whether it began a new segment."""
         ...
 
-    def append_replicated(self, effect: AppendReplicated) -> bool:
+    def append_replicated(self, effect: effects.AppendReplicated) -> bool:
         """Write the leader's bytes; returns whether they began a new segment."""
         ...
 
@@ -187,7 +157,7 @@ class Logs(Protocol):
         """Throw a log's records away and begin at ``offset``, with the producer state below it; durable together."""
         ...
 
-    def advance_log_start(self, effect: AdvanceLogStart) -> None:
+    def advance_log_start(self, effect: effects.AdvanceLogStart) -> None:
         """Move a log's start up."""
         ...
 
@@ -213,7 +183,7 @@ class Logs(Protocol):
         """Write the producer state."""
         ...
 
-    def save_metadata(self, image: MetadataImage) -> None:
+    def save_metadata(self, image: messages.MetadataImage) -> None:
         """Save the newest metadata."""
         ...
 
@@ -229,7 +199,7 @@ class Logs(Protocol):
         """Whole batches from the one that holds ``start``, none that ends above ``end``."""
         ...
 
-    def look_up(self, answer: OffsetAnswer) -> Callable[[], OffsetAnswer]:
+    def look_up(self, answer: messages.OffsetAnswer) -> Callable[[], messages.OffsetAnswer]:
         """Read where the offset lies for the time that ``answer.lookup`` names; what is returned finds it there.
 
         The function touches no log, takes a while, and may run in any thread.
@@ -240,23 +210,23 @@ class Logs(Protocol):
 class Peers(Protocol):
     """The other data nodes. Each request ends in exactly one event, raised later, never inside the call."""
 
-    def send_fetch(self, effect: SendFetch) -> None:
+    def send_fetch(self, effect: effects.SendFetch) -> None:
         """Put a fetch on the leader's stream."""
         ...
 
-    def send_forget(self, effect: SendForget) -> None:
+    def send_forget(self, effect: effects.SendForget) -> None:
         """End parked fetches on the leader's stream; no answer comes."""
         ...
 
-    def send_epoch_ends(self, effect: SendEpochEnds) -> None:
+    def send_epoch_ends(self, effect: effects.SendEpochEnds) -> None:
         """Ask where epochs ended."""
         ...
 
-    def send_list_offsets(self, effect: SendListOffsets) -> None:
+    def send_list_offsets(self, effect: effects.SendListOffsets) -> None:
         """Ask for the leader's first or last offset."""
         ...
 
-    def send_producer_snapshot(self, effect: SendProducerSnapshot) -> None:
+    def send_producer_snapshot(self, effect: effects.SendProducerSnapshot) -> None:
         """Ask for the producer state below the leader's log start."""
         ...
 
@@ -265,7 +235,7 @@ class FetchReply(NamedTuple):
     """One answer on a FetchStream: partitions, or why the whole message was refused."""
 
     correlation_id: int
-    partitions: tuple[FetchedPartition, ...]
+    partitions: tuple[messages.FetchedPartition, ...]
     refusal: Refusal | None = None
     is_another: bool = False
     """Whether the process that answers is not the node that was dialled."""
@@ -274,7 +244,7 @@ class FetchReply(NamedTuple):
 class FetchConversation(Protocol):
     """One FetchStream in progress."""
 
-    async def write(self, message: SendFetch | SendForget) -> None:
+    async def write(self, message: effects.SendFetch | effects.SendForget) -> None:
         """Send a fetch, or the end of parked ones."""
         ...
 
@@ -302,7 +272,7 @@ class Leaders(Protocol):
         """
         ...
 
-    async def epoch_ends(self, effect: SendEpochEnds) -> tuple[EpochEndAnswer, ...]:
+    async def epoch_ends(self, effect: effects.SendEpochEnds) -> tuple[messages.EpochEndAnswer, ...]:
         """Ask where epochs ended.
 
         Raises:
@@ -310,7 +280,7 @@ class Leaders(Protocol):
         """
         ...
 
-    async def list_offsets(self, effect: SendListOffsets) -> tuple[OffsetAnswer, ...]:
+    async def list_offsets(self, effect: effects.SendListOffsets) -> tuple[messages.OffsetAnswer, ...]:
         """Ask for the leader's first and last offset.
 
         Raises:
@@ -318,7 +288,7 @@ class Leaders(Protocol):
         """
         ...
 
-    async def producer_snapshot(self, effect: SendProducerSnapshot) -> ProducerSnapshotAnswer:
+    async def producer_snapshot(self, effect: effects.SendProducerSnapshot) -> messages.ProducerSnapshotAnswer:
         """Ask for the producer state below the leader's log start.
 
         Raises:
@@ -345,28 +315,28 @@ class Controller(Protocol):
     Every method raises `Refused`; NETWORK_EXCEPTION and REQUEST_TIMED_OUT mean that nothing is known.
     """
 
-    async def register(self, request: RegisterNode) -> NodeRegistered:
+    async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
         """Ask for a node epoch."""
         ...
 
-    async def heartbeat(self, request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+    async def heartbeat(self, request: messages.Heartbeat, deadline_ms: int) -> messages.HeartbeatAnswer:
         """Say that this node lives."""
         ...
 
     def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
-    ) -> AsyncGenerator[MetadataImage | None, None]:
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: messages.PositionProof | None
+    ) -> AsyncGenerator[messages.MetadataImage | None, None]:
         """Metadata as it changes, a snapshot first; None only says that the controller lives.
 
         ``position``, the newest that this node was sent, is checked before anything is sent to it (C36).
         """
         ...
 
-    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+    async def alter_partition(self, request: messages.AlterPartitionRequest) -> messages.AlterPartitionAnswer:
         """Propose ISRs."""
         ...
 
-    async def report_logs(self, request: ReportReplicaLogs) -> ReplicaLogsReported:
+    async def report_logs(self, request: messages.ReportReplicaLogs) -> messages.ReplicaLogsReported:
         """Report what logs hold."""
         ...
 
@@ -386,11 +356,11 @@ class Backoff(Protocol):
 class Transactions(Protocol):
     """What a node asks of other nodes about transactions; every question ends in its event, also within the step."""
 
-    def send_add_partitions(self, effect: SendAddPartitions) -> Event | None:
+    def send_add_partitions(self, effect: effects.SendAddPartitions) -> Event | None:
         """Ask the coordinator of a transaction."""
         ...
 
-    def send_txn_markers(self, effect: SendTxnMarkers) -> Event | None:
+    def send_txn_markers(self, effect: effects.SendTxnMarkers) -> Event | None:
         """Have markers written by the leaders of their partitions."""
         ...
 
@@ -430,7 +400,7 @@ class TransactionPeers(Protocol):
 class Reporter(Protocol):
     """Where state events go; never blocks, may drop."""
 
-    def emit(self, effect: Emit) -> None:
+    def emit(self, effect: effects.Emit) -> None:
         """Take one event."""
         ...
 

@@ -14,25 +14,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import structlog
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.log import events
 from strandline.core.log.effects import SendAlterPartition, SendReplicaLogs
-from strandline.core.log.events import (
-    AlterPartitionAnswered,
-    AlterPartitionFailed,
-    MetadataArrived,
-    Registered,
-    ReplicaLogsAnswered,
-)
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    Heartbeat,
-    HeartbeatAnswer,
-    MetadataImage,
-    NodeRegistered,
-    Position,
-    PositionProof,
-    RegisterNode,
-)
 from strandline.core.positions import later_of
 from strandline.core.types import NodeEpoch
 from strandline.runtime.clock import SYSTEM_CLOCKS, Clocks
@@ -107,14 +92,14 @@ class Session:
         self._clock_offset_us: int | None = None
         self._clock_err_us: int | None = None
         # The newest position that this process can prove it was sent, and that of the last change of a topic.
-        self._position: PositionProof | None = None
-        self._topics_position: Position | None = None
+        self._position: messages.PositionProof | None = None
+        self._topics_position: messages.Position | None = None
         self._watching: asyncio.Task[None] | None = None
         self.heard_us: int | None = None
         """When the watch last brought anything, signs of life included, by the monotonic clock; None: never."""
         self._asking: set[asyncio.Task[None]] = set()
 
-    async def register(self, request: RegisterNode) -> NodeRegistered:
+    async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
         """Register, waiting out every failure that may pass; then give the core its identity.
 
         Ends the process when the refusal is final.
@@ -139,13 +124,13 @@ class Session:
             await asyncio.sleep(backoff.next_s())
         return answer
 
-    async def _try_to_register(self, request: RegisterNode) -> NodeRegistered:
+    async def _try_to_register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
         try:
             return await self._controller.register(request)
         except Refused as error:
-            return NodeRegistered(refusal=error.refusal)
+            return messages.NodeRegistered(refusal=error.refusal)
 
-    def begin(self, answer: NodeRegistered) -> None:
+    def begin(self, answer: messages.NodeRegistered) -> None:
         """Give the core its new identity. The position of the registration is durable when this returns."""
         assert answer.node_epoch is not None, "a registration without refusal gives a node epoch"
         self._cluster_id = answer.cluster_id
@@ -154,10 +139,10 @@ class Session:
         driver = self._host.driver
         self._position = later_of(self._position, answer.position)
         epochs = (answer.node_epoch, answer.controller_epoch)
-        driver.step(Registered(driver.clock(), answer.cluster_id, *epochs, answer.position))
+        driver.step(events.Registered(driver.clock(), answer.cluster_id, *epochs, answer.position))
 
     @property
-    def position(self) -> PositionProof | None:
+    def position(self) -> messages.PositionProof | None:
         """The newest position that this process was sent."""
         return self._position
 
@@ -194,8 +179,8 @@ class Session:
     def _deadline_ms(self) -> int:
         return max(self._interval_ms, self._timings.shortest_deadline_ms)
 
-    async def _beat(self) -> HeartbeatAnswer | None:
-        heartbeat = Heartbeat(
+    async def _beat(self) -> messages.HeartbeatAnswer | None:
+        heartbeat = messages.Heartbeat(
             cluster_id=self._cluster_id,
             node_id=self._host.node_id,
             node_epoch=self._node_epoch,
@@ -220,13 +205,13 @@ class Session:
             return None
         return answer
 
-    def _compare_clocks(self, answer: HeartbeatAnswer, began_us: int, round_trip_us: int) -> None:
+    def _compare_clocks(self, answer: messages.HeartbeatAnswer, began_us: int, round_trip_us: int) -> None:
         """The answer was written at some moment of the round trip: half of it is the error at most."""
         if answer.controller_wall_us is not None:
             self._clock_offset_us = began_us + round_trip_us // 2 - answer.controller_wall_us
             self._clock_err_us = (round_trip_us + 1) // 2
 
-    def _take(self, answer: HeartbeatAnswer) -> None:
+    def _take(self, answer: messages.HeartbeatAnswer) -> None:
         self.session_timeout_ms = answer.session_timeout_ms or self.session_timeout_ms
         self._interval_ms = answer.heartbeat_interval_ms or self._interval_ms
         if answer.is_fenced != self.is_fenced:
@@ -302,7 +287,7 @@ class Session:
                     self.heard_us = self._clocks.mono_us()
                     if image is not None:
                         driver = self._host.driver
-                        driver.step(MetadataArrived(driver.clock(), image))
+                        driver.step(events.MetadataArrived(driver.clock(), image))
                         # Changes that wait come one in a turn of the loop: a fetch waits for one of them at most.
                         await asyncio.sleep(0)
         except (StopAsyncIteration, TimeoutError):
@@ -310,7 +295,7 @@ class Session:
         except Refused as error:
             self._check(error.refusal)
 
-    def believe(self, image: MetadataImage) -> None:
+    def believe(self, image: messages.MetadataImage) -> None:
         """Take over what the core believed (`BelieveMetadata`)."""
         self._position = later_of(self._position, image.position)
         if image.is_about_topics:
@@ -341,10 +326,10 @@ class Session:
             self._position = later_of(self._position, answer.position)
         except Refused as error:
             if error.refusal.code in _NOTHING_KNOWN:
-                driver.step(AlterPartitionFailed(driver.clock(), sequence, str(error.refusal)))
+                driver.step(events.AlterPartitionFailed(driver.clock(), sequence, str(error.refusal)))
                 return
-            answer = AlterPartitionAnswer(refusal=error.refusal)
-        driver.step(AlterPartitionAnswered(driver.clock(), sequence, answer))
+            answer = messages.AlterPartitionAnswer(refusal=error.refusal)
+        driver.step(events.AlterPartitionAnswered(driver.clock(), sequence, answer))
 
     def report_logs(self, effect: SendReplicaLogs) -> None:
         """Report logs to the controller; ends in exactly one event."""
@@ -356,7 +341,7 @@ class Session:
         except Refused as error:
             refusal = error.refusal
         driver = self._host.driver
-        driver.step(ReplicaLogsAnswered(driver.clock(), effect.report_id, refusal))
+        driver.step(events.ReplicaLogsAnswered(driver.clock(), effect.report_id, refusal))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

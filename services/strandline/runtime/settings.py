@@ -14,11 +14,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from strandline.core.log.truncation import historic_fault
 from strandline.core.types import Rules, Truncation
@@ -27,38 +29,22 @@ from strandline.core.types import Rules, Truncation
 # Which `STRANDLINE_...` variables there are, so that one that is misspelled is refused and not ignored.
 #
 # Invariant: a name of any service or command is known to every service, because processes share environments; what
-# Kubernetes and container links put there by themselves is no setting of anybody.
+# Kubernetes and container links put there by themselves is nobody's setting.
 
 PREFIX = "STRANDLINE_"
+SERVICES = "strandline.settings"
+"""The entry points that name the settings class of each service."""
 
-OF_OTHERS = frozenset(
+OF_COMMANDS = frozenset(
     PREFIX + name
     for name in (
         # Of commands with --bootstrap and of the analytics.
         "BOOTSTRAP PROFILE ANALYTICS_MEMORY "
-        # Of data nodes and the controller.
-        "ADVERTISE AUTO_LEADER_REBALANCE_ENABLE BIND CONTROLLERS CONTROLLER_ID DATA_DIR DEFAULT_PARTITIONS "
-        "DEFAULT_REPLICATION_FACTOR DURABILITY ETCD_CA ETCD_CERT ETCD_ENDPOINTS ETCD_KEY ETCD_PASSWORD_FILE "
-        "ETCD_PREFIX ETCD_QUOTA_BYTES ETCD_USER EXPORT_DIR EXPORT_FILE_BYTES EXPORT_FORMAT EXPORT_RING_EVENTS "
-        "EXPORT_ROLL_S EXPORT_URI EXPORT_WAITING_BYTES FETCH_HW FSYNC_THREADS GROUP_HEARTBEAT_INTERVAL_MS "
-        "GROUP_MAX_SESSION_TIMEOUT_MS GROUP_MAX_SIZE GROUP_MIN_SESSION_TIMEOUT_MS GROUP_SESSION_TIMEOUT_MS "
-        "GROUP_STATE_PARTITIONS HEALTH_BIND HEARTBEAT_INTERVAL_MS HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS INSECURE "
-        "INTERNAL_ADVERTISE INTERNAL_BIND INTERNAL_REPLICATION_FACTOR ISR_JOIN LEADER_IMBALANCE_CHECK_INTERVAL_MS "
-        "LOG_FORMAT LOG_LEVEL LOG_SNAPSHOT_EVERY LOW_SPACE_BYTES METRICS_BIND OFFSETS_RETENTION_MS "
-        "METRICS_PER_PARTITION METRICS_TLS NODE_ID NODE_ID_FROM_HOSTNAME PART_BYTES PING_EVERY_MS PING_TIMEOUT_MS "
-        "PROBE_DEADLINE_MS PURGATORY_MAX_BYTES PURGATORY_MAX_ENTRIES RACK REFLECTION REIGN_LEASE_S "
-        "REPLICA_FETCH_MAX_BYTES REPLICA_FETCH_WAIT_MAX_MS REPLICA_LAG_TIME_MAX_MS RETENTION_CHECK_INTERVAL_MS ROLES "
-        "SAMPLE_INTERVAL_MS SAMPLE_MAX_INTERVAL_MS SEGMENT_BYTES SESSION_TIMEOUT_MS SHUTDOWN_DEADLINE_MS STORE "
-        "TICK_MS TLS_CA TLS_CERT TLS_KEY TRANSACTIONAL_ID_EXPIRATION_MS TRANSACTION_MAX_TIMEOUT_MS "
-        "TRANSACTION_STATE_PARTITIONS TRUNCATION UNCLEAN_RECOVERY_TIMEOUT_MS WATCH_BACKLOG WATCH_MERGE_MS WORKERS "
-        # Of the console.
-        "ALLOW_CHANGES HOSTS HTTPS_CERT HTTPS_KEY LOOK_DEADLINE_MS LOOK_INTERVAL_MS MAX_BROWSERS PARTITIONS_FOLLOWED "
-        "METADATA_STALE_MS REPORT TRANSITIONS_KEPT "
         # Of the images and of the tests.
         "VERSION CLOCK SCHEDULES KUBERNETES_CACHE KUBERNETES_STATE"
     ).split()
 )
-"""Every name that means something to some part of the project; a test compares it with the settings themselves."""
+"""Names that mean something to a part of the project that has no settings class."""
 
 _LINK = re.compile(
     rf"^{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$"
@@ -70,17 +56,25 @@ def unknown_variable(environment: Iterable[str], own: Iterable[str]) -> str | No
 
     ``own`` are the names of the asking service's settings, as fields.
     """
-    known = OF_OTHERS | {PREFIX + name.upper() for name in own}
-    for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in known and not _LINK.match(name):
-            words = [word.removeprefix(PREFIX) for word in sorted(known)]
-            near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
-            meant = f"; did you mean {PREFIX}{near[0]}?" if near else "; `strandline settings` lists those there are"
-            return f"variable {name} is no setting{meant}"
+    known = OF_COMMANDS | {PREFIX + name.upper() for name in own}
+    found = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    if found:  # The other services' classes are imported only where one of their names may be meant.
+        known |= {PREFIX + name.upper() for kind in _services() for name in kind.own_names()}
+    for name in found:
+        if name in known or _LINK.match(name):
+            continue
+        field = name.removeprefix(PREFIX).lower()
+        if any(field in kind.tuned_names() for kind in _services()):
+            return f"variable {name} is no setting; give {PREFIX}TUNE={field}=VALUE"
+        words = [word.removeprefix(PREFIX) for word in sorted(known)]
+        near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
+        meant = f"; did you mean {PREFIX}{near[0]}?" if near else "; `strandline settings` lists those there are"
+        return f"variable {name} is no setting{meant}"
     return None
 
 
-ENV_PREFIX = "STRANDLINE_"
+def _services() -> list[type[ServiceSettings]]:
+    return [point.load() for point in entry_points(group=SERVICES)]
 
 
 class Origin(StrEnum):
@@ -110,10 +104,46 @@ ServedTruncation = Annotated[Truncation, AfterValidator(_served)]
 """How a follower finds its cut, in a server: a rule that Kafka abandoned is refused."""
 
 
+def setting(default: Any, meaning: str, advice: str, **limits: Any) -> Any:
+    """A setting: its default (... if it must be given), what it decides, when to change it, and pydantic's limits."""
+    return Field(default, description=meaning, json_schema_extra={"advice": advice}, **limits)
+
+
+def tuned(default: Any, meaning: str, **limits: Any) -> Any:
+    """A value that is right for nearly everybody: no page lists it, and only ``tune`` sets it."""
+    return Field(default, description=meaning, json_schema_extra={"tuned": True}, **limits)
+
+
+def shared(meaning: str, advice: str = "", **limits: Any) -> Any:
+    """What several services say of one setting, for `Annotated`; each gives its default. No advice: it is tuned."""
+    return Field(description=meaning, json_schema_extra={"advice": advice} if advice else {"tuned": True}, **limits)
+
+
 class ServiceSettings(BaseModel):
     """Base of every service's settings. Lists are written with commas in flags and variables."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    tune: str = setting(
+        "",
+        "NAME=VALUE with commas between: values that `strandline settings` lists as `tune.NAME`",
+        "Where an alert's page says so, and in tests.",
+    )
+
+    @classmethod
+    def tuned_names(cls) -> frozenset[str]:
+        """Fields that ``tune`` sets."""
+        return frozenset(name for name, field in cls.model_fields.items() if extra(field).get("tuned"))
+
+    @classmethod
+    def own_names(cls) -> list[str]:
+        """Fields that have a flag, a variable and a line of a file, in the order of the class."""
+        return [name for name in cls.model_fields if name not in cls.tuned_names()]
+
+
+def extra(field: FieldInfo) -> Mapping[str, Any]:
+    """What `setting` and `tuned` say of a field beside its meaning."""
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
 _Settings = TypeVar("_Settings", bound=ServiceSettings)
@@ -141,26 +171,46 @@ def load_settings(
         SettingsWrong: naming the first wrong setting or unknown variable, or an unreadable file.
     """
     environment = os.environ if variables is None else variables
-    known = kind.model_fields
+    known = kind.own_names()
     if unknown := unknown_variable(environment, known):
         raise SettingsWrong(unknown)
     sources: dict[Origin, Mapping[str, object]] = {
-        Origin.FILE: _read_file(file) if file is not None else {},
+        Origin.FILE: _not_tuned(kind, _read_file(file)) if file is not None else {},
         Origin.VARIABLE: {
-            name: environment[ENV_PREFIX + name.upper()] for name in known if ENV_PREFIX + name.upper() in environment
+            name: environment[PREFIX + name.upper()] for name in known if PREFIX + name.upper() in environment
         },
         Origin.FLAG: {name: value for name, value in flags.items() if value is not None},
     }
     values: dict[str, object] = {}
-    origins = dict.fromkeys(known, Origin.DEFAULT)
-    for origin, found in sources.items():
+    origins = dict.fromkeys(kind.model_fields, Origin.DEFAULT)
+    for origin, given in sources.items():
+        found = {**_tuned(kind, given.get("tune", ""), origin), **given}
         values.update(found)
-        origins.update({name: origin for name in found if name in known})
+        origins.update({name: origin for name in found if name in origins})
     try:
         return Loaded(settings=kind.model_validate(values), origins=origins)
     except ValidationError as error:
         wrong = SettingMissing if error.errors()[0]["type"] == "missing" else SettingsWrong
         raise wrong(_sentence(error, origins)) from error
+
+
+def _not_tuned(kind: type[ServiceSettings], found: Mapping[str, object]) -> Mapping[str, object]:
+    for name in sorted(kind.tuned_names() & found.keys()):
+        raise SettingsWrong(f"setting {name} (from {Origin.FILE}): write it as 'tune: {name}=VALUE'")
+    return found
+
+
+def _tuned(kind: type[ServiceSettings], given: object, origin: Origin) -> dict[str, str]:
+    """The values that ``tune`` holds. Names of other services are ignored in variables: processes share those."""
+    found = {}
+    for part in split_commas(str(given)):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name in kind.tuned_names() and value:
+            found[name] = value
+        elif origin is not Origin.VARIABLE or not any(name in other.tuned_names() for other in _services()):
+            listed = ", ".join(sorted(kind.tuned_names()))
+            raise SettingsWrong(f"setting tune (from {origin}): '{part}' is not NAME=VALUE with one of {listed}")
+    return found
 
 
 _NO_COMMANDS: Mapping[str, str] = {}
@@ -186,13 +236,18 @@ def parse_flags(
         parser.exit(2, f"{program}: no command is named '{arguments[0]}'; {meant}There are: {', '.join(commands)}\n")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a YAML file of settings")
     for name, field in kind.model_fields.items():
-        # A bare --insecure is --insecure true.
-        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
-        help_text = (field.description or "").replace("%", "%%")
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=help_text, **bare)
-    found = vars(parser.parse_args(arguments))
-    file = found.pop("config")
-    return {name: value for name, value in found.items() if value is not None}, file
+        # A bare --insecure is --insecure true; --tune may come several times.
+        form: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+        if name == "tune":
+            form = {"action": "append"}
+        hidden = name in kind.tuned_names()
+        help_text = argparse.SUPPRESS if hidden else (field.description or "").replace("%", "%%")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=help_text, **form)
+    found = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    for name in sorted(kind.tuned_names() & found.keys()):
+        parser.exit(2, f"{program}: --{name.replace('_', '-')} is no flag; give --tune {name}=VALUE\n")
+    file = found.pop("config", None)
+    return found | ({"tune": ",".join(found["tune"])} if "tune" in found else {}), file
 
 
 def _read_file(path: Path) -> Mapping[str, object]:
@@ -222,7 +277,7 @@ def _sentence(error: ValidationError, origins: Mapping[str, Origin]) -> str:
     return f"setting {name}{f' (from {origin})' if origin else ''}: {said}"
 
 
-def split_commas(value: object) -> object:
+def split_commas(value: Any) -> Any:
     """``"a, b"`` as ``("a", "b")``; a list stays as it is."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -235,16 +290,51 @@ def split_commas(value: object) -> object:
 # Invariant: the three files of TLS are given together or not at all; nothing but loopback is served without TLS unless
 # the setting ``insecure`` allows it. The ports of health and metrics are exempt: they show nothing secret.
 
-TlsCert = Annotated[str, Field(description="certificate of this process, PEM, read again when it changes; empty: off")]
-TlsKey = Annotated[str, Field(description="the certificate's private key, PEM")]
-TlsCa = Annotated[str, Field(description="certificates of the authority that others' certificates must be signed by")]
-Insecure = Annotated[bool, Field(description="serve addresses beyond loopback without TLS")]
-PlainAddress = Annotated[str, Field(pattern=r"^(\S+:\d{1,5})?$")]
-HealthBind = Annotated[PlainAddress, Field(description="address of grpc.health.v1 without TLS; empty: none")]
-MetricsTls = Annotated[
-    bool, Field(description="serve metrics by HTTPS with tls_cert, to callers with a certificate of tls_ca")
+TlsCert = Annotated[
+    str,
+    shared(
+        "certificate of this process, PEM, read again when it changes; empty: off",
+        "As soon as anything beyond this machine can reach the port.",
+    ),
 ]
-MetricsBind = Annotated[PlainAddress, Field(description="address of Prometheus metrics by HTTP; empty: none")]
+TlsKey = Annotated[str, shared("the certificate's private key, PEM", "With `tls_cert`.")]
+TlsCa = Annotated[
+    str, shared("certificates of the authority that others' certificates must be signed by", "With `tls_cert`.")
+]
+Insecure = Annotated[
+    bool,
+    shared(
+        "serve addresses beyond loopback without TLS",
+        "Only on a network that untrusted hosts cannot reach, for example between containers of one test.",
+    ),
+]
+PlainAddress = Annotated[str, Field(pattern=r"^(\S+:\d{1,5})?$")]
+HealthBind = Annotated[
+    PlainAddress,
+    shared(
+        "address of grpc.health.v1 without TLS; empty: none",
+        "Where something probes: Kubernetes, a load balancer, a supervisor.",
+    ),
+]
+MetricsBind = Annotated[
+    PlainAddress, shared("address of Prometheus metrics by HTTP; empty: none", "Where Prometheus scrapes.")
+]
+MetricsTls = Annotated[
+    bool,
+    shared(
+        "serve metrics by HTTPS with tls_cert, to callers with a certificate of tls_ca",
+        "Where others than Prometheus can reach the port; its scrape job then needs a `tls_config`.",
+    ),
+]
+Reflection = Annotated[
+    bool, shared("serve gRPC reflection", "Off, if callers must not be able to list services and messages.")
+]
+
+PingEveryMs = Annotated[int, shared("keepalive pings on internal connections", ge=100)]
+PingTimeoutMs = Annotated[int, shared("unanswered ping after which a connection is closed", ge=100)]
+WatchMergeMs = Annotated[
+    int, shared("window in which changes of metadata become one message to a subscriber", ge=0, le=1_000)
+]
 
 
 class TlsSettings(Protocol):

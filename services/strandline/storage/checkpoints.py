@@ -14,35 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strandline.core.types import EpochEntry, Offset
-from strandline.storage.checkpoint_files import (
-    HIGH_WATERMARKS_NAME,
-    LOG_STARTS_NAME,
-    RECONCILED_NAME,
-    RECOVERY_POINTS_NAME,
-    CheckpointDamaged,
-    EpochsSaved,
-    Kind,
-    LogForgotten,
-    LogMade,
-    LogName,
-    MetadataSaved,
-    OffsetCheckpoint,
-    OffsetsSaved,
-    Save,
-    SavesDamaged,
-    decode,
-    encode,
-    read_epochs,
-    read_topic_id,
-)
+from strandline.storage import checkpoint_files
 from strandline.storage.completion import SNAPSHOT_NAME, Completion, LogFiles
 from strandline.storage.journal import LIMIT_BYTES, Journal, read_journal
 
 _NAMES = {
-    Kind.HIGH_WATERMARK: HIGH_WATERMARKS_NAME,
-    Kind.RECOVERY_POINT: RECOVERY_POINTS_NAME,
-    Kind.LOG_START: LOG_STARTS_NAME,
-    Kind.RECONCILED_EPOCH: RECONCILED_NAME,
+    checkpoint_files.Kind.HIGH_WATERMARK: checkpoint_files.HIGH_WATERMARKS_NAME,
+    checkpoint_files.Kind.RECOVERY_POINT: checkpoint_files.RECOVERY_POINTS_NAME,
+    checkpoint_files.Kind.LOG_START: checkpoint_files.LOG_STARTS_NAME,
+    checkpoint_files.Kind.RECONCILED_EPOCH: checkpoint_files.RECONCILED_NAME,
 }
 
 
@@ -55,15 +35,15 @@ class Checkpoints:
 
     directory: Path
     journal: Journal
-    by_kind: dict[Kind, OffsetCheckpoint]
+    by_kind: dict[checkpoint_files.Kind, checkpoint_files.OffsetCheckpoint]
     fault: str | None = None
     """Why the journal is damaged (M58); what is in front of the damage counts."""
-    forgotten: dict[LogName, str] = field(default_factory=dict)
+    forgotten: dict[checkpoint_files.LogName, str] = field(default_factory=dict)
     """Logs that were deleted by what the journal held at the start, and not made again, with their topic ids."""
-    _logs: dict[LogName, LogFiles] = field(default_factory=dict)
+    _logs: dict[checkpoint_files.LogName, LogFiles] = field(default_factory=dict)
     _metadata: bytes | None = None
-    _owners: dict[LogName, str] = field(default_factory=dict)
-    _waiting: list[Save] = field(default_factory=list)
+    _owners: dict[checkpoint_files.LogName, str] = field(default_factory=dict)
+    _waiting: list[checkpoint_files.Save] = field(default_factory=list)
     _waiting_durably: bool = False
     _completion: Completion | None = None
 
@@ -75,12 +55,12 @@ class Checkpoints:
         """
         # The journal first: what a live node moves into the files meanwhile is then met twice, and not never.
         found = read_journal(directory, at_least=at_least)
-        by_kind = {kind: OffsetCheckpoint.load(directory / name) for kind, name in _NAMES.items()}
+        by_kind = {kind: checkpoint_files.OffsetCheckpoint.load(directory / name) for kind, name in _NAMES.items()}
         checkpoints = cls(directory, Journal(directory, found, limit_bytes), by_kind, found.fault)
         for payload in found.payloads:
             try:
-                saves = decode(payload)
-            except SavesDamaged as damage:
+                saves = checkpoint_files.decode(payload)
+            except checkpoint_files.SavesDamaged as damage:
                 checkpoints.fault = checkpoints.fault or f"checkpoint.journal is damaged: {damage}"
                 break
             for save in saves:
@@ -88,69 +68,69 @@ class Checkpoints:
         return checkpoints
 
     @property
-    def high_watermarks(self) -> OffsetCheckpoint:
+    def high_watermarks(self) -> checkpoint_files.OffsetCheckpoint:
         """The HW of each log (M36)."""
-        return self.by_kind[Kind.HIGH_WATERMARK]
+        return self.by_kind[checkpoint_files.Kind.HIGH_WATERMARK]
 
     @property
-    def recovery_points(self) -> OffsetCheckpoint:
+    def recovery_points(self) -> checkpoint_files.OffsetCheckpoint:
         """Up to where each log is known to be durable: recovery trusts what lies below."""
-        return self.by_kind[Kind.RECOVERY_POINT]
+        return self.by_kind[checkpoint_files.Kind.RECOVERY_POINT]
 
     @property
-    def log_starts(self) -> OffsetCheckpoint:
+    def log_starts(self) -> checkpoint_files.OffsetCheckpoint:
         """Where each log begins (M10)."""
-        return self.by_kind[Kind.LOG_START]
+        return self.by_kind[checkpoint_files.Kind.LOG_START]
 
     @property
-    def reconciled_epochs(self) -> OffsetCheckpoint:
+    def reconciled_epochs(self) -> checkpoint_files.OffsetCheckpoint:
         """The last leader epoch in which each log led or agreed with its leader, in the form of an offset (M66)."""
-        return self.by_kind[Kind.RECONCILED_EPOCH]
+        return self.by_kind[checkpoint_files.Kind.RECONCILED_EPOCH]
 
     @property
     def waiting(self) -> bool:
         """Whether a change is not in the journal yet."""
         return bool(self._waiting)
 
-    def _replay(self, save: Save) -> None:
+    def _replay(self, save: checkpoint_files.Save) -> None:
         match save:
-            case OffsetsSaved():
+            case checkpoint_files.OffsetsSaved():
                 self.by_kind[save.kind].offsets.update(save.rows)
-            case EpochsSaved():
+            case checkpoint_files.EpochsSaved():
                 self._owners[save.name] = save.topic_id or self._owners.get(save.name, "")
                 self._logs[save.name] = replace(self._logs.get(save.name, LogFiles()), epochs=save.entries)
-            case LogMade():
+            case checkpoint_files.LogMade():
                 self._owners[save.name] = save.topic_id
                 self._logs[save.name] = LogFiles(topic_id=save.topic_id)
                 self.forgotten.pop(save.name, None)
-            case LogForgotten():
+            case checkpoint_files.LogForgotten():
                 self._drop(save.name)
                 if save.topic_id:
                     self.forgotten[save.name] = save.topic_id
-            case MetadataSaved():
+            case checkpoint_files.MetadataSaved():
                 self._metadata = save.content
 
-    def _drop(self, name: LogName) -> None:
+    def _drop(self, name: checkpoint_files.LogName) -> None:
         for checkpoint in self.by_kind.values():
             checkpoint.drop(name)
         self._logs.pop(name, None)
         self._owners.pop(name, None)
 
-    def _add(self, save: Save, *, durable: bool) -> None:
+    def _add(self, save: checkpoint_files.Save, *, durable: bool) -> None:
         self._waiting.append(save)
         self._waiting_durably |= durable
 
-    def made(self, name: LogName, topic_id: str) -> None:
+    def made(self, name: checkpoint_files.LogName, topic_id: str) -> None:
         """A log was made for this topic id, and `partition.metadata` was written without a sync."""
         self._owners[name] = topic_id
         self._logs[name] = LogFiles(topic_id=topic_id)
-        self._add(LogMade(name, topic_id), durable=True)
+        self._add(checkpoint_files.LogMade(name, topic_id), durable=True)
 
-    def belongs(self, name: LogName, topic_id: str) -> None:
+    def belongs(self, name: checkpoint_files.LogName, topic_id: str) -> None:
         """A log that was found belongs to this topic id."""
         self._owners[name] = topic_id
 
-    def epochs_of(self, name: LogName) -> tuple[EpochEntry, ...] | None:
+    def epochs_of(self, name: checkpoint_files.LogName) -> tuple[EpochEntry, ...] | None:
         """The epochs that were saved for a log, None if none were.
 
         Raises:
@@ -160,26 +140,26 @@ class Checkpoints:
         folder = self.directory / f"{name[0]}-{name[1]}"
         if files is not None and files.epochs is not None and self._is_owner(name, folder):
             return files.epochs
-        found = read_epochs(folder)
+        found = checkpoint_files.read_epochs(folder)
         return None if found is None else tuple(found)
 
-    def _is_owner(self, name: LogName, folder: Path) -> bool:
+    def _is_owner(self, name: checkpoint_files.LogName, folder: Path) -> bool:
         """Whether the folder is of the topic for which the journal speaks; one that does not say is taken for it."""
         try:
-            found = read_topic_id(folder)
-        except CheckpointDamaged:
+            found = checkpoint_files.read_topic_id(folder)
+        except checkpoint_files.CheckpointDamaged:
             found = None
         return not found or self._owners.get(name, "") in ("", found)
 
-    def topic_id_of(self, name: LogName) -> str | None:
+    def topic_id_of(self, name: checkpoint_files.LogName) -> str | None:
         """The topic id of a log, None if it is not known.
 
         Raises:
             CheckpointDamaged: the file is damaged.
         """
-        return self._owners.get(name) or read_topic_id(self.directory / f"{name[0]}-{name[1]}")
+        return self._owners.get(name) or checkpoint_files.read_topic_id(self.directory / f"{name[0]}-{name[1]}")
 
-    def unfinished(self) -> Iterable[tuple[LogName, str]]:
+    def unfinished(self) -> Iterable[tuple[checkpoint_files.LogName, str]]:
         """Logs whose `partition.metadata` may have been lost with the power, and their topic ids."""
         return [(name, files.topic_id) for name, files in self._logs.items() if files.topic_id is not None]
 
@@ -201,34 +181,36 @@ class Checkpoints:
         except FileNotFoundError:
             return None
 
-    def save(self, *checkpoints: OffsetCheckpoint, durable: bool = True) -> None:
+    def save(self, *checkpoints: checkpoint_files.OffsetCheckpoint, durable: bool = True) -> None:
         """Save what changed in these since they were saved last."""
         for kind, checkpoint in self.by_kind.items():
             if any(checkpoint is given for given in checkpoints) and checkpoint.changed:
                 rows = tuple((name, checkpoint.offsets[name]) for name in sorted(checkpoint.changed))
                 checkpoint.changed.clear()
-                self._add(OffsetsSaved(kind, rows), durable=durable)
+                self._add(checkpoint_files.OffsetsSaved(kind, rows), durable=durable)
 
-    def save_epochs(self, name: LogName, entries: Iterable[EpochEntry], *, durable: bool = True) -> None:
+    def save_epochs(
+        self, name: checkpoint_files.LogName, entries: Iterable[EpochEntry], *, durable: bool = True
+    ) -> None:
         """Save all epochs of a log (M36)."""
         epochs = tuple(entries)
         self._logs[name] = replace(self._logs.get(name, LogFiles()), epochs=epochs)
-        self._add(EpochsSaved(name, self._owners.get(name, ""), epochs), durable=durable)
+        self._add(checkpoint_files.EpochsSaved(name, self._owners.get(name, ""), epochs), durable=durable)
 
     def save_metadata(self, content: bytes) -> None:
         """Save the newest metadata."""
         self._metadata = content
-        self._add(MetadataSaved(content), durable=True)
+        self._add(checkpoint_files.MetadataSaved(content), durable=True)
 
-    def forget(self, name: LogName, *, durable: bool = True, deleted: bool = False) -> None:
+    def forget(self, name: checkpoint_files.LogName, *, durable: bool = True, deleted: bool = False) -> None:
         """Drop everything that was saved under a name. ``deleted``: the folder is to be removed, too."""
         if self._completion is not None:
             self._completion.leave_out(name)
         topic_id = self._owners.get(name, "") if deleted else ""
         self._drop(name)
-        self._add(LogForgotten(name, topic_id), durable=durable)
+        self._add(checkpoint_files.LogForgotten(name, topic_id), durable=durable)
 
-    def lower(self, name: LogName, leo: Offset, *, durable: bool = True) -> None:
+    def lower(self, name: checkpoint_files.LogName, leo: Offset, *, durable: bool = True) -> None:
         """Bring HW and recovery point of a log down to ``leo`` before it is cut there (M41, M55).
 
         Before and not after: a crash between then leaves a log longer than remembered, which recovery
@@ -251,7 +233,7 @@ class Checkpoints:
             saves, self._waiting = self._waiting, []
             # Where nothing is ever synced a full journal is, or it would grow for ever.
             durable, self._waiting_durably = self._waiting_durably or self.journal.is_full, False
-            self.journal.append(encode(saves), durable=durable)
+            self.journal.append(checkpoint_files.encode(saves), durable=durable)
         if self.journal.is_full and self._completion is None and self.journal.durable == self.journal.sequence:
             self._completion = self._round()
             self._completion.start()

@@ -16,18 +16,11 @@ from pathlib import Path
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, NodeId
 from strandline.storage import layout
+from strandline.storage import layout as storage_layout
 from strandline.storage.checkpoint_files import METADATA_NAME, CheckpointDamaged, LogName, read_topic_id, write_topic_id
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.disk import LowSpaceMark, StorageFailed, remove, replace_file, sync_directory
 from strandline.storage.journal import JOURNAL_NAMES, LIMIT_BYTES
-from strandline.storage.layout import (
-    DELETED_SUFFIX,
-    log_name,
-    name_with_suffix,
-    remove_tree,
-    rename_directory,
-    retire_directories,
-)
 from strandline.storage.log import Log, LogSettings
 from strandline.storage.open_files import OpenFiles
 from strandline.storage.recovery import Recovery
@@ -125,8 +118,8 @@ class DataDirectory:
         except BaseException:
             os.close(lock_fd)
             raise
-        for leftover in path.glob(f"*{DELETED_SUFFIX}"):
-            remove_tree(leftover)
+        for leftover in path.glob(f"*{storage_layout.DELETED_SUFFIX}"):
+            storage_layout.remove_tree(leftover)
         _maybe_mark_lost_logs(path, checkpoints)
         if checkpoints.reconciled_epochs.damaged:
             _mark_unclean(path, f"{checkpoints.reconciled_epochs.path.name} is damaged; it was durable")
@@ -183,7 +176,7 @@ class DataDirectory:
 
     def log_names(self) -> list[LogName]:
         """Topic and partition of every log in the directory."""
-        return [log_name(path) for path in _log_paths(self.path)]
+        return [storage_layout.log_name(path) for path in _log_paths(self.path)]
 
     def open_log(self, topic: str, partition: int, topic_id: str, settings: LogSettings | None = None) -> OpenedLog:
         """Open or make the log of a topic id; one of another id is renamed away, never served (M63).
@@ -243,7 +236,7 @@ class DataDirectory:
         self.checkpoints.forget(name)
         self.checkpoints.settle()
         target = _free_name(self.path, path.name, f".{found or 'unknown'}{STRAY_SUFFIX}")
-        rename_directory(path, target)
+        storage_layout.rename_directory(path, target)
         return target
 
     def delete_log(self, log: Log) -> None:
@@ -269,8 +262,8 @@ class DataDirectory:
             sync_directory(self.path)
         if self._doomed:
             doomed, self._doomed = self._doomed, []
-            for retired in retire_directories(doomed):
-                remove_tree(retired)
+            for retired in storage_layout.retire_directories(doomed):
+                storage_layout.remove_tree(retired)
 
     def save_checkpoints(self, *, durable: bool = True) -> None:
         """Save high watermarks and recovery points, now and then (M36: every 5 s), with all that waits.
@@ -328,8 +321,8 @@ def _finish(path: Path, checkpoints: Checkpoints) -> None:
     for (topic, partition), topic_id in checkpoints.forgotten.items():
         log = path / f"{topic}-{partition}"
         if log.is_dir() and _topic_id_or_none(log) == topic_id:
-            for retired in retire_directories([log]):
-                remove_tree(retired)
+            for retired in storage_layout.retire_directories([log]):
+                storage_layout.remove_tree(retired)
     for (topic, partition), topic_id in checkpoints.unfinished():
         log = path / f"{topic}-{partition}"
         file = log / METADATA_NAME
@@ -430,9 +423,9 @@ def _log_paths(path: Path) -> list[Path]:
     """The folders that are logs by their name."""
     found = []
     for entry in path.iterdir():
-        if entry.is_dir() and not entry.name.endswith((STRAY_SUFFIX, DELETED_SUFFIX)):
+        if entry.is_dir() and not entry.name.endswith((STRAY_SUFFIX, storage_layout.DELETED_SUFFIX)):
             try:
-                log_name(entry)
+                storage_layout.log_name(entry)
             except ValueError:
                 continue
             found.append(entry)
@@ -480,7 +473,7 @@ def _free_name(parent: Path, name: str, suffix: str) -> Path:
     """A sibling's name that is free and not too long for the file system."""
     for attempt in range(1_000):
         tail = suffix if not attempt else f".{attempt}{suffix}"
-        candidate = parent / name_with_suffix(name, tail)
+        candidate = parent / storage_layout.name_with_suffix(name, tail)
         if not candidate.exists():
             return candidate
     raise DirectoryRefused(f"{parent} holds too many logs set aside from {name}; remove the *{STRAY_SUFFIX} folders")

@@ -9,19 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from strandline.core import messages
 from strandline.core.control.state import ClusterState
 from strandline.core.errors import Refusal
 from strandline.core.log.effects import AnswerCall, AnswerOffsets, AnswerProduce, Emit
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.replica_log import ReplicaLog
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    DeletedPartition,
-    FetchResult,
-    PartitionImage,
-    ProduceResult,
-    ServedPartition,
-)
 from strandline.core.state_events import EpochStart, PartitionFailed, Truncation
 from strandline.core.types import Acks, Durability, LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 from strandline_sim.checks.committed import Broken, Committed
@@ -122,7 +115,7 @@ class Checks:
                 if member not in image.unproven:
                     self.member_complete(image, member)
 
-    def member_complete(self, image: PartitionImage, member: NodeId) -> None:
+    def member_complete(self, image: messages.PartitionImage, member: NodeId) -> None:
         """I5 for one member; what counts is what would survive whatever may happen to it."""
         world = self._world
         if self._losses.lacks(image.tp, member):
@@ -221,21 +214,21 @@ class Checks:
             raise Broken("I12", f"acknowledged at {result.base_offset}, not committed there", offset=result.base_offset)
         self._world.recorder.acknowledged(process, result.tp, result.base_offset, end)
 
-    def _refused_produce(self, process: Process, result: ProduceResult) -> None:
+    def _refused_produce(self, process: Process, result: messages.ProduceResult) -> None:
         assert result.refusal is not None
         self._world.coverage.saw(f"produce refused: {result.refusal.code.name}")
         image = self.metadata.partitions.get(result.tp)
         if image is not None and image.leader != process.node_id and result.tp in process.core.state.leaders:
             self._world.coverage.saw("zombie refused a produce")
 
-    def served_replica(self, result: FetchResult) -> None:
+    def served_replica(self, result: messages.FetchResult) -> None:
         """Count the answer to a replica's fetch."""
         if result.refusal is not None:
             self._world.coverage.saw(f"fetch refused: {result.refusal.code.name}")
         elif result.diverging is not None:
             self._world.coverage.saw("fetch diverged")
 
-    def served_consumer(self, process: Process, served: Sequence[ServedPartition]) -> None:
+    def served_consumer(self, process: Process, served: Sequence[messages.ServedPartition]) -> None:
         """I18: a consumer is given only what is committed."""
         self.after_step(process)
         for result, payload in served:
@@ -270,12 +263,12 @@ class Checks:
         for answer in effect.answers:
             if answer.refusal is not None:
                 self._world.coverage.saw(f"{effect.call} refused: {answer.refusal.code.name}")
-            elif isinstance(answer, DeletedPartition) and answer.low_watermark is not None:
+            elif isinstance(answer, messages.DeletedPartition) and answer.low_watermark is not None:
                 self._world.coverage.saw("deletion complete")
                 below = self._deleted_below.get(answer.tp, 0)
                 self._deleted_below[answer.tp] = max(answer.low_watermark, below)
 
-    def alter_answered(self, answer: AlterPartitionAnswer) -> None:
+    def alter_answered(self, answer: messages.AlterPartitionAnswer) -> None:
         """Count what the controller said."""
         refusals: list[Refusal | None] = [answer.refusal, *(each.refusal for each in answer.partitions)]
         for refusal in refusals:

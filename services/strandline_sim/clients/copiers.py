@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.core.groups.messages import (
-    OffsetFetch,
-    OffsetsCommitted,
-    OffsetsFetched,
-    OffsetToCommit,
-    TxnOffsetCommit,
-)
+from strandline.core.groups import messages
 from strandline.core.log import events
 from strandline.core.log.events import CoordinatorAsked
 from strandline.core.messages import FetchPartition, FetchRequest, ServedPartition
@@ -81,12 +75,12 @@ class Copier(Transactor):
         self.world.network.call(self, int(leader), serve, done, deadline_us=DEADLINE_MS * 1_000)
 
     def _fetch_offset(self, life: int) -> None:
-        request = OffsetFetch(group_id=GROUP, partitions=(self._input,), require_stable=True)
+        request = messages.OffsetFetch(group_id=GROUP, partitions=(self._input,), require_stable=True)
 
         def done(answer: Any) -> None:
             if not self._is_now(life):
                 return
-            found = answer.partitions[0] if isinstance(answer, OffsetsFetched) else None
+            found = answer.partitions[0] if isinstance(answer, messages.OffsetsFetched) else None
             if found is not None and found.refusal is None:
                 self._position = found.offset or 0
                 self._saw("read on at a committed offset")
@@ -149,8 +143,8 @@ class Copier(Transactor):
         if txn is None or not self._is_now(life):
             return
         assert self._identity is not None
-        moved = OffsetToCommit(self._input, Offset(txn.offsets[0].offset), None, txn.name)
-        request = TxnOffsetCommit(
+        moved = messages.OffsetToCommit(self._input, Offset(txn.offsets[0].offset), None, txn.name)
+        request = messages.TxnOffsetCommit(
             transactional_id=self.transactional_id,
             producer_id=self._identity.producer_id,
             producer_epoch=self._identity.producer_epoch,
@@ -161,7 +155,7 @@ class Copier(Transactor):
         def done(answer: Any) -> None:
             if not self._is_now(life):
                 return
-            if isinstance(answer, OffsetsCommitted) and answer.partitions[0].refusal is None:
+            if isinstance(answer, messages.OffsetsCommitted) and answer.partitions[0].refusal is None:
                 self._saw("offset staged")
                 self._choose_end(life)
                 return

@@ -10,15 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.groups.messages import (
-    ConsumerGroupHeartbeat,
-    HeartbeatAnswered,
-    OffsetCommit,
-    OffsetFetch,
-    OffsetsCommitted,
-    OffsetsFetched,
-    OffsetToCommit,
-)
+from strandline.core.groups import messages
 from strandline.core.log.events import CoordinatorAsked
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline_sim.checks.committed import Broken
@@ -152,7 +144,7 @@ class GroupMember(Client):
         self._sequence += 1
         joins = self.epoch == 0
         owned = tuple(sorted({*self.reads, *self._revoking}))
-        request = ConsumerGroupHeartbeat(
+        request = messages.ConsumerGroupHeartbeat(
             group_id=self.group_id,
             member_id=self.member_id,
             member_epoch=self.epoch if epoch is None else epoch,
@@ -166,10 +158,10 @@ class GroupMember(Client):
         )
         self._ask(request, lambda answer: self._heard(life, now_us, request, answer))
 
-    def _heard(self, life: int, sent_us: int, request: ConsumerGroupHeartbeat, answer: object) -> None:
+    def _heard(self, life: int, sent_us: int, request: messages.ConsumerGroupHeartbeat, answer: object) -> None:
         if life != self._life or not self.is_member:
             return
-        if isinstance(answer, HeartbeatAnswered):
+        if isinstance(answer, messages.HeartbeatAnswered):
             self._told(sent_us, answer)
         elif answer is None or (isinstance(answer, Refusal) and answer.code in _TRY_AGAIN):
             self.forget_leader()
@@ -192,7 +184,7 @@ class GroupMember(Client):
                 self.world.coverage.saw("groups: member stalled")
             self.world.timeline.after(self.draw.between(*BEAT_US), self._beat, life)
 
-    def _told(self, sent_us: int, answer: HeartbeatAnswered) -> None:
+    def _told(self, sent_us: int, answer: messages.HeartbeatAnswered) -> None:
         self.epoch = answer.member_epoch
         self._lease_us = sent_us + answer.session_timeout_ms * 900
         if answer.assignment is None:
@@ -260,7 +252,7 @@ class GroupMember(Client):
     def _fetch(self, tp: TopicPartition, reading: Reading) -> None:
         reading.is_asking = True
         invoked_us = self._now_us
-        request = OffsetFetch(
+        request = messages.OffsetFetch(
             group_id=self.group_id,
             partitions=(tp,),
             member_id=self.member_id,
@@ -270,7 +262,7 @@ class GroupMember(Client):
 
         def done(answer: object) -> None:
             reading.is_asking = False
-            if not isinstance(answer, OffsetsFetched):
+            if not isinstance(answer, messages.OffsetsFetched):
                 self.forget_leader()
                 return
             found = answer.partitions[0]
@@ -292,9 +284,9 @@ class GroupMember(Client):
             self.member_id, self._share(tp), position, serial, self._now_us, None, CommitOutcome.UNKNOWN
         )
         self._committed(open_commit)
-        request = OffsetCommit(
+        request = messages.OffsetCommit(
             group_id=self.group_id,
-            offsets=(OffsetToCommit(tp, Offset(position), None, serial),),
+            offsets=(messages.OffsetToCommit(tp, Offset(position), None, serial),),
             member_id=self.member_id,
             member_epoch=self.epoch,
             coordinator_epoch=self._known_epoch(),
@@ -304,7 +296,7 @@ class GroupMember(Client):
         def done(answer: object) -> None:
             if life == self._life:
                 self._is_committing = False
-            if isinstance(answer, OffsetsCommitted):
+            if isinstance(answer, messages.OffsetsCommitted):
                 refusal = answer.partitions[0].refusal
                 if refusal is None:
                     self._committed(replace(open_commit, completed_us=self._now_us, outcome=CommitOutcome.DONE))

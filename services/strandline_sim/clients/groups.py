@@ -6,14 +6,7 @@ members did and saw, I29, I30, I32 and I33 at the end (`member_history`).
 
 from __future__ import annotations
 
-from strandline.core.control.messages import (
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    GrowingTopic,
-    NewTopic,
-    TopicRef,
-)
+from strandline.core.control import messages
 from strandline.core.control.topic_configs import MIN_ISR
 from strandline.core.coordinator.internal_topics import GROUP_STATE, partition_of
 from strandline.core.coordinator.machine import TopicDirectory
@@ -76,16 +69,16 @@ class Groups:
         self._is_deleting = False
 
     @property
-    def topics(self) -> tuple[NewTopic, ...]:
+    def topics(self) -> tuple[messages.NewTopic, ...]:
         """The topics to create before the members start."""
         nodes = self.world.electable
         alone = ((MIN_ISR, "1"),)
         read = tuple((p, (nodes[p % len(nodes)],)) for p in range(4))
         short = tuple((p, (nodes[p % len(nodes)],)) for p in range(2))
         return (
-            NewTopic(GROUP_STATE, _STATE_ID),
-            NewTopic(READ, _READ_ID, assignments=read, configs=alone),
-            NewTopic(SHORT_LIVED, _SHORT_ID, assignments=short, configs=alone),
+            messages.NewTopic(GROUP_STATE, _STATE_ID),
+            messages.NewTopic(READ, _READ_ID, assignments=read, configs=alone),
+            messages.NewTopic(SHORT_LIVED, _SHORT_ID, assignments=short, configs=alone),
         )
 
     @property
@@ -99,7 +92,7 @@ class Groups:
         known = {tp.topic_id for tp in self.world.metadata.partitions}
         missing = tuple(topic for topic in self.topics if topic.topic_id not in known)
         for topic in missing:
-            self.world.controller.order(CreateTopics(topics=(topic,)))
+            self.world.controller.order(messages.CreateTopics(topics=(topic,)))
 
     def start(self) -> None:
         """Start the members, and plan what becomes of the topics."""
@@ -120,13 +113,13 @@ class Groups:
     def _grow(self) -> None:
         nodes = self.world.electable
         added = ((4, (nodes[0],)), (5, (nodes[1],)))
-        grown = GrowingTopic(topic=TopicRef(name=READ), total=6, assignments=added)
-        self.world.controller.order(CreatePartitions(topics=(grown,)))
+        grown = messages.GrowingTopic(topic=messages.TopicRef(name=READ), total=6, assignments=added)
+        self.world.controller.order(messages.CreatePartitions(topics=(grown,)))
         self.world.coverage.saw("groups: partitions added")
 
     def _delete(self) -> None:
         self._is_deleting = True
-        self.world.controller.order(DeleteTopics(topics=(TopicRef(name=SHORT_LIVED),)))
+        self.world.controller.order(messages.DeleteTopics(topics=(messages.TopicRef(name=SHORT_LIVED),)))
         self.world.coverage.saw("groups: topic deleted")
 
     def calm(self) -> None:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode
 from strandline.core.log import events
-from strandline.core.messages import (
-    LATEST,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    OffsetQuestion,
-    ServedPartition,
-)
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.records.batch import Batch, committed
 from strandline_sim.checks.history import Place, Read, Seek, Value
@@ -74,8 +67,8 @@ class Consumer(Client):
         return self.draw.choose(image.replicas)
 
     def _fetch(self, target: NodeId, at_follower: bool) -> None:
-        part = FetchPartition(self.tp, Offset(self.position), max_bytes=MAX_BYTES)
-        request = FetchRequest((part,), None, WAIT_MS, 1, MAX_BYTES)
+        part = messages.FetchPartition(self.tp, Offset(self.position), max_bytes=MAX_BYTES)
+        request = messages.FetchRequest((part,), None, WAIT_MS, 1, MAX_BYTES)
 
         def serve(call: Call) -> None:
             self.world.process_at(int(target)).serve_consumer(
@@ -90,7 +83,7 @@ class Consumer(Client):
         if not answer:
             self.forget_leader()
             return
-        found: FetchedPartition = answer[0]
+        found: messages.FetchedPartition = answer[0]
         if found.error is not None and found.error.code is not ErrorCode.NONE:
             if found.error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._seek(max(self.position, self.world.log_start(self.tp)))
@@ -106,7 +99,7 @@ class Consumer(Client):
                     self.position = offset + 1
                 offset += 1
 
-    def _codes(self, found: FetchedPartition) -> tuple[int, ...]:
+    def _codes(self, found: messages.FetchedPartition) -> tuple[int, ...]:
         payload: Any = found.payload
         return tuple(payload) if found.batches else ()
 
@@ -117,7 +110,7 @@ class Consumer(Client):
         invoked_s = self.world.timeline.now_us / 1e6
 
         def serve(call: Call) -> None:
-            self.world.process_at(int(leader)).serve_latest(call, OffsetQuestion(self.tp, LATEST))
+            self.world.process_at(int(leader)).serve_latest(call, messages.OffsetQuestion(self.tp, messages.LATEST))
 
         def done(answers: Any) -> None:
             if answers and answers[0].offset is not None and answers[0].leader_epoch >= self._newest_epoch:
@@ -135,8 +128,8 @@ class CommittedReader(Consumer):
     """Reads one partition as `Consumer` does, below the LSO."""
 
     def _fetch(self, target: NodeId, at_follower: bool) -> None:
-        part = FetchPartition(self.tp, Offset(self.position), max_bytes=MAX_BYTES)
-        request = FetchRequest((part,), None, WAIT_MS, 1, MAX_BYTES, read_committed=True)
+        part = messages.FetchPartition(self.tp, Offset(self.position), max_bytes=MAX_BYTES)
+        request = messages.FetchRequest((part,), None, WAIT_MS, 1, MAX_BYTES, read_committed=True)
 
         def serve(call: Call) -> None:
             self.world.process_at(int(target)).serve_consumer(
@@ -152,7 +145,7 @@ class CommittedReader(Consumer):
         if not answer:
             self.forget_leader()
             return
-        served: ServedPartition = answer[0]
+        served: messages.ServedPartition = answer[0]
         refusal = served.result.refusal
         if refusal is not None:
             if refusal.code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -162,7 +155,7 @@ class CommittedReader(Consumer):
         if served.payload:
             self._take(served)
 
-    def _take(self, served: ServedPartition) -> None:
+    def _take(self, served: messages.ServedPartition) -> None:
         if served.result.aborted:
             self.world.coverage.saw("transactions: aborted records passed over")
         now_s = self.world.timeline.now_us / 1e6
@@ -173,7 +166,7 @@ class CommittedReader(Consumer):
         self.position = max(self.position, payload.headers[-1].next_offset)
 
 
-def given_records(world: Cluster, served: ServedPartition) -> Iterator[tuple[Place, Value]]:
+def given_records(world: Cluster, served: messages.ServedPartition) -> Iterator[tuple[Place, Value]]:
     """The records of an answer that a reader of committed ones is given."""
     if not served.payload:
         return
@@ -188,6 +181,6 @@ def given_records(world: Cluster, served: ServedPartition) -> Iterator[tuple[Pla
             yield world.names.place(served.result.tp.partition, offset), value
 
 
-def whole(served: ServedPartition) -> ServedPartition:
+def whole(served: messages.ServedPartition) -> messages.ServedPartition:
     """What such a reader makes of an answer at first."""
     return served

@@ -21,17 +21,10 @@ from strandline.core.transactions.records import PREPARED, TransactionSettings, 
 from strandline.core.transactions.reporting import TransactionReporting
 from strandline.core.types import TopicPartition
 from strandline.records.batch import Batch, committed
+from strandline_sim.checks import transaction_history
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import WatchedGroups
 from strandline_sim.checks.history import Operation, Place, Read, Seek, anomalies
-from strandline_sim.checks.transaction_history import (
-    GroupAt,
-    ReadUpTo,
-    Txn,
-    TxnOperation,
-    sends_of,
-    transaction_anomalies,
-)
 from strandline_sim.clients.copiers import GROUP, Copier
 from strandline_sim.clients.transactors import Transactor
 from strandline_sim.world.cluster import Cluster
@@ -98,7 +91,7 @@ class Transacting:
             ),
         )
         self.transactors: list[Transactor] = []
-        self.txns: list[Txn] = []
+        self.txns: list[transaction_history.Txn] = []
         self._markers = count(1)
         # (producer id, epoch) -> whether its marker commits.
         self._outcomes: dict[tuple[int, int], bool] = {}
@@ -213,25 +206,25 @@ class Transacting:
         ``sends``: of producers without transactions.
         """
         ends = self._read_everything()
-        history: list[Operation] = [*self.world.history, *sends_of(self.txns), *sends]
+        history: list[Operation] = [*self.world.history, *transaction_history.sends_of(self.txns), *sends]
         offline = {tp.partition for tp in self.world.tps if self.world.leader_of(tp) is None}
         reads = [each for each in self.world.history if isinstance(each, Read)]
-        operations: list[TxnOperation] = [*self.txns, *reads, *ends, *self._group_offsets()]
-        verdict = transaction_anomalies(operations)
+        operations: list[transaction_history.TxnOperation] = [*self.txns, *reads, *ends, *self._group_offsets()]
+        verdict = transaction_history.transaction_anomalies(operations)
         found = verdict.anomalies or anomalies(history, unreadable=offline)
         if found:
             raise Broken(found[0].name, found[0].sentence)
         self.world.coverage.saw("transactions: writes among each other", verdict.write_cycles)
 
-    def _group_offsets(self) -> list[GroupAt]:
+    def _group_offsets(self) -> list[transaction_history.GroupAt]:
         shard = self._shard(_GROUP_TP)
         assert shard is not None and isinstance(shard.machine, GroupMachine), "looked at once nothing is missing"
         rows = shard.machine.group(GROUP).offset_rows()
-        return [GroupAt(GROUP, tp.partition, value.offset) for tp, value in rows]
+        return [transaction_history.GroupAt(GROUP, tp.partition, value.offset) for tp, value in rows]
 
-    def _read_everything(self) -> list[ReadUpTo]:
+    def _read_everything(self) -> list[transaction_history.ReadUpTo]:
         now_s, names = self.world.timeline.now_us / 1e6, self.world.names
-        ends: list[ReadUpTo] = []
+        ends: list[transaction_history.ReadUpTo] = []
         for tp in self.world.tps:
             leader = self.world.leader_of(tp)
             if leader is None:
@@ -246,5 +239,5 @@ class Transacting:
                 assert isinstance(code, int)
                 for offset, value in enumerate(names.values(code, batch.header.record_count), base):
                     self.world.history.append(Read(reader, names.place(tp.partition, offset), value, now_s))
-            ends.append(ReadUpTo(tp.partition, log.leo))
+            ends.append(transaction_history.ReadUpTo(tp.partition, log.leo))
         return ends

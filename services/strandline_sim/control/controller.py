@@ -12,16 +12,7 @@ from typing import Any, NoReturn
 
 from strandline.controller.driver import ControllerDriver, Store
 from strandline.controller.watches import Watch, Watches
-from strandline.core.control.events import (
-    Answer,
-    ContinueStep,
-    ControllerEffect,
-    ControllerEvent,
-    ControllerStarted,
-    Emit,
-    RequestArrived,
-    StepContinued,
-)
+from strandline.core.control import events
 from strandline.core.control.messages import ControllerRequest, GetMetadata, WatchMetadata
 from strandline.core.control.recovery import GivenNode, position_sent, recover
 from strandline.core.control.state import ClusterState, Transaction
@@ -225,7 +216,7 @@ class DrivenReign:
 
     def take(self, tp: TopicPartition | None, event: StateEvent) -> None:
         """Take a state event (`controller.driver.Sink`): it goes to the checks and the recorder."""
-        world, emit = self.world, Emit(tp, event)
+        world, emit = self.world, events.Emit(tp, event)
         world.metadata.reported(emit)
         world.recorder.controller_reported(self.core.state, emit, self.driver.clock())
 
@@ -302,7 +293,7 @@ class ControllerProcess(DrivenReign):
 
     async def _live(self) -> None:
         """The next controller epoch is durable before anything is served in it (as `controller.process`)."""
-        self.driver.step(ControllerStarted(self.clock.ms(), CLUSTER_ID, SECRET, self.machine.next_reign_id()))
+        self.driver.step(events.ControllerStarted(self.clock.ms(), CLUSTER_ID, SECRET, self.machine.next_reign_id()))
         await self.driver.perform_pending()
         self.world.network.parties[CONTROLLER] = self
         self.own(self.driver.perform_forever())
@@ -376,17 +367,17 @@ class _CountedCore:
         self.has_heard = False
         """Whether a node has spoken in this reign that the store knows."""
 
-    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
+    def step(self, event: events.ControllerEvent) -> list[events.ControllerEffect]:
         """Step the core."""
         world = self._world
         world.events += 1
         effects = self._core.step(event)
-        if isinstance(event, RequestArrived) and isinstance(event.request, RegisterNode | Heartbeat):
-            answers = [effect.answer for effect in effects if isinstance(effect, Answer)]
+        if isinstance(event, events.RequestArrived) and isinstance(event.request, RegisterNode | Heartbeat):
+            answers = [effect.answer for effect in effects if isinstance(effect, events.Answer)]
             self.has_heard |= any(getattr(answer, "refusal", None) is None for answer in answers)
-        if type(event) is StepContinued:
+        if type(event) is events.StepContinued:
             world.coverage.saw("step continued")
-        elif type(event) is ControllerStarted and any(type(effect) is ContinueStep for effect in effects):
+        elif type(event) is events.ControllerStarted and any(type(effect) is events.ContinueStep for effect in effects):
             world.coverage.saw("reign goes on with a step")
         world.recorder.controller_stepped(event, effects)
         return effects

@@ -11,20 +11,9 @@ from functools import partial
 from typing import Any
 
 from strandline.controller.watches import WatchNews
+from strandline.core import messages
 from strandline.core.control.messages import WatchMetadata
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    Heartbeat,
-    HeartbeatAnswer,
-    MetadataImage,
-    NodeRegistered,
-    PositionProof,
-    RegisterNode,
-    ReplicaLogsReported,
-    ReportReplicaLogs,
-)
 from strandline.core.positions import later_of
 from strandline.core.types import NodeEpoch, NodeId
 from strandline_sim.checks.checks import Checks
@@ -43,7 +32,7 @@ class ControllerLink:
     def __init__(
         self,
         controller: Controller | Controllers,
-        proposed: Callable[[AlterPartitionRequest], int],
+        proposed: Callable[[messages.AlterPartitionRequest], int],
         checks: Checks,
         process: Process,
     ) -> None:
@@ -57,15 +46,15 @@ class ControllerLink:
         # Which of several controllers was last found to decide.
         self._at = 0
 
-    async def register(self, request: RegisterNode) -> NodeRegistered:
+    async def register(self, request: messages.RegisterNode) -> messages.NodeRegistered:
         """Ask for a node epoch."""
-        answer: NodeRegistered = await self._ask(request, copies=True)
+        answer: messages.NodeRegistered = await self._ask(request, copies=True)
         self._count(answer.refusal, "registration")
         return answer
 
-    async def heartbeat(self, request: Heartbeat, deadline_ms: int) -> HeartbeatAnswer:
+    async def heartbeat(self, request: messages.Heartbeat, deadline_ms: int) -> messages.HeartbeatAnswer:
         """Send a sign of life."""
-        answer: HeartbeatAnswer = await self._ask(request, deadline_us=deadline_ms * 1_000)
+        answer: messages.HeartbeatAnswer = await self._ask(request, deadline_us=deadline_ms * 1_000)
         self._count(answer.refusal, "heartbeat")
         return answer
 
@@ -73,14 +62,16 @@ class ControllerLink:
         if refusal is not None:
             self._world.coverage.saw(f"{what} refused: {refusal.code.name}")
 
-    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+    async def alter_partition(self, request: messages.AlterPartitionRequest) -> messages.AlterPartitionAnswer:
         """Propose ISRs."""
         extra_us, copy_us = self._mishaps() if self._world.network.late_alter else (0, 0)
         struck_us = self._proposed(request)
         if struck_us:
             self._world.coverage.saw("alter late")
             extra_us = struck_us
-        answer: AlterPartitionAnswer = await self._ask(request, copies=True, extra_us=extra_us, copy_us=copy_us)
+        answer: messages.AlterPartitionAnswer = await self._ask(
+            request, copies=True, extra_us=extra_us, copy_us=copy_us
+        )
         self._checks.alter_answered(answer)
         return answer
 
@@ -95,9 +86,9 @@ class ControllerLink:
             saw("alter twice")
         return extra_us, copy_us
 
-    async def report_logs(self, request: ReportReplicaLogs) -> ReplicaLogsReported:
+    async def report_logs(self, request: messages.ReportReplicaLogs) -> messages.ReplicaLogsReported:
         """Report what logs hold."""
-        answer: ReplicaLogsReported = await self._ask(request, copies=True)
+        answer: messages.ReplicaLogsReported = await self._ask(request, copies=True)
         refusal = answer.refusal
         self._world.coverage.saw("logs reported" if refusal is None else f"report refused: {refusal.code.name}")
         return answer
@@ -141,8 +132,8 @@ class ControllerLink:
         return Refused.of(refusal)
 
     async def watch(
-        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: PositionProof | None
-    ) -> AsyncGenerator[MetadataImage | None, None]:
+        self, cluster_id: str, node_id: NodeId, node_epoch: NodeEpoch, position: messages.PositionProof | None
+    ) -> AsyncGenerator[messages.MetadataImage | None, None]:
         """Metadata as it changes, a snapshot first."""
         network, inbox = self._world.network, Inbox(self._world.loop)
         address, controller = self._found()
@@ -181,7 +172,7 @@ class ControllerLink:
             inbox.put(message)
 
 
-def _image_of(message: WatchNews[MetadataImage]) -> MetadataImage | None:
+def _image_of(message: WatchNews[messages.MetadataImage]) -> messages.MetadataImage | None:
     if message.metadata is None:
         return None
     return replace(message.metadata, to_node_epoch=message.node_epoch, position=message.position)

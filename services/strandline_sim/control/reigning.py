@@ -14,54 +14,10 @@ from typing import Any
 
 from strandline.core.control.messages import ControllerRequest, WatchMetadata
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.reigns.effects import (
-    Append,
-    AppendSettled,
-    CloseDoors,
-    DropCore,
-    FinishCore,
-    LookAtActive,
-    NameSuccessor,
-    OpenDoors,
-    ReadLog,
-    Resign,
-    RevokeLease,
-    StartCore,
-    Stop,
-    TellHint,
-    Why,
-)
-from strandline.core.reigns.events import (
-    CoreDropped,
-    CoreFinished,
-    HandOverAsked,
-    Head,
-    Holder,
-    KeyChanged,
-    LogRead,
-    Look,
-    Looked,
-    PeerLost,
-    ReignEvent,
-    StoreRead,
-    SuccessorNamed,
-    Ticked,
-    TransactionsCame,
-    Unanswered,
-)
+from strandline.core.reigns import effects, events
 from strandline.core.reigns.reign import State
+from strandline.metadata import etcd_layout
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd_layout import (
-    Batch,
-    Place,
-    SnapshotNamed,
-    SnapshotPart,
-    TransactionPart,
-    Transactions,
-    append_writes,
-    snapshot_writes,
-    write_in_order,
-)
 from strandline.metadata.transactions import pack, whole
 from strandline_sim.checks.committed import Broken
 from strandline_sim.control.group import ADDRESSES, Candidate, Host
@@ -83,7 +39,7 @@ def _was_done(answer: Answer | None) -> bool:
     return answer is not None and not answer
 
 
-def _address_of(holder: Holder | None) -> int:
+def _address_of(holder: events.Holder | None) -> int:
     """Where the holder of the key listens."""
     return CONTROLLER if holder is None else ADDRESSES.get(holder.controller_id, CONTROLLER)
 
@@ -95,7 +51,7 @@ class ReignProcess(Candidate):
 
     def __init__(self, machine: Host, life: int) -> None:
         super().__init__(machine, life)
-        self._events: deque[ReignEvent] = deque()
+        self._events: deque[events.ReignEvent] = deque()
         self._is_stepping = False
         self._copy = StoreCopy()
         self._following: asyncio.Task[None] | None = None
@@ -107,7 +63,7 @@ class ReignProcess(Candidate):
         self._is_snapshotting = False
         self._watch: Stream | None = None
         self._peer: tuple[int, Stream] | None = None
-        self._hint: Holder | None = None
+        self._hint: events.Holder | None = None
         self._naming: asyncio.Task[None] | None = None
         self._was_named: str | None = None
         """The successor that the watch showed last."""
@@ -119,7 +75,7 @@ class ReignProcess(Candidate):
 
     async def _tick_forever(self) -> None:
         while True:
-            self.take(Ticked(self.clock.ms()))
+            self.take(events.Ticked(self.clock.ms()))
             self._keep_watching()
             self._keep_peer()
             self._ticks += 1
@@ -136,7 +92,7 @@ class ReignProcess(Candidate):
 
     # Events in, effects out.
 
-    def take(self, event: ReignEvent) -> None:
+    def take(self, event: events.ReignEvent) -> None:
         """Step the core with an event, and with all that follows from it at once."""
         self._events.append(event)
         if self._is_stepping:
@@ -155,46 +111,46 @@ class ReignProcess(Candidate):
     def _perform(self, effect: Any) -> None:
         now_ms, store = self.clock.ms(), self.machine.group.store
         match effect:
-            case AppendSettled():
+            case effects.AppendSettled():
                 if self.reign is not None:
                     self.reign.settled(effect)
-            case StartCore():
+            case effects.StartCore():
                 self._start_core(effect)
-            case OpenDoors():
+            case effects.OpenDoors():
                 assert self.reign is not None
                 self.reign.open_doors(effect.closed_ms)
-            case CloseDoors(why=Why.STORE_FULL):
+            case effects.CloseDoors(why=effects.Why.STORE_FULL):
                 assert self.reign is not None
                 token = self.reign.token
                 self._call(effect, lambda: store.make_room(token), 0)
-            case FinishCore():
+            case effects.FinishCore():
                 assert self.reign is not None
                 self.own(self._finish(self.reign))
-            case DropCore():
+            case effects.DropCore():
                 self._drop()
-                self._events.append(CoreDropped(now_ms))
-            case TellHint():
+                self._events.append(events.CoreDropped(now_ms))
+            case effects.TellHint():
                 self._hint = effect.holder
-            case NameSuccessor():
+            case effects.NameSuccessor():
                 assert self.reign is not None
                 self._naming = self.own(self._name_successor(self.reign.token, effect.controller_id))
-            case Resign():
+            case effects.Resign():
                 self.own(self._resign(effect, self._naming))
-            case Stop():
+            case effects.Stop():
                 self.world.note("ctl", f"{self.name} stops: {effect.reason}")
                 if effect.reason is not None and store.is_old:
                     self.world.coverage.saw("restored store noticed by a controller")
                     self.machine.group.recover_soon()
                 elif effect.reason is not None:
                     raise Broken("I0", f"a sound store is not believed: {effect.reason}")
-            case LookAtActive():
+            case effects.LookAtActive():
                 self._look(effect)
-            case ReadLog():
+            case effects.ReadLog():
                 self.own(self._read_log(effect))
-            case Append():
+            case effects.Append():
                 assert self.reign is not None and self.reign.batch is not None
                 self.own(self._append(effect, self.reign.batch))
-            case RevokeLease():
+            case effects.RevokeLease():
                 self._call(effect, lambda: self._revoke(effect), 0)
             case _ if hasattr(effect, "question"):
                 self._ask(effect)
@@ -202,13 +158,13 @@ class ReignProcess(Candidate):
     async def _name_successor(self, token: int, controller_id: str) -> None:
         await self._asked(lambda: self.machine.group.store.name_successor(token, controller_id), _WRITE_DEADLINE_US)
 
-    async def _resign(self, effect: Resign, naming: asyncio.Task[None] | None) -> None:
+    async def _resign(self, effect: effects.Resign, naming: asyncio.Task[None] | None) -> None:
         """Resign when the name of the successor is written, or has no answer."""
         if naming is not None:
             await asyncio.wait({naming})
         self._ask(effect)
 
-    def _revoke(self, effect: RevokeLease) -> tuple[Any, ...]:
+    def _revoke(self, effect: effects.RevokeLease) -> tuple[Any, ...]:
         self.machine.group.store.end_lease(effect.lease_id)
         return ()
 
@@ -228,23 +184,23 @@ class ReignProcess(Candidate):
         self.world.network.call(self, STORE, partial(store.serve, work), done, deadline_us=deadline_us)
         return await answered
 
-    async def _append(self, effect: Append, batch: Batch) -> None:
+    async def _append(self, effect: effects.Append, batch: etcd_layout.Batch) -> None:
         """Perform the writes of an append, each as one call of the store."""
         store, reign_id = self.machine.group.store, effect.head.reign_id
 
-        async def write(each: TransactionPart | Transactions) -> Answer | None:
-            if isinstance(each, TransactionPart):
+        async def write(each: etcd_layout.TransactionPart | etcd_layout.Transactions) -> Answer | None:
+            if isinstance(each, etcd_layout.TransactionPart):
                 put = partial(store.put_part, self.name, effect.token, reign_id, *each)
                 self._is_between = True
             else:
                 put = partial(store.perform, effect, self.name, self.incarnation, each.batch)
             answer = await self._asked(put, _WRITE_DEADLINE_US)
             if answer is None and self._is_between:
-                is_part = isinstance(each, TransactionPart)
+                is_part = isinstance(each, etcd_layout.TransactionPart)
                 self.world.coverage.saw(f"no answer: {'part' if is_part else 'transaction behind its parts'}")
             return answer
 
-        answer = await write_in_order(append_writes(batch), write, _was_done)
+        answer = await etcd_layout.write_in_order(etcd_layout.append_writes(batch), write, _was_done)
         self._is_between = False
         self._answered(effect, effect.question, answer)
 
@@ -261,44 +217,50 @@ class ReignProcess(Candidate):
         now_ms = self.clock.ms()
         if answer is None:
             self.world.coverage.saw(f"no answer: {type(effect).__name__}")
-            self.take(Unanswered(now_ms, question))
+            self.take(events.Unanswered(now_ms, question))
         else:
             kind, *given = answer
-            if kind is StoreRead and given[1] is None and given[3] not in (None, self._was_named):
+            if kind is events.StoreRead and given[1] is None and given[3] not in (None, self._was_named):
                 self.world.coverage.saw("store read: successor named before the watch shows it")
             self.take(kind(now_ms, question, *given))
 
-    def _look(self, effect: LookAtActive) -> None:
+    def _look(self, effect: effects.LookAtActive) -> None:
         address = _address_of(self.core.holder)
 
         def looked(answer: Any) -> None:
             party = self.world.network.parties.get(address)
             is_there = party is not None and party.alive
             ways_open = self.world.network.is_open(self.party_id, address)
-            look = Look.REACHED if answer else Look.REFUSED if not is_there and ways_open else Look.SILENT
+            look = (
+                events.Look.REACHED
+                if answer
+                else events.Look.REFUSED
+                if not is_there and ways_open
+                else events.Look.SILENT
+            )
             self.world.coverage.saw(f"look: {look.value}")
-            self.take(Looked(self.clock.ms(), effect.question, look))
+            self.take(events.Looked(self.clock.ms(), effect.question, look))
 
         self.world.network.call(
             self, address, lambda call: self.world.network.reply(call, "here"), looked, deadline_us=300_000
         )
 
-    async def _read_log(self, effect: ReadLog) -> None:
+    async def _read_log(self, effect: effects.ReadLog) -> None:
         """Read what the copy lacks up to a head, from a snapshot if the log has it no more."""
         store, copy, question = self.machine.group.store, self._copy, effect.question
         begin, end = KEYS.log(copy.offset + 1), KEYS.log(effect.head.offset + 1)
         values = await self._asked(lambda: store.values.range(begin, end), _READ_DEADLINE_US)
         if values is None:
-            self.take(Unanswered(self.clock.ms(), question))
+            self.take(events.Unanswered(self.clock.ms(), question))
             return
         if not await self._apply(copy, values) or copy.offset < effect.head.offset:
             stored = await self._asked(lambda: (store.values.copy(),), _READ_DEADLINE_US)
             if stored is None:
-                self.take(Unanswered(self.clock.ms(), question))
+                self.take(events.Unanswered(self.clock.ms(), question))
                 return
             self._begin(copy, stored[0])
         if copy.head is not None and copy is self._copy:
-            self.take(LogRead(self.clock.ms(), question, copy.head))
+            self.take(events.LogRead(self.clock.ms(), question, copy.head))
 
     # The copy of the state.
 
@@ -335,12 +297,12 @@ class ReignProcess(Candidate):
                 self._was_named = successor
                 if may_apply:
                     self._begin(copy, stored)
-                    self.take(TransactionsCame(self.clock.ms(), copy.head))
-                self.take(KeyChanged(self.clock.ms(), revision, key, successor))
-            elif kind is SuccessorNamed:
+                    self.take(events.TransactionsCame(self.clock.ms(), copy.head))
+                self.take(events.KeyChanged(self.clock.ms(), revision, key, successor))
+            elif kind is events.SuccessorNamed:
                 (self._was_named,) = given
                 if self.core.holder is not None:
-                    self.take(SuccessorNamed(self.clock.ms(), self.core.holder.token, *given))
+                    self.take(events.SuccessorNamed(self.clock.ms(), self.core.holder.token, *given))
             elif kind == "log":
                 values = tuple((key, Value(value, revision)) for key, value in given[0])
                 if may_apply and not await self._apply(copy, values):
@@ -348,9 +310,9 @@ class ReignProcess(Candidate):
                     self._close_watch()
                     return
                 if may_apply and copy is self._copy and self.reign is None:
-                    self.take(TransactionsCame(self.clock.ms(), copy.head))
+                    self.take(events.TransactionsCame(self.clock.ms(), copy.head))
             else:
-                self.take(KeyChanged(self.clock.ms(), revision, *given))
+                self.take(events.KeyChanged(self.clock.ms(), revision, *given))
 
     def _begin(self, copy: StoreCopy, stored: StoredValues) -> None:
         """Read everything as of one revision."""
@@ -368,9 +330,9 @@ class ReignProcess(Candidate):
         try:
             for key, each in values:
                 place = copy.place(key)
-                if place is Place.BEYOND:
+                if place is etcd_layout.Place.BEYOND:
                     return False
-                if place is Place.KNOWN:
+                if place is etcd_layout.Place.KNOWN:
                     continue
                 taken = copy.taken(key, each)
                 parts: Answer | None = ()
@@ -379,7 +341,7 @@ class ReignProcess(Candidate):
                 if parts is None:
                     return False
                 # Others may have applied it while its parts were read.
-                if copy.place(key) is Place.NEXT and not copy.apply(taken, parts):
+                if copy.place(key) is etcd_layout.Place.NEXT and not copy.apply(taken, parts):
                     self.world.coverage.saw("parts that were no longer whole")
                     return False
         except DamagedDocument as error:
@@ -398,7 +360,7 @@ class ReignProcess(Candidate):
             self.world.network.close(self._watch, by_opener=True)
         self._watch = None
 
-    def settled(self, batch: Batch, head: Head) -> None:
+    def settled(self, batch: etcd_layout.Batch, head: events.Head) -> None:
         """A batch of this process's reign is stored: so it is in the copy, and perhaps a snapshot is due."""
         self._copy.settled(batch, head)
         self._since_snapshot += len(batch.transactions)
@@ -411,15 +373,15 @@ class ReignProcess(Candidate):
         store, head, state = self.machine.group.store, self._copy.head, self._copy.state
         assert head is not None and state is not None
 
-        async def write(each: SnapshotPart | SnapshotNamed) -> Answer | None:
-            if isinstance(each, SnapshotPart):
+        async def write(each: etcd_layout.SnapshotPart | etcd_layout.SnapshotNamed) -> Answer | None:
+            if isinstance(each, etcd_layout.SnapshotPart):
                 put = partial(store.put_snapshot_part, token, head.offset, *each)
             else:
                 put = partial(store.put_snapshot, token, head, each.content)
             return await self._asked(put, _WRITE_DEADLINE_US)
 
-        writes = snapshot_writes(head, pack(whole(state)), store.limits.snapshot_part_bytes)
-        if _was_done(await write_in_order(writes, write, _was_done)):
+        writes = etcd_layout.snapshot_writes(head, pack(whole(state)), store.limits.snapshot_part_bytes)
+        if _was_done(await etcd_layout.write_in_order(writes, write, _was_done)):
             self._since_snapshot = 0
         else:
             self.world.coverage.saw("no snapshot was written")
@@ -438,7 +400,7 @@ class ReignProcess(Candidate):
             _address_of(holder),
             on_up=lambda _stream, _message: None,
             on_down=lambda _stream, _message: None,
-            on_end_at_opener=lambda _: self.take(PeerLost(self.clock.ms(), token)),
+            on_end_at_opener=lambda _: self.take(events.PeerLost(self.clock.ms(), token)),
             on_end_at_server=lambda _: None,
         )
         if stream is not None:
@@ -446,7 +408,7 @@ class ReignProcess(Candidate):
 
     # A reign.
 
-    def _start_core(self, effect: StartCore) -> None:
+    def _start_core(self, effect: effects.StartCore) -> None:
         store = self.machine.group.store
         self.machine.seen_revision = self.core.revision
         is_its = store.key is not None and store.key.token == effect.token
@@ -459,7 +421,7 @@ class ReignProcess(Candidate):
     async def _finish(self, reign: Reign) -> None:
         await reign.idle()
         if self.reign is reign:
-            self.take(CoreFinished(self.clock.ms()))
+            self.take(events.CoreFinished(self.clock.ms()))
 
     def _drop(self) -> None:
         reign, self.reign = self.reign, None
@@ -471,7 +433,7 @@ class ReignProcess(Candidate):
 
     def hand_over(self, to: str | None) -> None:
         """An operator asks for a hand-over."""
-        self.take(HandOverAsked(self.clock.ms(), to))
+        self.take(events.HandOverAsked(self.clock.ms(), to))
 
     def serve(self, request: ControllerRequest, reply: Callable[[Any], None]) -> None:
         """A request arrived."""

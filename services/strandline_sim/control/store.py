@@ -11,34 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from strandline.core.control.state import ClusterState, Transaction
-from strandline.core.reigns.effects import (
-    Append,
-    Campaign,
-    GrantLease,
-    ReadAlarm,
-    ReadStore,
-    RenewLease,
-    Resign,
-    TakeKey,
-)
-from strandline.core.reigns.events import (
-    AlarmRead,
-    Appended,
-    AppendRefused,
-    CampaignLost,
-    CampaignWon,
-    Head,
-    Holder,
-    KeyChanged,
-    KeyTaken,
-    LeaseGranted,
-    LeaseLost,
-    LeaseRenewed,
-    NoSpace,
-    Resigned,
-    StoreRead,
-    SuccessorNamed,
-)
+from strandline.core.reigns import effects, events
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd_layout import Batch, LogValue, read_snapshot, snapshot_of
 from strandline.metadata.transactions import pack, whole
@@ -60,7 +33,7 @@ Answer = tuple[Any, ...]
 class Entry(NamedTuple):
     """One transaction of the log, and what is stored after it."""
 
-    head: Head
+    head: events.Head
     after: ClusterState
     values: StoredValues
 
@@ -81,7 +54,7 @@ class LeasedStore:
         self.is_old = False
         """Whether it was restored from a copy, and nobody has recovered from that yet (C40)."""
         self.restored = 0
-        self.key: Holder | None = None
+        self.key: events.Holder | None = None
         self.successor: str | None = None
         """Controller id that the last holder named, until the next one takes the key."""
         self.revision = 1
@@ -115,7 +88,7 @@ class LeasedStore:
         action(*given)
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> events.Head | None:
         """The last transaction."""
         return self.log[-1].head if self.log else None
 
@@ -158,39 +131,39 @@ class LeasedStore:
     def perform(self, effect: Any, name: str, incarnation: str, batch: Batch | None = None) -> Answer:
         """Carry out one operation of a controller."""
         match effect:
-            case GrantLease():
+            case effects.GrantLease():
                 return self._grant(effect.ttl_ms)
-            case RenewLease():
+            case effects.RenewLease():
                 if effect.lease_id not in self._leases:
-                    return (LeaseLost,)
+                    return (events.LeaseLost,)
                 self._begin_lease(effect.lease_id, self._leases[effect.lease_id][0])
-                return (LeaseRenewed,)
-            case ReadAlarm():
-                return AlarmRead, self.is_full
-            case ReadStore():
-                return StoreRead, self.revision, self.key, self.head, self.successor
-            case Campaign():
+                return (events.LeaseRenewed,)
+            case effects.ReadAlarm():
+                return events.AlarmRead, self.is_full
+            case effects.ReadStore():
+                return events.StoreRead, self.revision, self.key, self.head, self.successor
+            case effects.Campaign():
                 return self._campaign(effect, name, incarnation)
-            case TakeKey():
+            case effects.TakeKey():
                 before = self.key
-                self._take(effect.token, Holder(effect.token, name, incarnation, 0))
-                return KeyTaken, self.revision, before is not None and self.key is None
-            case Resign():
-                self._take(effect.token, Holder(effect.token, name, incarnation, 0))
+                self._take(effect.token, events.Holder(effect.token, name, incarnation, 0))
+                return events.KeyTaken, self.revision, before is not None and self.key is None
+            case effects.Resign():
+                self._take(effect.token, events.Holder(effect.token, name, incarnation, 0))
                 if effect.lease_id is not None:
                     self.end_lease(effect.lease_id)
-                return (Resigned,)
-            case Append():
+                return (events.Resigned,)
+            case effects.Append():
                 assert batch is not None
                 return self._append(effect, batch)
         raise AssertionError(effect)
 
     def _grant(self, ttl_ms: int) -> Answer:
         if self.is_full:
-            return (NoSpace,)
+            return (events.NoSpace,)
         self._last_lease += 1
         self._begin_lease(self._last_lease, ttl_ms)
-        return LeaseGranted, self._last_lease
+        return events.LeaseGranted, self._last_lease
 
     def _begin_lease(self, lease_id: int, ttl_ms: int) -> None:
         turn = self._leases.get(lease_id, (0, 0))[1] + 1
@@ -208,18 +181,18 @@ class LeasedStore:
         if self._leases.pop(lease_id, None) is not None and self.key is not None and self.key.lease_id == lease_id:
             self._put_key(None)
 
-    def _campaign(self, effect: Campaign, name: str, incarnation: str) -> Answer:
+    def _campaign(self, effect: effects.Campaign, name: str, incarnation: str) -> Answer:
         if self.key is not None:
-            return CampaignLost, self.revision, self.key
+            return events.CampaignLost, self.revision, self.key
         if self.is_full or effect.lease_id not in self._leases:
-            return (NoSpace,)
-        key = stored_values.put_key(self.key, Holder(0, name, incarnation, effect.lease_id), self.revision + 1)
+            return (events.NoSpace,)
+        key = stored_values.put_key(self.key, events.Holder(0, name, incarnation, effect.lease_id), self.revision + 1)
         assert key is not None
         self.successor = None
         self._put_key(key)
-        return CampaignWon, key.token
+        return events.CampaignWon, key.token
 
-    def _take(self, token: int, taker: Holder) -> None:
+    def _take(self, token: int, taker: events.Holder) -> None:
         key = stored_values.key_after_taking(self.key, token, taker)
         if key != self.key:
             self._put_key(key)
@@ -229,13 +202,13 @@ class LeasedStore:
         if self.key is not None and self.key.token == token:
             self.successor = controller_id
             self.revision += 1
-            self._tell((SuccessorNamed, self.revision, controller_id))
+            self._tell((events.SuccessorNamed, self.revision, controller_id))
         return ()
 
-    def _put_key(self, key: Holder | None) -> None:
+    def _put_key(self, key: events.Holder | None) -> None:
         self.key = key
         self.revision += 1
-        self._tell((KeyChanged, self.revision, key))
+        self._tell((events.KeyChanged, self.revision, key))
 
     # Parts and snapshots (C8, C11, C29).
 
@@ -256,7 +229,7 @@ class LeasedStore:
             self.values.put(KEYS.snapshot_part(offset, number), part, self.revision)
         return refusal
 
-    def put_snapshot(self, token: int, head: Head, current: bytes) -> Answer:
+    def put_snapshot(self, token: int, head: events.Head, current: bytes) -> Answer:
         """Name a snapshot whose parts are there, and delete what it holds; an empty answer: it was done."""
         refusal = self._refusal(token)
         if refusal:
@@ -275,7 +248,7 @@ class LeasedStore:
         self._check_snapshot(head)
         return ()
 
-    def _check_snapshot(self, head: Head) -> None:
+    def _check_snapshot(self, head: events.Head) -> None:
         """I22: who begins from the snapshot begins from the fold of the log."""
         copy = StoreCopy()
         try:
@@ -302,19 +275,19 @@ class LeasedStore:
     def _refusal(self, token: int) -> Answer:
         """Why a write of a reign is not made; empty, with a revision of its own: it is."""
         if not stored_values.may_write(self.key, token):
-            return AppendRefused, self.revision, self.key, self.head
+            return events.AppendRefused, self.revision, self.key, self.head
         if self.is_full:
-            return (NoSpace,)
+            return (events.NoSpace,)
         self.revision += 1
         return ()
 
     # The log.
 
-    def _append(self, effect: Append, batch: Batch) -> Answer:
+    def _append(self, effect: effects.Append, batch: Batch) -> Answer:
         if not stored_values.may_append(self.key, self.head, effect.token, effect.after):
-            return AppendRefused, self.revision, self.key, self.head
+            return events.AppendRefused, self.revision, self.key, self.head
         if self.is_full:
-            return (NoSpace,)
+            return (events.NoSpace,)
         if self.key is None or self.key.token != effect.token:
             raise Broken("I19", f"{effect.head} is written with token {effect.token}, the key is {self.key}")
         if effect.head.digest in self.refused:
@@ -334,16 +307,16 @@ class LeasedStore:
                 if any(token != effect.token for token in self._unnamed.values()):
                     self._world.coverage.saw("append in parts beside those of an ended reign")
         self._tell(("log", self.revision, tuple(news)))
-        return Appended, self.revision
+        return events.Appended, self.revision
 
-    def _write(self, transaction: Transaction, effect: Append) -> None:
+    def _write(self, transaction: Transaction, effect: effects.Append) -> None:
         header = transaction.header
         if header.metadata_offset != self.base + len(self.log) + 1:
             raise Broken("I19", f"offset {header.metadata_offset} is written after {self.base + len(self.log)}")
         if self._epochs.setdefault(header.controller_epoch, effect.token) != effect.token:
             raise Broken("I21", f"controller epoch {header.controller_epoch} in two reigns")
         after = (self.state or ClusterState(header=header)).apply(transaction)
-        head = Head(effect.head.reign_id, header.metadata_offset, effect.head.digest, self.revision)
+        head = events.Head(effect.head.reign_id, header.metadata_offset, effect.head.digest, self.revision)
         self.log.append(Entry(head, after, self.values.copy()))
         if not self.is_old:
             # What a reign on an old copy decides is no decision: the checks do not follow it.
@@ -368,7 +341,7 @@ class LeasedStore:
         self.is_old = False
         self._begin_again(max(self._highest, self.revision) + 1)
         offset = state.header.metadata_offset
-        head = Head("recovery", offset, f"recovery.{self.restored}", self.revision)
+        head = events.Head("recovery", offset, f"recovery.{self.restored}", self.revision)
         current, parts = snapshot_of(head, pack(whole(state)), self.limits.snapshot_part_bytes)
         self.values = StoredValues()
         for number, part in enumerate(parts):

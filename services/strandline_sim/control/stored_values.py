@@ -11,22 +11,12 @@ from typing import NamedTuple
 
 from strandline.core.control.state import ClusterState
 from strandline.core.reigns.events import Head, Holder
+from strandline.metadata import etcd_layout
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd_layout import (
-    Batch,
-    Keys,
-    LogValue,
-    Place,
-    Range,
-    joined,
-    place_of,
-    read_log_value,
-    read_snapshot,
-)
 from strandline.metadata.transactions import state_of, unpack
 from strandline_sim.world.draws import Draw
 
-KEYS = Keys("sim")
+KEYS = etcd_layout.Keys("sim")
 
 
 class Limits(NamedTuple):
@@ -70,7 +60,7 @@ class StoredValues:
         """Put one value."""
         self._values[key] = Value(value, revision)
 
-    def delete(self, ranges: Iterable[Range]) -> int:
+    def delete(self, ranges: Iterable[etcd_layout.Range]) -> int:
         """Delete ranges of keys; how many there were."""
         gone = {key: None for begin, end in ranges for key, _ in self.range(begin, end)}
         for key in gone:
@@ -85,7 +75,7 @@ class StoredValues:
         """The values of every key that begins with ``prefix``, in the order of their keys."""
         return tuple(self._values[key].value for key in sorted(self._values) if key.startswith(prefix))
 
-    def parts(self, taken: LogValue) -> tuple[bytes, ...]:
+    def parts(self, taken: etcd_layout.LogValue) -> tuple[bytes, ...]:
         """What is stored under the name of a transaction's parts."""
         return self.below(KEYS.parts_of(taken.head.reign_id, taken.head.offset))
 
@@ -111,31 +101,31 @@ class StoreCopy:
         needs_snapshot = False
         current = stored.get(KEYS.current_snapshot)
         if current is not None:
-            snapshot = read_snapshot(current)
+            snapshot = etcd_layout.read_snapshot(current)
             if self.head is None or snapshot.head.offset > self.offset:
                 needs_snapshot = stored.get(KEYS.log(self.offset + 1)) is None
-                packed = joined(stored.below(KEYS.snapshot_parts(snapshot.head.offset)), snapshot.checksum)
+                packed = etcd_layout.joined(stored.below(KEYS.snapshot_parts(snapshot.head.offset)), snapshot.checksum)
                 if packed is None:
                     raise DamagedDocument(f"the snapshot of offset {snapshot.head.offset} is not whole")
                 self.state, self.head = state_of(unpack(packed)), snapshot.head
         for key, each in stored.range(KEYS.logs, KEYS.parts):
-            taken = self.taken(key, each) if self.place(key) is Place.NEXT else None
-            if (taken is None and self.place(key) is Place.BEYOND) or (
+            taken = self.taken(key, each) if self.place(key) is etcd_layout.Place.NEXT else None
+            if (taken is None and self.place(key) is etcd_layout.Place.BEYOND) or (
                 taken is not None and not self.apply(taken, stored.parts(taken))
             ):
                 raise DamagedDocument(f"the log has a gap behind {self.head}")
         return needs_snapshot
 
-    def place(self, key: bytes) -> Place:
+    def place(self, key: bytes) -> etcd_layout.Place:
         """Where a log value is for this copy."""
-        return place_of(KEYS.offset_of(key), self.head)
+        return etcd_layout.place_of(KEYS.offset_of(key), self.head)
 
     @staticmethod
-    def taken(key: bytes, each: Value) -> LogValue:
+    def taken(key: bytes, each: Value) -> etcd_layout.LogValue:
         """A log value, taken apart. Raises `DamagedDocument`."""
-        return read_log_value(each.value, offset=KEYS.offset_of(key), revision=each.revision)
+        return etcd_layout.read_log_value(each.value, offset=KEYS.offset_of(key), revision=each.revision)
 
-    def apply(self, taken: LogValue, parts: Sequence[bytes]) -> bool:
+    def apply(self, taken: etcd_layout.LogValue, parts: Sequence[bytes]) -> bool:
         """Apply the next transaction; False if its parts are not whole. Raises `DamagedDocument`."""
         packed = taken.packed(parts)
         if packed is None:
@@ -145,7 +135,7 @@ class StoreCopy:
         self.head = taken.head
         return True
 
-    def settled(self, batch: Batch, head: Head) -> None:
+    def settled(self, batch: etcd_layout.Batch, head: Head) -> None:
         """What this process appended is stored."""
         for transaction in batch.transactions:
             if transaction.header.metadata_offset > self.offset:

@@ -8,20 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
-from strandline.core.messages import (
-    DeletedPartition,
-    DeletePartition,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    OffsetAnswer,
-    OffsetQuestion,
-    ProducePartition,
-    ProduceResult,
-    ReplicaState,
-)
 from strandline.core.types import TRANSACTIONAL_BIT, Acks, BatchHeader, Offset
 from strandline_sim.scenario.board import Board
 from strandline_sim.scenario.controlling import Belief
@@ -50,7 +39,7 @@ class Call:
     text: str = WAITING
     code: ErrorCode | None = None
     """The error answered; NONE for success, None while nothing was answered."""
-    received: FetchedPartition | None = None
+    received: messages.FetchedPartition | None = None
     start: int | None = None
     """The offset that a fetch asked for; None for any other call."""
     offset: int | None = None
@@ -89,7 +78,7 @@ class Clients:
         call, request_id = self._begin(Call(label, actor.name, values, acks, then=then))
         if len(values) > 1:
             self.calls.update(dict.fromkeys(values, call))
-        part = ProducePartition(TP, header, values)
+        part = messages.ProducePartition(TP, header, values)
         now_ms = self._stage.now_ms
         transactional_id = None
         if header.attributes & TRANSACTIONAL_BIT and header.producer is not None:
@@ -105,10 +94,10 @@ class Clients:
     def fetch(
         self,
         actor: Actor,
-        part: FetchPartition,
+        part: messages.FetchPartition,
         *,
         label: str,
-        replica: ReplicaState | None,
+        replica: messages.ReplicaState | None,
         wait_ms: int,
         min_bytes: int,
         at_follower: bool,
@@ -116,7 +105,7 @@ class Clients:
     ) -> Call:
         """Send one fetch."""
         call, request_id = self._begin(Call(label, actor.name, start=part.fetch_offset))
-        request = FetchRequest(
+        request = messages.FetchRequest(
             (part,), replica, max_wait_ms=wait_ms, min_bytes=min_bytes, read_committed=read_committed
         )
         arrived = events.FetchArrived(self._stage.now_ms, request_id, request, None, at_follower)
@@ -125,7 +114,9 @@ class Clients:
             self._stage.tell(f"{label}: waits")
         return call
 
-    def list_offsets(self, actor: Actor, question: OffsetQuestion, *, label: str, replica: ReplicaState | None) -> Call:
+    def list_offsets(
+        self, actor: Actor, question: messages.OffsetQuestion, *, label: str, replica: messages.ReplicaState | None
+    ) -> Call:
         """Ask where the log ends or begins."""
         call, request_id = self._begin(Call(label, actor.name))
         asked = events.OffsetsAsked(self._stage.now_ms, request_id, (question,), replica)
@@ -135,7 +126,7 @@ class Clients:
     def delete(self, actor: Actor, offset: Offset | None, *, label: str, timeout_ms: int) -> Call:
         """Ask a leader to delete what lies below ``offset``, or below its HW."""
         call, request_id = self._begin(Call(label, actor.name))
-        part = DeletePartition(TP, offset)
+        part = messages.DeletePartition(TP, offset)
         self._stage.step(actor, events.DeleteRecordsAsked(self._stage.now_ms, request_id, timeout_ms, (part,)))
         if call.text == WAITING:
             self._stage.tell(f"{label}: waits")
@@ -146,7 +137,7 @@ class Clients:
         self.calls[call.label] = self._open[request_id] = call
         return call, request_id
 
-    def produced(self, request_id: int, result: ProduceResult) -> None:
+    def produced(self, request_id: int, result: messages.ProduceResult) -> None:
         """A produce was answered."""
         call = self._open.pop(request_id, None)
         if call is None:
@@ -159,21 +150,21 @@ class Clients:
         if call.then is not None:
             call.then(result.refusal)
 
-    def fetched(self, request_id: int, answer: FetchedPartition) -> None:
+    def fetched(self, request_id: int, answer: messages.FetchedPartition) -> None:
         """A fetch by hand was answered."""
         call = self._open.pop(request_id, None)
         if call is not None:
             call.received = answer
             self._end(call, fetched_text(answer), answer.error)
 
-    def reported_offset(self, request_id: int, answer: OffsetAnswer) -> None:
+    def reported_offset(self, request_id: int, answer: messages.OffsetAnswer) -> None:
         """A question for an offset was answered."""
         call = self._open.pop(request_id, None)
         if call is not None:
             call.offset = answer.offset
             self._end(call, refused_text(answer.refusal) if answer.refusal else f"is {answer.offset}", answer.refusal)
 
-    def deleted(self, request_id: int, answer: DeletedPartition) -> None:
+    def deleted(self, request_id: int, answer: messages.DeletedPartition) -> None:
         """A deletion was answered."""
         call = self._open.pop(request_id, None)
         if call is not None:

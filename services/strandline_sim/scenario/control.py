@@ -9,44 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
+from strandline.core import messages as core_messages
+from strandline.core.control import events as control_events
 from strandline.core.control import events as want
-from strandline.core.control.events import (
-    ControllerEvent,
-    ControllerStarted,
-    ControllerTicked,
-    RequestArrived,
-    StepContinued,
-    WatchArrived,
-)
-from strandline.core.control.messages import (
-    AllocateProducerIds,
-    AlterTopicConfigs,
-    ConfigChange,
-    ControllerRequest,
-    ProducerIdsAllocated,
-    TopicRef,
-    TopicsChanged,
-    WatchMetadata,
-)
+from strandline.core.control import messages
 from strandline.core.control.recovery import GivenNode, position_sent, recover
 from strandline.core.control.state import ClusterState, latest
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    Endpoint,
-    EpochsSeen,
-    Heartbeat,
-    HeartbeatAnswer,
-    MetadataImage,
-    NodeRegistered,
-    PartitionImage,
-    Position,
-    RegisterNode,
-    ReplicaLogsReported,
-    ReportReplicaLogs,
-)
 from strandline.core.types import NodeEpoch
 from strandline_sim.scenario import telling
 from strandline_sim.scenario.board import Board
@@ -56,7 +26,7 @@ from strandline_sim.scenario.wire import CONTROLLER, Envelope, Link
 
 CLUSTER_ID = "scenario"
 SECRET = "5c" * 32
-_NOWHERE = Endpoint("127.0.0.1", 1)
+_NOWHERE = core_messages.Endpoint("127.0.0.1", 1)
 _NO_ANSWER = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the store did not say in time what became of it")
 A = TypeVar("A")
 
@@ -72,9 +42,9 @@ class CallRefused(Exception):
 class _Forgotten(NamedTuple):
     """What a store lost when it went back in time."""
 
-    decided: PartitionImage | None
+    decided: core_messages.PartitionImage | None
     """The partition as it was known outside."""
-    kept: PartitionImage | None
+    kept: core_messages.PartitionImage | None
     """As the store has it now."""
 
     @property
@@ -119,7 +89,7 @@ class Control:
         self.producer_ids: dict[str, int] = {}
         """The first id of the newest block that each node was given."""
         # Every metadata message ever sent to a node, for tellers of late deliveries.
-        self.reported: dict[str, list[MetadataImage]] = {}
+        self.reported: dict[str, list[core_messages.MetadataImage]] = {}
 
     @property
     def _stored(self) -> ClusterState | None:
@@ -168,7 +138,7 @@ class Control:
         stage = self._stage
         self._reigns += 1
         self.core = StagedController(self._stored, stage.rules, stage.controller_timings)
-        self.step(ControllerStarted(stage.now_ms, CLUSTER_ID, SECRET, f"{self._reigns:032x}"))
+        self.step(control_events.ControllerStarted(stage.now_ms, CLUSTER_ID, SECRET, f"{self._reigns:032x}"))
         for actor in stage.running():
             self.watch(actor)
 
@@ -183,7 +153,7 @@ class Control:
         """Print a line of output."""
         self._stage.tell(line)
 
-    def positions_sent(self) -> set[Position]:
+    def positions_sent(self) -> set[core_messages.Position]:
         """Where the metadata stood that was ever sent to a node."""
         sent = (position_sent(image) for images in self.reported.values() for image in images)
         return {position for position in sent if position is not None}
@@ -196,9 +166,9 @@ class Control:
         """The core of a reign that begins from a state."""
         return StagedController(state, self._stage.rules, self._stage.controller_timings)
 
-    def started(self, reign_id: str) -> ControllerStarted:
+    def started(self, reign_id: str) -> control_events.ControllerStarted:
         """The first event of a reign."""
-        return ControllerStarted(self._stage.now_ms, CLUSTER_ID, SECRET, reign_id)
+        return control_events.ControllerStarted(self._stage.now_ms, CLUSTER_ID, SECRET, reign_id)
 
     def serve(self, core: StagedController) -> None:
         """A controller opens its doors: nodes watch it from now on."""
@@ -222,11 +192,11 @@ class Control:
             self._stage.wire.take(envelope)
             envelope.fail("the controller's process ended")
 
-    def partition(self) -> PartitionImage | None:
+    def partition(self) -> core_messages.PartitionImage | None:
         """The partition as it is committed."""
         return self._stored.partition(TP) if self._stored else None
 
-    def decided(self) -> PartitionImage | None:
+    def decided(self) -> core_messages.PartitionImage | None:
         """The partition as it was last decided for all to see.
 
         A store that forgot its end says something else, which binds nobody until a leader is elected from it.
@@ -238,11 +208,11 @@ class Control:
             return found
         return forgotten.decided
 
-    def position(self) -> Position | None:
+    def position(self) -> core_messages.Position | None:
         """Where the store ends; None if it is empty."""
         stored = self._stored
         reign = latest(stored.reigns) if stored else None
-        return Position(reign.reign_id, stored.header.metadata_offset) if stored and reign else None
+        return core_messages.Position(reign.reign_id, stored.header.metadata_offset) if stored and reign else None
 
     @property
     def serving(self) -> StagedController:
@@ -250,7 +220,7 @@ class Control:
         assert self.core is not None, "a verb made sure that the controller runs"
         return self.core
 
-    def step(self, event: ControllerEvent) -> None:
+    def step(self, event: control_events.ControllerEvent) -> None:
         """One event for the controller."""
         self._stage.observers.trace(CONTROLLER, event)
         self.perform(self.serving.step(event))
@@ -277,7 +247,7 @@ class Control:
             case want.OpenWatch():
                 self._open_watch(effect)
             case want.ContinueStep():
-                self.step(StepContinued(self._stage.now_ms))
+                self.step(control_events.StepContinued(self._stage.now_ms))
             case want.StopServing():
                 self._stage.tell(f"{CONTROLLER}: serves no more: {effect.reason}")
             case want.Emit():
@@ -286,14 +256,14 @@ class Control:
     def _commit(self) -> None:
         self.stored(self.serving.state)
 
-    def ask(self, request: ControllerRequest, kind: type[A]) -> A:
+    def ask(self, request: messages.ControllerRequest, kind: type[A]) -> A:
         """Ask at once, without the wire.
 
         Raises:
             CallRefused: the call was refused as a whole.
         """
         request_id = self._stage.request_id()
-        self.step(RequestArrived(self._stage.now_ms, request_id, request))
+        self.step(control_events.RequestArrived(self._stage.now_ms, request_id, request))
         answer = self._answers.pop(request_id, _NO_ANSWER)
         if isinstance(answer, Refusal):
             raise CallRefused(answer)
@@ -305,7 +275,7 @@ class Control:
         if self._is_cut_off(actor):
             return None
         seen = actor.disk.seen
-        request = RegisterNode(
+        request = core_messages.RegisterNode(
             node_id=actor.node_id,
             cluster_id=CLUSTER_ID,
             incarnation_id=actor.incarnation_id,
@@ -321,9 +291,9 @@ class Control:
             position=seen.position if seen else None,
         )
         try:
-            answer = self.ask(request, NodeRegistered)
+            answer = self.ask(request, core_messages.NodeRegistered)
         except CallRefused as error:
-            answer = NodeRegistered(refusal=error.refusal)
+            answer = core_messages.NodeRegistered(refusal=error.refusal)
         if answer.refusal is not None or answer.node_epoch is None:
             code = answer.refusal.code.name if answer.refusal else "no epoch"
             self._stage.tell(f"{actor.name}: registration refused, {code}")
@@ -338,13 +308,13 @@ class Control:
         if self._is_cut_off(actor):
             return
         assert actor.core is not None and actor.core.state.node_epoch is not None
-        request = AllocateProducerIds(
+        request = messages.AllocateProducerIds(
             cluster_id=CLUSTER_ID, node_id=actor.node_id, node_epoch=actor.core.state.node_epoch
         )
         try:
-            block = self.ask(request, ProducerIdsAllocated)
+            block = self.ask(request, messages.ProducerIdsAllocated)
         except CallRefused as error:
-            block = ProducerIdsAllocated(refusal=error.refusal)
+            block = messages.ProducerIdsAllocated(refusal=error.refusal)
         if block.refusal is not None:
             self._stage.tell(f"{actor.name}: no producer ids, {block.refusal.code.name}")
             return
@@ -363,7 +333,7 @@ class Control:
         if self._is_cut_off(actor):
             return
         assert actor.core is not None and actor.core.state.node_epoch is not None
-        request = Heartbeat(
+        request = core_messages.Heartbeat(
             cluster_id=CLUSTER_ID,
             node_id=actor.node_id,
             node_epoch=actor.core.state.node_epoch,
@@ -373,9 +343,9 @@ class Control:
             position=actor.disk.seen.position if actor.disk.seen else None,
         )
         try:
-            answer = self.ask(request, HeartbeatAnswer)
+            answer = self.ask(request, core_messages.HeartbeatAnswer)
         except CallRefused as error:
-            answer = HeartbeatAnswer(refusal=error.refusal)
+            answer = core_messages.HeartbeatAnswer(refusal=error.refusal)
         if answer.refusal is not None:
             self._stage.tell(f"{actor.name}: heartbeat refused, {answer.refusal.code.name}")
         actor.next_beat_ms = self._stage.now_ms + self._stage.controller_timings.heartbeat_interval_ms
@@ -387,8 +357,8 @@ class Control:
 
     def alter_configs(self, changes: tuple[tuple[str, str], ...]) -> Refusal | None:
         """Change settings of the topic."""
-        change = ConfigChange(TopicRef(topic_id=TP.topic_id), changes)
-        answer = self.ask(AlterTopicConfigs(cluster_id=CLUSTER_ID, topics=(change,)), TopicsChanged)
+        change = messages.ConfigChange(messages.TopicRef(topic_id=TP.topic_id), changes)
+        answer = self.ask(messages.AlterTopicConfigs(cluster_id=CLUSTER_ID, topics=(change,)), messages.TopicsChanged)
         return answer.topics[0].refusal
 
     def tick(self) -> None:
@@ -405,7 +375,7 @@ class Control:
                 self.watch(actor)
             if actor.next_beat_ms <= stage.now_ms:
                 self.beat(actor)
-        self.step(ControllerTicked(stage.now_ms))
+        self.step(control_events.ControllerTicked(stage.now_ms))
 
     def watch(self, actor: Actor) -> None:
         """Open a node's watch; its snapshot goes out first."""
@@ -414,8 +384,8 @@ class Control:
         node_epoch = actor.core.state.node_epoch
         assert node_epoch is not None
         self._opening = actor
-        request = WatchMetadata(cluster_id=CLUSTER_ID, node_id=actor.node_id, node_epoch=node_epoch)
-        self.step(WatchArrived(self._stage.now_ms, self._stage.request_id(), request))
+        request = messages.WatchMetadata(cluster_id=CLUSTER_ID, node_id=actor.node_id, node_epoch=node_epoch)
+        self.step(control_events.WatchArrived(self._stage.now_ms, self._stage.request_id(), request))
         self._opening = None
 
     def _open_watch(self, effect: want.OpenWatch) -> None:
@@ -431,7 +401,7 @@ class Control:
                 position = effect.position_for(actor.node_id, node_epoch)
                 self._send_metadata(actor, replace(effect.image, to_node_epoch=node_epoch, position=position))
 
-    def _send_metadata(self, actor: Actor, image: MetadataImage) -> None:
+    def _send_metadata(self, actor: Actor, image: core_messages.MetadataImage) -> None:
         stage, life = self._stage, actor.life
         self.reported.setdefault(actor.name, []).append(image)
         partition = telling.partition_in(image)
@@ -448,7 +418,7 @@ class Control:
         version = partition.partition_epoch if partition else None
         stage.send(Envelope(Link(CONTROLLER, actor.name), "metadata", text, arrive, fail, epoch, version))
 
-    def hand(self, actor: Actor, image: MetadataImage) -> None:
+    def hand(self, actor: Actor, image: core_messages.MetadataImage) -> None:
         """Let a node see metadata."""
         self._stage.step(actor, events.MetadataArrived(self._stage.now_ms, image))
 
@@ -456,18 +426,18 @@ class Control:
         """A node's process ended, and its watch with it."""
         self._watchers.pop(actor.name, None)
 
-    def report(self, actor: Actor, request: ReportReplicaLogs) -> Refusal | None:
+    def report(self, actor: Actor, request: core_messages.ReportReplicaLogs) -> Refusal | None:
         """Let the controller hear what a node's log holds, at once. Returns why it did not."""
         if self._is_cut_off(actor):
             return Refusal(ErrorCode.NETWORK_EXCEPTION, "the controller cannot be reached")
         (info,) = request.logs
         self._stage.tell(f"{actor.name}: {telling.report_text(info)}")
         try:
-            return self.ask(request, ReplicaLogsReported).refusal
+            return self.ask(request, core_messages.ReplicaLogsReported).refusal
         except CallRefused as error:
             return error.refusal
 
-    def propose(self, actor: Actor, request: AlterPartitionRequest) -> None:
+    def propose(self, actor: Actor, request: core_messages.AlterPartitionRequest) -> None:
         """Put a leader's proposal on the wire."""
         stage, life, sequence = self._stage, actor.life, request.request_sequence
 
@@ -478,7 +448,7 @@ class Control:
             if alive():
                 stage.step(actor, events.AlterPartitionFailed(stage.now_ms, sequence, reason))
 
-        def answer(found: AlterPartitionAnswer) -> None:
+        def answer(found: core_messages.AlterPartitionAnswer) -> None:
             if alive():
                 stage.step(actor, events.AlterPartitionAnswered(stage.now_ms, sequence, found))
 
@@ -490,15 +460,17 @@ class Control:
         text = telling.alter_text(request, stage.names)
         stage.send(Envelope(Link(actor.name, CONTROLLER), "alter", text, arrive, fail))
 
-    def decide(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+    def decide(self, request: core_messages.AlterPartitionRequest) -> core_messages.AlterPartitionAnswer:
         """Let the controller decide a proposal now."""
         try:
-            return self.ask(request, AlterPartitionAnswer)
+            return self.ask(request, core_messages.AlterPartitionAnswer)
         except CallRefused as error:
-            return AlterPartitionAnswer(refusal=error.refusal)
+            return core_messages.AlterPartitionAnswer(refusal=error.refusal)
 
 
-def _epochs_in(image: MetadataImage) -> tuple[EpochsSeen, ...]:
+def _epochs_in(image: core_messages.MetadataImage) -> tuple[core_messages.EpochsSeen, ...]:
     return tuple(
-        EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for topic in image.topics for p in topic.partitions
+        core_messages.EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch)
+        for topic in image.topics
+        for p in topic.partitions
     )

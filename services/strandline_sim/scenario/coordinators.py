@@ -27,17 +27,8 @@ from strandline.core.groups.messages import (
 )
 from strandline.core.groups.records import OffsetKey, StagedOffsetKey, StagedOffsetValue
 from strandline.core.log.effects import Effect, SendTxnMarkers
+from strandline.core.transactions import messages
 from strandline.core.transactions.machine import TransactionMachine
-from strandline.core.transactions.messages import (
-    AddPartitions,
-    EndTxn,
-    InitProducerId,
-    ProducerIdentity,
-    ProducerIdGiven,
-    TxnEnded,
-    TxnMarker,
-    TxnMarkerAnswer,
-)
 from strandline.core.transactions.records import TransactionalId, TransactionalIdKey
 from strandline.core.types import Acks, LeaderEpoch, Marker, Offset, ProducerStamp, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
@@ -65,7 +56,7 @@ class Commit:
     member: str | None = None
     member_epoch: int | None = None
     """None: the one that this member heard last."""
-    producer: ProducerIdentity | None = None
+    producer: messages.ProducerIdentity | None = None
 
 
 class GroupCoordinator:
@@ -226,7 +217,7 @@ class TransactionCoordinator:
             return TransactionMachine(Reports(_PLACE, epoch), ids)
 
         self._shard = MachineAtOnce(make, lambda: stage.now_ms, self._tell)
-        self._under_way: list[tuple[LeaderEpoch, TxnMarker]] = []
+        self._under_way: list[tuple[LeaderEpoch, messages.TxnMarker]] = []
 
     @property
     def ids(self) -> dict[str, TransactionalId]:
@@ -235,24 +226,26 @@ class TransactionCoordinator:
 
     def used_before(self, transactional_id: str, epoch: int) -> None:
         """The log of the coordinator has this id already, at this epoch."""
-        identity = ProducerIdentity(self._supply.next_id() or FIRST_ID, epoch)
+        identity = messages.ProducerIdentity(self._supply.next_id() or FIRST_ID, epoch)
         self._supply.take(identity.producer_id)
         value = TransactionalId(identity=identity, timeout_ms=60_000, update_ms=self._stage.now_ms)
         self._shard.write(Record(TransactionalIdKey(transactional_id), value))
 
-    def init(self, process: str, request: InitProducerId, label: str) -> None:
+    def init(self, process: str, request: messages.InitProducerId, label: str) -> None:
         """A process asks for its identity."""
         self._answered(process, self._asked(request), label, request.transactional_id)
 
-    def end(self, process: str, *, committed: bool, identity: ProducerIdentity, label: str) -> None:
+    def end(self, process: str, *, committed: bool, identity: messages.ProducerIdentity, label: str) -> None:
         """A process ends its transaction."""
         transactional_id = self._stage.clients.producers.transactional_id_of(identity.producer_id)
-        request = EndTxn(transactional_id=transactional_id, identity=identity, committed=committed)
+        request = messages.EndTxn(transactional_id=transactional_id, identity=identity, committed=committed)
         self._answered(process, self._asked(request), label, transactional_id)
 
-    def verdict(self, transactional_id: str, identity: ProducerIdentity, tp: TopicPartition) -> Refusal | None:
+    def verdict(self, transactional_id: str, identity: messages.ProducerIdentity, tp: TopicPartition) -> Refusal | None:
         """What it says of a partition that a transaction writes to first."""
-        answer = self._asked(AddPartitions(transactional_id=transactional_id, identity=identity, partitions=(tp,)))
+        answer = self._asked(
+            messages.AddPartitions(transactional_id=transactional_id, identity=identity, partitions=(tp,))
+        )
         return answer if isinstance(answer, Refusal) else None
 
     def _asked(self, request: object) -> object:
@@ -264,7 +257,7 @@ class TransactionCoordinator:
         if isinstance(answer, Refusal):
             self._stage.clients.note(label, refused_text(answer), answer)
             return
-        assert isinstance(answer, ProducerIdGiven | TxnEnded), f"an answer to no process: {answer!r}"
+        assert isinstance(answer, messages.ProducerIdGiven | messages.TxnEnded), f"an answer to no process: {answer!r}"
         self._stage.clients.producers.identify(process, *answer.identity, transactional_id)
         self._stage.clients.note(label, f"goes on as {_text(answer.identity)}", None)
 
@@ -292,9 +285,9 @@ class TransactionCoordinator:
         for epoch, marker in taken:
             yield partial(self._arrive, epoch, marker)
 
-    def _arrive(self, epoch: LeaderEpoch, marker: TxnMarker) -> None:
+    def _arrive(self, epoch: LeaderEpoch, marker: messages.TxnMarker) -> None:
         def answered(refusal: Refusal | None) -> None:
-            self._do(self._shard.heard(TxnMarkerAnswer(marker, refusal)))
+            self._do(self._shard.heard(messages.TxnMarkerAnswer(marker, refusal)))
 
         said = Marker(marker.committed, epoch)
         stamp = ProducerStamp(*marker.identity, -1)
@@ -328,11 +321,11 @@ class TransactionCoordinator:
         )
 
 
-def _text(identity: ProducerIdentity) -> str:
+def _text(identity: messages.ProducerIdentity) -> str:
     return f"{identity.producer_id}:{identity.producer_epoch}"
 
 
-def _marker_text(marker: TxnMarker) -> str:
+def _marker_text(marker: messages.TxnMarker) -> str:
     return f"{'commit' if marker.committed else 'abort'}({_text(marker.identity)})"
 
 

@@ -10,18 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from strandline.core import messages
 from strandline.core.errors import Refusal
 from strandline.core.log import effects as want
 from strandline.core.log import events
-from strandline.core.messages import (
-    DeletedPartition,
-    EpochEndQuestion,
-    FetchedPartition,
-    FetchResult,
-    OffsetAnswer,
-    OffsetQuestion,
-    ProducerSnapshotAnswer,
-)
 from strandline.core.types import CONTROL_BIT, AbortedTransaction, BatchHeader, TopicPartition
 from strandline_sim.scenario import telling
 from strandline_sim.scenario.board import Asked, Board
@@ -96,7 +88,7 @@ def _send_epoch_ends(stage: Played, actor: Actor, effect: want.SendEpochEnds) ->
     request_id = _ask(stage, actor, effect, failed)
     replica = actor.core.state.identity if actor.core else None
     arrived = events.EpochEndsAsked(stage.now_ms, request_id, effect.questions, replica)
-    question: EpochEndQuestion = effect.questions[0]
+    question: messages.EpochEndQuestion = effect.questions[0]
     return _send(stage, request_id, "end-of-epoch", telling.epoch_question_text(question), arrived)
 
 
@@ -105,7 +97,7 @@ def _send_offsets(stage: Played, actor: Actor, effect: want.SendListOffsets) -> 
     request_id = _ask(stage, actor, effect, failed)
     replica = actor.core.state.identity if actor.core else None
     arrived = events.OffsetsAsked(stage.now_ms, request_id, effect.questions, replica)
-    question: OffsetQuestion = effect.questions[0]
+    question: messages.OffsetQuestion = effect.questions[0]
     current = question.current_leader_epoch
     text = "offsets?" + ("" if current is None else f" epoch={current}")
     return _send(stage, request_id, "offsets", text, arrived)
@@ -166,7 +158,7 @@ def _answer_fetch(stage: Played, actor: Actor, effect: want.AnswerFetch) -> list
     return [events.FetchServed(stage.now_ms, effect.replica, tuple(found.ends))]
 
 
-def _given(received: FetchedPartition, result: FetchResult) -> FetchedPartition:
+def _given(received: messages.FetchedPartition, result: messages.FetchResult) -> messages.FetchedPartition:
     """What a client keeps of an answer: of a log with transactions neither markers nor what was aborted (X14)."""
     payloads: Any = received.payload
     kept = [
@@ -222,7 +214,7 @@ def _answer_offsets(stage: Played, actor: Actor, effect: want.AnswerOffsets) -> 
     return []
 
 
-def _offsets_text(answers: tuple[OffsetAnswer, ...]) -> str:
+def _offsets_text(answers: tuple[messages.OffsetAnswer, ...]) -> str:
     refusal = next((answer.refusal for answer in answers if answer.refusal), None)
     if refusal is not None:
         return f"offsets {refusal.code.name}"
@@ -242,17 +234,17 @@ def _reply(stage: Played, actor: Actor, request_id: int, kind: str, text: str, a
 
 def _answer_call(stage: Played, actor: Actor, effect: want.AnswerCall) -> list[events.Event]:
     (answer,) = effect.answers
-    if isinstance(answer, ProducerSnapshotAnswer):
+    if isinstance(answer, messages.ProducerSnapshotAnswer):
         asked = stage.asked[effect.request_id]
         arrived = events.ProducerSnapshotAnswered(stage.now_ms, actor.node_id, asked.correlation_id, answer)
         _reply(stage, actor, effect.request_id, "producers", _producers_text(answer), arrived)
         return []
-    assert isinstance(answer, DeletedPartition)
+    assert isinstance(answer, messages.DeletedPartition)
     stage.clients.deleted(effect.request_id, answer)
     return []
 
 
-def _producers_text(answer: ProducerSnapshotAnswer) -> str:
+def _producers_text(answer: messages.ProducerSnapshotAnswer) -> str:
     if answer.refusal is not None:
         return f"producers {answer.refusal.code.name}"
     return f"producers below {answer.log_start_offset}: {len(answer.producers)} batches"

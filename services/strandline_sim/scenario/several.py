@@ -15,64 +15,15 @@ from typing import Any
 from strandline.core.control import events as want
 from strandline.core.control.events import DoorsOpened
 from strandline.core.control.state import ClusterState, Standing, standing
-from strandline.core.reigns.effects import (
-    Append,
-    AppendSettled,
-    Campaign,
-    CloseDoors,
-    DropCore,
-    FinishCore,
-    GrantLease,
-    LookAtActive,
-    NameSuccessor,
-    OpenDoors,
-    ReadAlarm,
-    ReadLog,
-    ReadStore,
-    ReignEffect,
-    RenewLease,
-    Resign,
-    RevokeLease,
-    Settled,
-    StartCore,
-    Stop,
-    TakeKey,
-)
-from strandline.core.reigns.events import (
-    AlarmRead,
-    AppendAsked,
-    Appended,
-    AppendRefused,
-    CampaignLost,
-    CampaignWon,
-    CoreDropped,
-    CoreFinished,
-    Head,
-    Holder,
-    KeyChanged,
-    KeyTaken,
-    LeaseGranted,
-    LeaseLost,
-    LeaseRenewed,
-    LogRead,
-    Look,
-    Looked,
-    NoSpace,
-    ReignEvent,
-    Resigned,
-    StoreRead,
-    SuccessorNamed,
-    Ticked,
-    TransactionsCame,
-    Unanswered,
-)
+from strandline.core.reigns import effects as reigns_effects
+from strandline.core.reigns import events
 from strandline.core.reigns.reign import FOLLOWING, ReignCore, State
 from strandline_sim.control import stored_values
 from strandline_sim.scenario.control import Control
 from strandline_sim.scenario.controlling import StagedController
 
 Answer = tuple[Any, ...]
-_WRITES = (Append, Campaign, TakeKey, Resign)
+_WRITES = (reigns_effects.Append, reigns_effects.Campaign, reigns_effects.TakeKey, reigns_effects.Resign)
 
 
 class Member:
@@ -89,7 +40,7 @@ class Member:
         """Whether it is paused as soon as it has won the key, before it hears of that."""
         self.inbox: list[Callable[[], None]] = []
         """What happens when it goes on."""
-        self.events: deque[ReignEvent] = deque()
+        self.events: deque[events.ReignEvent] = deque()
         self.is_stepping = False
         self.applied = 0
         self.state: ClusterState | None = None
@@ -102,7 +53,7 @@ class Member:
 class _Asked:
     """A transaction that is being appended, and what is done once it is stored."""
 
-    head: Head
+    head: events.Head
     after: ClusterState
     rest: list[want.ControllerEffect]
 
@@ -111,9 +62,9 @@ class _Asked:
 class StagedStore:
     """The store of several controllers."""
 
-    key: Holder | None = None
+    key: events.Holder | None = None
     revision: int = 1
-    heads: list[Head] = field(default_factory=list)
+    heads: list[events.Head] = field(default_factory=list)
     states: list[ClusterState] = field(default_factory=list)
     leases: set[int] = field(default_factory=set)
     granted: int = 0
@@ -144,15 +95,15 @@ class StagedStore:
         """Be what a recovery wrote: one state, at a revision that this store never had."""
         self.key, self.revision = None, max(self.highest, self.revision) + 1
         self.leases.clear()
-        self.heads = [Head("recovery", state.header.metadata_offset, f"recovery.{self.restored}", self.revision)]
+        self.heads = [events.Head("recovery", state.header.metadata_offset, f"recovery.{self.restored}", self.revision)]
         self.states = [state]
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> events.Head | None:
         """The last transaction."""
         return self.heads[-1] if self.heads else None
 
-    def put_key(self, key: Holder | None) -> None:
+    def put_key(self, key: events.Holder | None) -> None:
         """Change the key."""
         if key != self.key:
             self.key, self.revision = key, self.revision + 1
@@ -182,7 +133,7 @@ class Several:
     def start(self) -> None:
         """All of them begin to follow the store; the first one wins."""
         for member in self.members.values():
-            self.take(member, Ticked(self._now_ms))
+            self.take(member, events.Ticked(self._now_ms))
             self._follow(member)
 
     @property
@@ -212,7 +163,7 @@ class Several:
         """Time passed."""
         for member in self.members.values():
             if not member.is_paused:
-                self.take(member, Ticked(self._now_ms))
+                self.take(member, events.Ticked(self._now_ms))
 
     def resume(self, member: Member) -> None:
         """SIGCONT: what waited happens now, the oldest first."""
@@ -220,19 +171,19 @@ class Several:
         waiting, member.inbox = member.inbox, []
         for action in waiting:
             action()
-        self.take(member, Ticked(self._now_ms))
+        self.take(member, events.Ticked(self._now_ms))
         self.tell_all()
 
     # Events in, effects out.
 
-    def take(self, member: Member, event: ReignEvent) -> None:
+    def take(self, member: Member, event: events.ReignEvent) -> None:
         """Step a controller, and all that follows from it at once."""
         if member.is_paused:
             member.inbox.append(lambda: self.take(member, event))
             return
         self._step(member, event)
 
-    def _step(self, member: Member, event: ReignEvent) -> None:
+    def _step(self, member: Member, event: events.ReignEvent) -> None:
         member.events.append(event)
         if member.is_stepping:
             return
@@ -246,40 +197,44 @@ class Several:
         member.is_stepping = False
         self.tell_all()
 
-    def _perform(self, member: Member, effect: ReignEffect) -> None:
+    def _perform(self, member: Member, effect: reigns_effects.ReignEffect) -> None:
         now_ms, control = self._now_ms, self._control
         match effect:
-            case AppendSettled():
+            case reigns_effects.AppendSettled():
                 self._settled(member, effect)
-            case StartCore():
+            case reigns_effects.StartCore():
                 self._start_core(member, effect)
-            case OpenDoors():
+            case reigns_effects.OpenDoors():
                 assert member.decider is not None
                 self._knows_what_was_sent(member.name, member.decider.state)
                 member.decider.step(DoorsOpened(now_ms, effect.closed_ms))
                 control.serve(member.decider)
-            case CloseDoors():
+            case reigns_effects.CloseDoors():
                 if control.core is not None and control.core is member.decider:
                     control.end()
-            case FinishCore():
-                member.events.append(CoreFinished(now_ms))
-            case DropCore():
+            case reigns_effects.FinishCore():
+                member.events.append(events.CoreFinished(now_ms))
+            case reigns_effects.DropCore():
                 member.decider, member.asked, member.applied, member.state = None, None, 0, None
                 member.waiting.clear()
-                member.events.append(CoreDropped(now_ms))
-            case NameSuccessor():
+                member.events.append(events.CoreDropped(now_ms))
+            case reigns_effects.NameSuccessor():
                 token = self.store.key.token if self.store.key else 0
                 for other in self.members.values():
                     if other is not member:
-                        self.take(other, SuccessorNamed(now_ms, token, effect.controller_id))
-            case RevokeLease():
+                        self.take(other, events.SuccessorNamed(now_ms, token, effect.controller_id))
+            case reigns_effects.RevokeLease():
                 self.store.end_lease(effect.lease_id)
-            case Stop():
+            case reigns_effects.Stop():
                 if effect.reason is not None:
                     control.tell(f"{member.name}: serves no more: {effect.reason.partition(':')[0]}")
-            case LookAtActive():
-                look = Look.REFUSED if self.store.key and self.store.key.token == effect.token else Look.SILENT
-                member.events.append(Looked(now_ms, effect.question, look))
+            case reigns_effects.LookAtActive():
+                look = (
+                    events.Look.REFUSED
+                    if self.store.key and self.store.key.token == effect.token
+                    else events.Look.SILENT
+                )
+                member.events.append(events.Looked(now_ms, effect.question, look))
             case _ if hasattr(effect, "question"):
                 if member.is_paused:
                     member.inbox.append(lambda: self._ask(member, effect))
@@ -289,72 +244,72 @@ class Several:
     def _ask(self, member: Member, effect: Any) -> None:
         store, is_write = self.store, isinstance(effect, _WRITES)
         if store.is_away:
-            answer: Answer = (Unanswered,)
+            answer: Answer = (events.Unanswered,)
         elif is_write and store.loses:
             lost, store.loses = store.loses, ""
             if lost == "answer":
                 self._reach(member, effect)
-            answer = (Unanswered,)
+            answer = (events.Unanswered,)
         else:
             answer = self._reach(member, effect)
         kind, *given = answer
-        if kind is CampaignWon and member.stops_at_key:
+        if kind is events.CampaignWon and member.stops_at_key:
             member.is_paused, member.stops_at_key = True, False
         self.take(member, kind(self._now_ms, effect.question, *given))
 
     def _reach(self, member: Member, effect: Any) -> Answer:
         store = self.store
         match effect:
-            case GrantLease():
+            case reigns_effects.GrantLease():
                 if store.is_full:
-                    return (NoSpace,)
+                    return (events.NoSpace,)
                 store.granted += 1
                 store.leases.add(store.granted)
-                return LeaseGranted, store.granted
-            case RenewLease():
-                return (LeaseRenewed,) if effect.lease_id in store.leases else (LeaseLost,)
-            case ReadAlarm():
-                return AlarmRead, store.is_full
-            case ReadStore():
-                return StoreRead, store.revision, store.key, store.head
-            case ReadLog():
+                return events.LeaseGranted, store.granted
+            case reigns_effects.RenewLease():
+                return (events.LeaseRenewed,) if effect.lease_id in store.leases else (events.LeaseLost,)
+            case reigns_effects.ReadAlarm():
+                return events.AlarmRead, store.is_full
+            case reigns_effects.ReadStore():
+                return events.StoreRead, store.revision, store.key, store.head
+            case reigns_effects.ReadLog():
                 self._apply(member, effect.head.offset)
-                return LogRead, effect.head
-            case Campaign():
+                return events.LogRead, effect.head
+            case reigns_effects.Campaign():
                 return self._campaign(member, effect)
-            case TakeKey():
+            case reigns_effects.TakeKey():
                 before = store.key
                 self._take_key(member, effect.token)
-                return KeyTaken, store.revision, before is not None and store.key is None
-            case Resign():
+                return events.KeyTaken, store.revision, before is not None and store.key is None
+            case reigns_effects.Resign():
                 self._take_key(member, effect.token)
                 if effect.lease_id is not None:
                     store.end_lease(effect.lease_id)
-                return (Resigned,)
-            case Append():
+                return (events.Resigned,)
+            case reigns_effects.Append():
                 return self._append(member, effect)
         raise AssertionError(effect)
 
-    def _campaign(self, member: Member, effect: Campaign) -> Answer:
+    def _campaign(self, member: Member, effect: reigns_effects.Campaign) -> Answer:
         store = self.store
         if store.key is not None:
-            return CampaignLost, store.revision, store.key
+            return events.CampaignLost, store.revision, store.key
         if store.is_full or effect.lease_id not in store.leases:
-            return (NoSpace,)
-        wanted = Holder(0, member.name, member.incarnation, effect.lease_id)
+            return (events.NoSpace,)
+        wanted = events.Holder(0, member.name, member.incarnation, effect.lease_id)
         store.put_key(stored_values.put_key(store.key, wanted, store.revision + 1))
-        return CampaignWon, store.revision
+        return events.CampaignWon, store.revision
 
     def _take_key(self, member: Member, token: int) -> None:
-        taker = Holder(token, member.name, member.incarnation, member.core._lease.lease_id or 0)
+        taker = events.Holder(token, member.name, member.incarnation, member.core._lease.lease_id or 0)
         self.store.put_key(stored_values.key_after_taking(self.store.key, token, taker))
 
-    def _append(self, member: Member, effect: Append) -> Answer:
+    def _append(self, member: Member, effect: reigns_effects.Append) -> Answer:
         store, asked, head = self.store, member.asked, effect.head
         if not stored_values.may_append(store.key, store.head, effect.token, effect.after):
-            return AppendRefused, store.revision, store.key, store.head
+            return events.AppendRefused, store.revision, store.key, store.head
         if store.is_full:
-            return (NoSpace,)
+            return (events.NoSpace,)
         if store.key is None or store.key.token != effect.token:
             self._control.breaks(
                 "I19", f"{member.name} writes offset {head.offset} with the token of a reign that ended"
@@ -366,10 +321,10 @@ class Several:
         if store.epochs.setdefault(epoch, effect.token) != effect.token:
             self._control.breaks("I21", f"controller epoch {epoch} has two reigns")
         store.revision += 1
-        store.heads.append(Head(head.reign_id, head.offset, head.digest, store.revision))
+        store.heads.append(events.Head(head.reign_id, head.offset, head.digest, store.revision))
         store.states.append(asked.after)
         self._control.stored(asked.after)
-        return Appended, store.revision
+        return events.Appended, store.revision
 
     # The state that each of them follows.
 
@@ -382,9 +337,9 @@ class Several:
         is_news = not core._follows or (head is not None and core.applied != head)
         if core.state in FOLLOWING and is_news and not (self.store.lags and core._follows):
             self._apply(member, head.offset if head else 0)
-            self.take(member, TransactionsCame(self._now_ms, head))
+            self.take(member, events.TransactionsCame(self._now_ms, head))
         if not member.is_paused and (member.core.holder != self.store.key or member.core._key_revision is None):
-            self.take(member, KeyChanged(self._now_ms, self.store.revision, self.store.key))
+            self.take(member, events.KeyChanged(self._now_ms, self.store.revision, self.store.key))
 
     def tell_all(self) -> None:
         """Watches show what changed."""
@@ -398,7 +353,7 @@ class Several:
 
     # A reign.
 
-    def _start_core(self, member: Member, effect: StartCore) -> None:
+    def _start_core(self, member: Member, effect: reigns_effects.StartCore) -> None:
         store = self.store
         if store.key is not None and store.key.token == effect.token and effect.head != store.head:
             ours, theirs = (0 if head is None else head.offset for head in (effect.head, store.head))
@@ -426,21 +381,24 @@ class Several:
                 after = member.decider.state
                 member.batches += 1
                 digest = f"{member.incarnation}.{member.batches}"
-                head = Head(member.name, after.header.metadata_offset, digest)
+                head = events.Head(member.name, after.header.metadata_offset, digest)
                 member.asked = _Asked(head, after, effects[at + 1 :])
-                self._step(member, AppendAsked(self._now_ms, head))
+                self._step(member, events.AppendAsked(self._now_ms, head))
                 return
             self._control.perform_one(effect)
 
-    def _settled(self, member: Member, effect: AppendSettled) -> None:
+    def _settled(self, member: Member, effect: reigns_effects.AppendSettled) -> None:
         asked, is_stored = member.asked, any(h.digest == effect.head.digest for h in self.store.heads)
-        if effect.settled is not Settled.UNCERTAIN and (effect.settled is Settled.DONE) != is_stored:
+        if (
+            effect.settled is not reigns_effects.Settled.UNCERTAIN
+            and (effect.settled is reigns_effects.Settled.DONE) != is_stored
+        ):
             end = "is" if is_stored else "is not"
             how = f"{member.name} answers offset {effect.head.offset} as {effect.settled.value}, and it {end} stored"
             self._control.breaks("I20", how)
-        if effect.settled is Settled.REFUSED:
+        if effect.settled is reigns_effects.Settled.REFUSED:
             self.store.refused.add(effect.head.digest)
-        if effect.settled is not Settled.DONE:
+        if effect.settled is not reigns_effects.Settled.DONE:
             self._control.tell(f"{member.name}: a change is {effect.settled.value}")
             return
         assert asked is not None

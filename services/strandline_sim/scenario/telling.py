@@ -9,22 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from strandline.core import messages
 from strandline.core.errors import Outcome, Refusal
 from strandline.core.log.effects import Emit
 from strandline.core.log.node import NodeCore
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    DeletedPartition,
-    EpochEndAnswer,
-    EpochEndQuestion,
-    FetchedPartition,
-    FetchPartition,
-    MetadataImage,
-    PartitionImage,
-    ProduceResult,
-    ReplicaLogInfo,
-)
 from strandline.core.state_events import PartitionFailed, Truncation
 from strandline_sim.scenario.nodes import TP, Names
 from strandline_sim.scenario.transactions import records_in, shown_records
@@ -37,7 +25,7 @@ def number(value: int | None) -> str:
     return NOBODY if value is None else str(value)
 
 
-def fetch_text(part: FetchPartition) -> str:
+def fetch_text(part: messages.FetchPartition) -> str:
     """What a fetch says of itself."""
     words = [f"fetch offset={part.fetch_offset}"]
     if part.current_leader_epoch is not None:
@@ -47,7 +35,7 @@ def fetch_text(part: FetchPartition) -> str:
     return " ".join(words)
 
 
-def fetched_text(answer: FetchedPartition) -> str:
+def fetched_text(answer: messages.FetchedPartition) -> str:
     """What a fetch was answered."""
     if answer.error is not None:
         return f"fetched {answer.error.code.name}"
@@ -58,14 +46,14 @@ def fetched_text(answer: FetchedPartition) -> str:
     return f"fetched {shown_records(records)} hw={number(answer.high_watermark)}"
 
 
-def epoch_question_text(question: EpochEndQuestion) -> str:
+def epoch_question_text(question: messages.EpochEndQuestion) -> str:
     """Where did this epoch end?"""
     current = question.current_leader_epoch
     asker = "" if current is None else f" epoch={current}"
     return f"end-of-epoch {number(question.leader_epoch)}?{asker}"
 
 
-def epoch_answer_text(answer: EpochEndAnswer) -> str:
+def epoch_answer_text(answer: messages.EpochEndAnswer) -> str:
     """There it ended."""
     if answer.refusal is not None:
         return f"end-of-epoch {answer.refusal.code.name}"
@@ -74,7 +62,7 @@ def epoch_answer_text(answer: EpochEndAnswer) -> str:
     return f"end-of-epoch {answer.end.epoch} is {answer.end.end_offset}"
 
 
-def alter_text(request: AlterPartitionRequest, names: Names) -> str:
+def alter_text(request: messages.AlterPartitionRequest, names: Names) -> str:
     """What a leader proposes to the controller."""
     (proposal,) = request.partitions
     members = names.shown(member.node_id for member in proposal.new_isr)
@@ -84,7 +72,7 @@ def alter_text(request: AlterPartitionRequest, names: Names) -> str:
     )
 
 
-def altered_text(answer: AlterPartitionAnswer, names: Names) -> str:
+def altered_text(answer: messages.AlterPartitionAnswer, names: Names) -> str:
     """What the controller said to that."""
     refusal = answer.refusal or (answer.partitions[0].refusal if answer.partitions else None)
     if refusal is not None:
@@ -93,7 +81,7 @@ def altered_text(answer: AlterPartitionAnswer, names: Names) -> str:
     return f"altered isr={names.shown(decision.isr)} version={decision.partition_epoch}"
 
 
-def metadata_text(image: MetadataImage, names: Names) -> str:
+def metadata_text(image: messages.MetadataImage, names: Names) -> str:
     """What metadata says of the partition, and of the nodes it names."""
     words = ["metadata"]
     partition = partition_in(image)
@@ -108,7 +96,7 @@ def _node_state(fenced: bool, shutting_down: bool) -> str:
     return "fenced" if fenced else "leaving" if shutting_down else "active"
 
 
-def partition_text(partition: PartitionImage, names: Names) -> str:
+def partition_text(partition: messages.PartitionImage, names: Names) -> str:
     """A partition as the controller committed it."""
     words = [f"leader={names.name(partition.leader)} epoch={partition.leader_epoch} isr={names.shown(partition.isr)}"]
     if partition.elr:
@@ -118,7 +106,7 @@ def partition_text(partition: PartitionImage, names: Names) -> str:
     return " ".join([*words, f"version={partition.partition_epoch}"])
 
 
-def report_text(info: ReplicaLogInfo) -> str:
+def report_text(info: messages.ReplicaLogInfo) -> str:
     """What a node reports to the controller of its log."""
     words = [f"reports leo {info.leo}, epoch {info.leader_epoch}, reconciled {number(info.reconciled_epoch)}"]
     if info.refused_cut_to is not None:
@@ -126,12 +114,12 @@ def report_text(info: ReplicaLogInfo) -> str:
     return ", ".join(words)
 
 
-def partition_in(image: MetadataImage) -> PartitionImage | None:
+def partition_in(image: messages.MetadataImage) -> messages.PartitionImage | None:
     """The scenario's partition in an image, if it is there."""
     return next((p for topic in image.topics for p in topic.partitions if p.tp == TP), None)
 
 
-def produced_text(result: ProduceResult) -> str:
+def produced_text(result: messages.ProduceResult) -> str:
     """How a produce ended."""
     if result.refusal is None:
         return "acked" if result.base_offset is None else f"acked at {result.base_offset}"
@@ -139,7 +127,7 @@ def produced_text(result: ProduceResult) -> str:
     return f"refused {result.refusal.code.name} ({certain})"
 
 
-def deleted_text(answer: DeletedPartition) -> str:
+def deleted_text(answer: messages.DeletedPartition) -> str:
     """How a deletion ended."""
     ended = "complete" if answer.refusal is None else refused_text(answer.refusal)
     return ended if answer.low_watermark is None else f"{ended}, low watermark {answer.low_watermark}"

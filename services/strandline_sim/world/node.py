@@ -11,18 +11,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from strandline.core import messages
 from strandline.core.coordinator.shard import ShardState
 from strandline.core.log import effects as want
 from strandline.core.log import events
-from strandline.core.messages import (
-    Endpoint,
-    EpochsSeen,
-    NodeRegistered,
-    PartitionView,
-    RegisterNode,
-    ReplicaStateView,
-    ServedPartition,
-)
 from strandline.core.positions import newest_in
 from strandline.core.types import ActiveProducer, Offset, TopicPartition
 from strandline.node.leader_links import LeaderLinks
@@ -213,11 +205,11 @@ class NodeProcess(Process):
             self.own(self.session.watch_forever()),
         ]
 
-    def _registration(self, incarnation_id: str) -> RegisterNode:
+    def _registration(self, incarnation_id: str) -> messages.RegisterNode:
         seen = self.disk.seen
         seen_partitions = [p for topic in seen.topics for p in topic.partitions] if seen else []
-        endpoint = Endpoint("node", int(self.node_id))
-        return RegisterNode(
+        endpoint = messages.Endpoint("node", int(self.node_id))
+        return messages.RegisterNode(
             node_id=self.node_id,
             cluster_id=self.disk.cluster_id,
             incarnation_id=incarnation_id,
@@ -228,13 +220,13 @@ class NodeProcess(Process):
             internal_endpoint=endpoint,
             unclean=self.disk.is_unclean,
             controller_epoch_seen=seen.controller_epoch if seen else None,
-            epochs_seen=tuple(EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for p in seen_partitions),
+            epochs_seen=tuple(messages.EpochsSeen(p.tp, p.leader_epoch, p.partition_epoch) for p in seen_partitions),
             known_incarnations=self.disk.begin_incarnation(incarnation_id),
             position=newest_in(seen) if seen else None,
             topics_position=seen.place if seen else None,
         )
 
-    def _adopt(self, answer: NodeRegistered, incarnation_id: str) -> None:
+    def _adopt(self, answer: messages.NodeRegistered, incarnation_id: str) -> None:
         assert answer.node_epoch is not None
         self.is_registered = True
         self.checks.registered(self, answer.node_epoch)
@@ -262,7 +254,7 @@ class NodeProcess(Process):
         await self.flusher.until_idle()
         self.machine.stopped(self)
 
-    def gave(self, served: Sequence[ServedPartition]) -> None:
+    def gave(self, served: Sequence[messages.ServedPartition]) -> None:
         """A consumer is about to be given this."""
         self.checks.served_consumer(self, served)
 
@@ -353,11 +345,11 @@ class _CountedCore:
         """The partitions of an internal topic whose coordinator this node is."""
         return self._core.coordinated(topic)
 
-    def describe_partition(self, tp: TopicPartition, now_ms: int) -> PartitionView | None:
+    def describe_partition(self, tp: TopicPartition, now_ms: int) -> messages.PartitionView | None:
         """A led partition as this node sees it."""
         return self._core.describe_partition(tp, now_ms)
 
-    def describe_replica(self, tp: TopicPartition) -> ReplicaStateView | None:
+    def describe_replica(self, tp: TopicPartition) -> messages.ReplicaStateView | None:
         """A replica as it sees itself."""
         return self._core.describe_replica(tp)
 

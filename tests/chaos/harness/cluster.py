@@ -39,10 +39,8 @@ LAG_S = 3.0
 CONTROLLER_SETTINGS = {"session_timeout_ms": "3000", "heartbeat_interval_ms": "500"}
 NODE_SETTINGS = {
     "replica_lag_time_max_ms": "3000",
-    "replica_fetch_wait_max_ms": "200",
+    "tune": "replica_fetch_wait_max_ms=200,ping_every_ms=1000,ping_timeout_ms=1000",
     "segment_bytes": str(1 << 20),
-    "ping_every_ms": "1000",
-    "ping_timeout_ms": "1000",
     # A test machine's disk may be fuller than a server's.
     "low_space_bytes": "0",
 }

@@ -19,7 +19,7 @@ from faults.disk_power import DISKS, BadDisk, mounted
 from faults.disk_rules import Rule
 from faults.processes import Pause
 from faults.proxy import ProxiedLink, SlowLink
-from harness.cluster import LAG_S
+from harness.cluster import LAG_S, NODE_SETTINGS
 from harness.counters import rows
 from harness.fault import Fault, Step
 from harness.run import Run
@@ -181,5 +181,5 @@ SCENARIO = Scenario(
     play=play,
     demands=demands,
     needs=(NAMESPACES, IPTABLES, DISKS, QUOTA),
-    node_settings={"purgatory_max_entries": str(_MAY_WAIT)},
+    node_settings={"tune": f"{NODE_SETTINGS['tune']},purgatory_max_entries={_MAY_WAIT}"},
 )

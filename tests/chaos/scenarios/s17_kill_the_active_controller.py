@@ -68,5 +68,5 @@ SCENARIO = Scenario(
     has_several=True,
     has_short_form=True,
     # The whole log is compared at the end.
-    controller_settings={"log_snapshot_every": "1000000"},
+    controller_settings={"tune": "log_snapshot_every=1000000"},
 )

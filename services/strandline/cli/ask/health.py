@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from strandline.client import (
-        Admin,
-        DescribedCluster,
-        DescribedLeader,
-        DescribedPartition,
-        DescribedReplica,
-        DescribedTopic,
-        HangingTransaction,
-    )
+    from strandline import client
 
 
 _NAMED = 4
@@ -49,7 +41,9 @@ class Health:
 
 
 def judge(
-    image: DescribedCluster, held: Iterable[DescribedReplica] = (), hanging: Iterable[HangingTransaction] = ()
+    image: client.DescribedCluster,
+    held: Iterable[client.DescribedReplica] = (),
+    hanging: Iterable[client.HangingTransaction] = (),
 ) -> Health:
     """The health of the cluster that ``image`` shows, of what nodes tell of replicas that are not in sync, and of
     transactions that nobody will end."""
@@ -80,39 +74,39 @@ def judge(
     return Health(available=not offline, problems=tuple(problem for problem in problems if problem))
 
 
-def own_topics_first(image: DescribedCluster) -> list[DescribedTopic]:
+def own_topics_first(image: client.DescribedCluster) -> list[client.DescribedTopic]:
     """The topics by name, those that users made before the internal ones."""
     return sorted(image.topics, key=lambda topic: (topic.name.startswith("__"), topic.name))
 
 
-def named_partitions(image: DescribedCluster) -> Iterator[tuple[str, DescribedPartition]]:
+def named_partitions(image: client.DescribedCluster) -> Iterator[tuple[str, client.DescribedPartition]]:
     """Every partition with its name `topic-index`, in the order of `own_topics_first`."""
     for topic in own_topics_first(image):
         for partition in topic.partitions:
             yield f"{topic.name}-{partition.partition}", partition
 
 
-def is_unavailable(partition: DescribedPartition) -> bool:
+def is_unavailable(partition: client.DescribedPartition) -> bool:
     """No leader: nothing can be written or read at a leader."""
     return partition.leader is None
 
 
-def is_under_min_isr(partition: DescribedPartition) -> bool:
+def is_under_min_isr(partition: client.DescribedPartition) -> bool:
     """Fewer in-sync replicas than acks=all needs (M47)."""
     return len(partition.isr) < partition.min_isr
 
 
-def is_under_replicated(partition: DescribedPartition) -> bool:
+def is_under_replicated(partition: client.DescribedPartition) -> bool:
     """A replica is assigned and not in sync."""
     return len(partition.isr) < len(partition.replicas)
 
 
-def is_wrong(partition: DescribedPartition) -> bool:
+def is_wrong(partition: client.DescribedPartition) -> bool:
     """Anything of these."""
     return is_unavailable(partition) or is_under_min_isr(partition) or is_under_replicated(partition)
 
 
-def _missing_logs(image: DescribedCluster, name: str, partition: DescribedPartition) -> str:
+def _missing_logs(image: client.DescribedCluster, name: str, partition: client.DescribedPartition) -> str:
     """Whose logs an offline partition lacks, if a member lives that could lead once they are compared (M65)."""
     live = {node.node_id for node in image.nodes if not node.fenced}
     members = sorted({*partition.isr, *partition.elr})
@@ -140,7 +134,7 @@ def _sentence(names: Sequence[str], what: str, remedy: str) -> str:
 # Invariant: a look at a cluster is shown also where this cannot be answered; then nothing is said to hang.
 
 
-async def hanging_now(admin: Admin, views: Iterable[DescribedLeader]) -> list[HangingTransaction]:
+async def hanging_now(admin: client.Admin, views: Iterable[client.DescribedLeader]) -> list[client.HangingTransaction]:
     """The transactions that nobody will end, of the partitions whose leader has one open."""
     from strandline.client import ClusterUnreachable, Refused
 
@@ -148,7 +142,7 @@ async def hanging_now(admin: Admin, views: Iterable[DescribedLeader]) -> list[Ha
     for view in views:
         if view.oldest_open_producer_id is not None:
             by_topic.setdefault(view.topic, []).append(view.partition)
-    found: list[HangingTransaction] = []
+    found: list[client.HangingTransaction] = []
     for topic, partitions in by_topic.items():
         try:
             found += await admin.find_hanging_transactions(topic, partitions)

@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strandline.cli.ask.record_input import (
-    BadLine,
-    Common,
-    InputForm,
-    ReadLine,
-    headers_of,
-    key_of,
-    line_reader,
-    lines_of,
-    open_source,
-)
+from strandline.cli.ask import record_input
 from strandline.cli.connect import over_tls, tls_options
 from strandline.cli.durations import FORMS, Duration, duration_option, read_duration, read_moment_us
 from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFailed, perform
@@ -111,8 +101,9 @@ def produce(
         str | None, typer.Option(metavar="TIME", help=f"The records' timestamp: {FORMS}. Default: the time of sending.")
     ] = None,
     form: Annotated[
-        InputForm, typer.Option("--input", help="Lines are values, or json objects as `consume -o json` prints them.")
-    ] = InputForm.TEXT,
+        record_input.InputForm,
+        typer.Option("--input", help="Lines are values, or json objects as `consume -o json` prints them."),
+    ] = record_input.InputForm.TEXT,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Send all lines to this partition.")
     ] = None,
@@ -133,21 +124,21 @@ def produce(
         "idempotent": idempotent and acks is AcksName.ALL,
         "linger_ms": linger.ms,
     }
-    common = Common(
-        key=key_of(key),
+    common = record_input.Common(
+        key=record_input.key_of(key),
         separator=None if key_separator is None else os.fsencode(key_separator),
-        headers=headers_of(header or []),
+        headers=record_input.headers_of(header or []),
         timestamp_ms=None if timestamp is None else read_moment_us(timestamp, "--timestamp") // 1_000,
         empty_is_tombstone=tombstones,
     )
-    perform(_produce(bootstrap, topic, file, line_reader(form, common), partition, options, quiet))
+    perform(_produce(bootstrap, topic, file, record_input.line_reader(form, common), partition, options, quiet))
 
 
 async def _produce(
     bootstrap: str,
     topic: str,
     file: Path | None,
-    read_line: ReadLine,
+    read_line: record_input.ReadLine,
     partition: int | None,
     options: dict[str, Any],
     quiet: bool,
@@ -156,14 +147,14 @@ async def _produce(
     from strandline.client import ErrorCode, Producer, Refused
 
     tally = Tally()
-    wrong: BadLine | Refused | None = None
-    with open_source(file) as source, _progress(file, quiet) as progress:
+    wrong: record_input.BadLine | Refused | None = None
+    with record_input.open_source(file) as source, _progress(file, quiet) as progress:
         async with Producer(addresses(bootstrap), on_delivery=tally.note, **tls_options(), **options) as producer:
             async with known_topic(topic):
                 await producer.ready(topic)
             showing = asyncio.create_task(_show(progress, tally))
             try:
-                async for line in lines_of(source):
+                async for line in record_input.lines_of(source):
                     try:
                         record = read_line(line)
                         await producer.send(
@@ -174,7 +165,7 @@ async def _produce(
                             timestamp_ms=record.timestamp_ms,
                             headers=record.headers,
                         )
-                    except (BadLine, Refused) as error:
+                    except (record_input.BadLine, Refused) as error:
                         if isinstance(error, Refused) and error.refusal.code is ErrorCode.REQUEST_TIMED_OUT:
                             raise
                         # What was read before it is still sent.
@@ -190,13 +181,13 @@ async def _produce(
     _report(tally, topic, wrong, quiet)
 
 
-def _report(tally: Tally, topic: str, wrong: BadLine | Refused | None, quiet: bool) -> None:
+def _report(tally: Tally, topic: str, wrong: record_input.BadLine | Refused | None, quiet: bool) -> None:
     if tally.refused:
         raise CommandFailed(f"{tally.refused:,} of {tally.sent:,} records refused; {tally.first_refusal}")
     if wrong is not None:
         raise CommandFailed(
             f"line {tally.sent + 1:,}: {wrong}; {count_of(tally.acked, 'record')} before it acknowledged, no more sent",
-            EXIT_UNREACHABLE if isinstance(wrong, BadLine) else EXIT_REFUSED,
+            EXIT_UNREACHABLE if isinstance(wrong, record_input.BadLine) else EXIT_REFUSED,
         )
     if not quiet:
         console(stderr=True).print(f"{topic}: {tally.sentence()}")

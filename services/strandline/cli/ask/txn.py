@@ -19,13 +19,7 @@ from strandline.cli.options import Bootstrap, Output
 from strandline.cli.output import Column, Format, show
 
 if TYPE_CHECKING:
-    from strandline.client import (
-        Admin,
-        DescribedTransaction,
-        HangingTransaction,
-        ListedTransaction,
-        PartitionProducer,
-    )
+    from strandline import client
 
 app = typer.Typer(help="List and describe transactions; find and abort those that hang.", no_args_is_help=True)
 
@@ -209,8 +203,8 @@ async def _find_hanging(
 
 
 async def hanging(
-    admin: Admin, chosen: list[tuple[str, list[int] | None]], older_than_ms: int
-) -> list[HangingTransaction]:
+    admin: client.Admin, chosen: list[tuple[str, list[int] | None]], older_than_ms: int
+) -> list[client.HangingTransaction]:
     """The hanging transactions of these topics' partitions; without topics of all that transactions can write to."""
     if not chosen:
         topics = (await admin.metadata()).topics
@@ -221,7 +215,7 @@ async def hanging(
     return found
 
 
-def listed_row(listed: ListedTransaction, now_ms: float) -> dict[str, Any]:
+def listed_row(listed: client.ListedTransaction, now_ms: float) -> dict[str, Any]:
     """One transactional id of a list."""
     return {
         "transactional_id": listed.transactional_id,
@@ -231,7 +225,7 @@ def listed_row(listed: ListedTransaction, now_ms: float) -> dict[str, Any]:
     }
 
 
-def described_row(described: DescribedTransaction, now_ms: float) -> dict[str, Any]:
+def described_row(described: client.DescribedTransaction, now_ms: float) -> dict[str, Any]:
     """One transactional id in full."""
     return {
         "transactional_id": described.transactional_id,
@@ -245,7 +239,7 @@ def described_row(described: DescribedTransaction, now_ms: float) -> dict[str, A
     }
 
 
-def producer_row(producer: PartitionProducer, now_ms: float) -> dict[str, Any]:
+def producer_row(producer: client.PartitionProducer, now_ms: float) -> dict[str, Any]:
     """One producer of a partition."""
     return {
         "topic": producer.topic,
@@ -259,7 +253,7 @@ def producer_row(producer: PartitionProducer, now_ms: float) -> dict[str, Any]:
     }
 
 
-def hanging_row(found: HangingTransaction, now_ms: float) -> dict[str, Any]:
+def hanging_row(found: client.HangingTransaction, now_ms: float) -> dict[str, Any]:
     """One transaction that hangs."""
     return {
         "topic": found.producer.topic,

@@ -22,15 +22,8 @@ from strandline.cli.durations import Duration, duration_option, read_duration
 from strandline.cli.failures import CommandFailed, perform
 from strandline.cli.options import Bootstrap, Output, Topic, addresses, group_option
 from strandline.cli.output import Format, console
+from strandline.cli.perf import measure
 from strandline.cli.perf.load import STAMP_BYTES, Load, warm_up_of
-from strandline.cli.perf.measure import (
-    Measured,
-    document_of,
-    measure_both,
-    measure_consuming,
-    measure_producing,
-    show_run,
-)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -105,9 +98,9 @@ def produce(
     name = {} if transactional is None else {"transactional_id": f"strandline-perf-{load.run.hex()}"}
     warm = warm_up_of(warm_up, records)
 
-    async def run(progress: Progress) -> Measured:
+    async def run(progress: Progress) -> measure.Measured:
         async with _producer(bootstrap, settings | name, load) as producer:
-            return await measure_producing(load, producer, records, warm, _counter(progress), transactional)
+            return await measure.measure_producing(load, producer, records, warm, _counter(progress), transactional)
 
     shown = settings | {
         "rate": rate,
@@ -146,13 +139,15 @@ def consume(
     settings = {"read_from": from_where, "isolation": isolation.value}
     warm = warm_up_of(warm_up, records)
 
-    async def run(progress: Progress) -> Measured:
+    async def run(progress: Progress) -> measure.Measured:
         if group is not None:
             return await _consume_in_group(bootstrap, settings, topic, group, records, warm, _counter(progress))
         async with _consumer(bootstrap, settings, stop_at_end=True) as consumer:
             assigned_s = time.monotonic()
             await _assign(consumer, topic, "beginning")
-            return await measure_consuming(consumer, topic, records, warm, _counter(progress), assigned_s=assigned_s)
+            return await measure.measure_consuming(
+                consumer, topic, records, warm, _counter(progress), assigned_s=assigned_s
+            )
 
     _perform(bootstrap, "consume", topic, run, settings, records, deadline, output, quiet)
 
@@ -183,14 +178,14 @@ def end_to_end(
     settings = _settings_of_producer(acks, compression, linger)
     warm = warm_up_of(warm_up, records)
 
-    async def run(progress: Progress) -> Measured:
+    async def run(progress: Progress) -> measure.Measured:
         reading = {"read_from": "leader", "isolation": Isolation.READ_COMMITTED.value}
         async with (
             _consumer(bootstrap, reading) as consumer,
             _producer(bootstrap, settings, load) as producer,
         ):
             await _assign(consumer, topic, "end")
-            return await measure_both(load, producer, consumer, records, warm, _counter(progress))
+            return await measure.measure_both(load, producer, consumer, records, warm, _counter(progress))
 
     _perform(
         bootstrap, "end-to-end", topic, run, settings | {"rate": rate, "size": size}, records, deadline, output, quiet
@@ -205,11 +200,11 @@ async def _consume_in_group(
     records: int,
     warm_up: int,
     count: Callable[[int], None],
-) -> Measured:
+) -> measure.Measured:
     from strandline.cli.perf.member import open_member
 
     async with open_member(bootstrap, settings, topic, group) as reading:
-        measured = await measure_consuming(reading, topic, records, warm_up, count, group)
+        measured = await measure.measure_consuming(reading, topic, records, warm_up, count, group)
         measured.member = reading.figures()
         await reading.commit()
         return measured
@@ -281,14 +276,14 @@ def _perform(
             except TimeoutError:
                 done = int(progress.tasks[0].completed)
                 raise CommandFailed(f"not done within {deadline}: {done:,} of {records:,} records") from None
-        return {"test": kind, "topic": topic, **document_of(measured), "settings": settings, **cluster}
+        return {"test": kind, "topic": topic, **measure.document_of(measured), "settings": settings, **cluster}
 
     from strandline.client import keep_large_buffers
     from strandline.runtime.process import fastest_loop
 
     # As a program that sends or reads much should.
     keep_large_buffers()
-    show_run(perform(bounded(), fastest_loop()), form)
+    measure.show_run(perform(bounded(), fastest_loop()), form)
 
 
 async def _cluster(bootstrap: str, topic: str) -> dict[str, Any]:

@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 
 from strandline.client.background import Background, countdown
+from strandline.client.cluster import subscribing
 from strandline.client.cluster.repeating import ask_again
-from strandline.client.cluster.subscribing import (
-    Controllers,
-    MetadataStream,
-    Method,
-    SubscribedStream,
-    WantedTopics,
-    WatchedStream,
-)
 from strandline.client.cluster.view import ClusterView, Taken
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
 from strandline.client.log import RetryLog
@@ -114,11 +107,11 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         # In this client's own order: not all clients of one list are to sit on its first address.
         self._drawn = random.sample(self._bootstrap, len(self._bootstrap))
-        self.controllers = Controllers(self.channels, self._bootstrap)
+        self.controllers = subscribing.Controllers(self.channels, self._bootstrap)
         self._patience = 1
         self._stale_ms = stale_ms
         self._elsewhere_ms = elsewhere_ms
-        self._wanted = WantedTopics(everything=all_topics)
+        self._wanted = subscribing.WantedTopics(everything=all_topics)
         # Whether the view has what is wanted and nothing else, so that changes of that are enough.
         self._holds_what_is_wanted = False
         self._source = self._drawn[0]
@@ -259,7 +252,7 @@ class Cluster:
         self._wanted.add(name)
 
     async def ask_controller(
-        self, method: Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
+        self, method: subscribing.Method[_Request, _Answer], request: _Request, *, deadline_ms: int | None = None
     ) -> _Answer:
         """One call to a controller, as `ask`; ``method`` takes it from the controller's stub.
 
@@ -452,11 +445,11 @@ class Cluster:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-            watch = WatchedStream(self.channels, endpoint, self.cluster_id)
+            watch = subscribing.WatchedStream(self.channels, endpoint, self.cluster_id)
             await self._take_all(endpoint, watch, backoff, WATCH_SILENCE_MS)
 
     async def _subscribe(self, endpoint: Endpoint, backoff: Backoff) -> None:
-        stream = SubscribedStream(self.channels, endpoint, self._wanted, self.cluster_id)
+        stream = subscribing.SubscribedStream(self.channels, endpoint, self._wanted, self.cluster_id)
         silence_ms = SILENCE_MS * self._patience
         try:
             async with asyncio.timeout(silence_ms / 1000):
@@ -465,7 +458,9 @@ class Cluster:
         finally:
             stream.close()
 
-    async def _take_all(self, endpoint: Endpoint, stream: MetadataStream, backoff: Backoff, silence_ms: int) -> None:
+    async def _take_all(
+        self, endpoint: Endpoint, stream: subscribing.MetadataStream, backoff: Backoff, silence_ms: int
+    ) -> None:
         began_s = time.monotonic()
         try:
             while True:
@@ -480,7 +475,7 @@ class Cluster:
                     return
                 backoff.reset()
                 if taken is Taken.NEWS:
-                    self._holds_what_is_wanted = isinstance(stream, SubscribedStream)
+                    self._holds_what_is_wanted = isinstance(stream, subscribing.SubscribedStream)
                     self._wanted.took(update)
                     self.changed()
                 is_time = 1_000 * (now_s - began_s) >= self._elsewhere_ms

@@ -16,14 +16,8 @@ from strandline.client.background import is_connected
 from strandline.client.errors import ControllersAway
 from strandline.core.messages import AsOf, Endpoint, Wanted
 from strandline.rpc.channels import Channels, UnaryMethod, target
+from strandline.rpc.convert import subscription
 from strandline.rpc.convert.metadata import read_watch_answer
-from strandline.rpc.convert.subscription import (
-    KnownController,
-    MetadataUpdate,
-    read_update,
-    update_of_image,
-    write_wanted,
-)
 from strandline.v1 import controller_service_pb2 as cpb
 from strandline.v1 import metadata_service_pb2 as pb
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceStub
@@ -49,7 +43,7 @@ class WantedTopics:
             self.names[name] = None
             self.news.set()
 
-    def took(self, update: MetadataUpdate) -> None:
+    def took(self, update: subscription.MetadataUpdate) -> None:
         """An update was believed."""
         if update.is_snapshot:
             self.held.clear()
@@ -73,7 +67,7 @@ class SubscribedStream:
         names = [name for name in wanted.names if since is None or name in wanted.held]
         self._asked.update(names)
         first = Wanted(add=tuple((name, "") for name in names), all_topics=wanted.everything, since=since)
-        await self._call.write(write_wanted(first, self._cluster_id))
+        await self._call.write(subscription.write_wanted(first, self._cluster_id))
         self._writing = asyncio.get_running_loop().create_task(self._ask_for_more())
 
     async def _ask_for_more(self) -> None:
@@ -84,13 +78,15 @@ class SubscribedStream:
                 more = [name for name in wanted.names if name not in self._asked]
                 if more:
                     self._asked.update(more)
-                    await self._call.write(write_wanted(Wanted(add=tuple((name, "") for name in more)), None))
+                    await self._call.write(
+                        subscription.write_wanted(Wanted(add=tuple((name, "") for name in more)), None)
+                    )
                 await wanted.news.wait()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             # The stream ended; its reader learns why.
             return
 
-    async def read(self) -> MetadataUpdate | None:
+    async def read(self) -> subscription.MetadataUpdate | None:
         """The next update; None at the stream's end.
 
         Raises:
@@ -98,7 +94,7 @@ class SubscribedStream:
             Refused: the message is of a later release.
         """
         message = await self._call.read()
-        return read_update(message) if isinstance(message, pb.SubscribeResponse) else None
+        return subscription.read_update(message) if isinstance(message, pb.SubscribeResponse) else None
 
     def close(self) -> None:
         """End the subscription."""
@@ -114,13 +110,13 @@ class WatchedStream:
         stub: Any = ControllerServiceStub(channels.to(endpoint))
         self._call: Any = stub.WatchMetadata(cpb.WatchMetadataRequest(cluster_id=cluster_id))
 
-    async def read(self) -> MetadataUpdate | None:
+    async def read(self) -> subscription.MetadataUpdate | None:
         """As `SubscribedStream.read`; a sign of life is an update of no position."""
         message = await self._call.read()
         if not isinstance(message, cpb.WatchMetadataResponse):
             return None
         image = read_watch_answer(message)
-        return MetadataUpdate(as_of=AsOf(-1, -1)) if image is None else update_of_image(image)
+        return subscription.MetadataUpdate(as_of=AsOf(-1, -1)) if image is None else subscription.update_of_image(image)
 
     def close(self) -> None:
         """End the watch."""
@@ -152,7 +148,7 @@ class Controllers:
         self._bootstrap = bootstrap
         # A dict, because it keeps the order in which they became known.
         self._met: dict[Endpoint, None] = {}
-        self._named: tuple[KnownController, ...] = ()
+        self._named: tuple[subscription.KnownController, ...] = ()
         self._passed_over: Endpoint | None = None
 
     def met(self, endpoint: Endpoint) -> None:
@@ -171,7 +167,7 @@ class Controllers:
         first."""
         self._passed_over = endpoint
 
-    def named(self, controllers: tuple[KnownController, ...]) -> None:
+    def named(self, controllers: tuple[subscription.KnownController, ...]) -> None:
         """Somebody said where they are."""
         if controllers:
             self._named = controllers

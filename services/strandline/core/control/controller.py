@@ -10,77 +10,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from strandline.core.control import events, leadership, messages, topics
 from strandline.core.control.alter_partition import Attempts, alter_partitions, check_node_epoch
 from strandline.core.control.doubt import Doubt
 from strandline.core.control.draft import Draft
 from strandline.core.control.elect_leaders import elect_leaders, rebalance
-from strandline.core.control.events import (
-    Answer,
-    Commit,
-    ConnectionRefused,
-    ContinueStep,
-    ControllerEffect,
-    ControllerEvent,
-    ControllerStarted,
-    ControllerTicked,
-    DoorsOpened,
-    OpenWatch,
-    Publish,
-    RefuseCall,
-    RequestArrived,
-    StepContinued,
-    StopServing,
-    WatchArrived,
-)
-from strandline.core.control.leadership import (
-    RECOVERY_TIMED_OUT,
-    begin_shutdown,
-    elect_if_possible,
-    elect_leaderless,
-    fence,
-    go_on,
-    held_back,
-    note_disk,
-    take_reports,
-    unfence,
-)
-from strandline.core.control.messages import (
-    AllocateProducerIds,
-    AlterTopicConfigs,
-    ControllerAnswer,
-    ControllerRequest,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    DescribeConfigs,
-    DescribeTopics,
-    ElectLeaders,
-    GetMetadata,
-    InitProducerId,
-    ListedNode,
-    ListNodes,
-    MetadataListed,
-    NodeShutdownBegun,
-    NodesListed,
-    ShutdownNode,
-    UnregisterNode,
-    WatchMetadata,
-)
 from strandline.core.control.nodes import Sessions, register, unregister
 from strandline.core.control.positions import Objection, objection, unproven_claim, why_empty
 from strandline.core.control.producer_ids import ProducerIds
 from strandline.core.control.state import ClusterHeader, ClusterState, ControllerTimings, EpochSkips, latest
 from strandline.core.control.step_parts import LeftOver, ReplicaReports, left_over
 from strandline.core.control.topic_configs import allows_unclean, recovery_timeout_ms
-from strandline.core.control.topics import (
-    alter_configs,
-    bad_request_id,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    describe_topics,
-)
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import (
     AlterPartitionAnswer,
@@ -131,33 +71,35 @@ class ControllerCore:
         self._too_old: Refusal | None = None
         self.unproven_claims = 0
         """How many requests claimed more than the store holds and had no valid proof of it (M72)."""
-        self._handlers: dict[type[Any], Callable[[Any], list[ControllerEffect]]] = {
-            ControllerStarted: self._start,
-            ControllerTicked: self._tick,
-            RequestArrived: self._ask,
-            WatchArrived: self._watch,
-            ConnectionRefused: self._connection_refused,
-            DoorsOpened: self._doors_opened,
-            StepContinued: self._continue,
+        self._handlers: dict[type[Any], Callable[[Any], list[events.ControllerEffect]]] = {
+            events.ControllerStarted: self._start,
+            events.ControllerTicked: self._tick,
+            events.RequestArrived: self._ask,
+            events.WatchArrived: self._watch,
+            events.ConnectionRefused: self._connection_refused,
+            events.DoorsOpened: self._doors_opened,
+            events.StepContinued: self._continue,
         }
-        self._answers: dict[type[Any], Callable[[Draft, Any, int], ControllerAnswer]] = {
+        self._answers: dict[type[Any], Callable[[Draft, Any, int], messages.ControllerAnswer]] = {
             RegisterNode: self._register,
             Heartbeat: self._heartbeat,
             AlterPartitionRequest: self._alter_partition,
             ReportReplicaLogs: self._take_reports,
-            CreateTopics: lambda draft, request, _: create_topics(draft, self._timings, request),
-            DeleteTopics: lambda draft, request, _: delete_topics(draft, request),
-            DescribeTopics: lambda draft, request, _: describe_topics(draft, request),
-            AlterTopicConfigs: lambda draft, request, _: alter_configs(draft, request),
-            DescribeConfigs: lambda draft, request, _: describe_configs(draft, self._timings, request),
-            CreatePartitions: lambda draft, request, _: create_partitions(draft, self._timings, request),
-            ElectLeaders: lambda draft, request, _: elect_leaders(draft, request),
-            AllocateProducerIds: lambda draft, request, _: self._producer_ids.allocate(draft, request),
-            InitProducerId: lambda draft, request, _: self._producer_ids.give(draft, request),
-            ListNodes: self._list_nodes,
-            ShutdownNode: self._shut_down,
-            UnregisterNode: lambda draft, request, _: unregister(draft, self._sessions, request),
-            GetMetadata: self._tell,
+            messages.CreateTopics: lambda draft, request, _: topics.create_topics(draft, self._timings, request),
+            messages.DeleteTopics: lambda draft, request, _: topics.delete_topics(draft, request),
+            messages.DescribeTopics: lambda draft, request, _: topics.describe_topics(draft, request),
+            messages.AlterTopicConfigs: lambda draft, request, _: topics.alter_configs(draft, request),
+            messages.DescribeConfigs: lambda draft, request, _: topics.describe_configs(draft, self._timings, request),
+            messages.CreatePartitions: lambda draft, request, _: topics.create_partitions(
+                draft, self._timings, request
+            ),
+            messages.ElectLeaders: lambda draft, request, _: elect_leaders(draft, request),
+            messages.AllocateProducerIds: lambda draft, request, _: self._producer_ids.allocate(draft, request),
+            messages.InitProducerId: lambda draft, request, _: self._producer_ids.give(draft, request),
+            messages.ListNodes: self._list_nodes,
+            messages.ShutdownNode: self._shut_down,
+            messages.UnregisterNode: lambda draft, request, _: unregister(draft, self._sessions, request),
+            messages.GetMetadata: self._tell,
         }
 
     @property
@@ -171,7 +113,7 @@ class ControllerCore:
         """Whether requests are answered: not from a store that a node's word has shown to be too old (TR18)."""
         return self._too_old is None
 
-    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
+    def step(self, event: events.ControllerEvent) -> list[events.ControllerEffect]:
         """Take one event; what it wants done comes back in the order in which it must be done."""
         self._now_ms = event.now_ms
         return self._handlers[type(event)](event)
@@ -184,19 +126,19 @@ class ControllerCore:
     def _draft(self) -> Draft:
         return Draft(self.state, self._reports, self._doubt, self._skips, self._timings.partitions_per_step)
 
-    def _commit(self, draft: Draft) -> list[ControllerEffect]:
+    def _commit(self, draft: Draft) -> list[events.ControllerEffect]:
         self._state, effects = draft.finish()
         for effect in effects:
-            if isinstance(effect, Commit):
+            if isinstance(effect, events.Commit):
                 changed = effect.transaction.partitions
                 self._skips.follow(changed, {each.tp: draft.base.partition(each.tp) for each in changed})
                 self._reports.follow(changed, self._now_ms)
                 for topic_id in effect.transaction.deleted_topic_ids:
                     self._reports.forget_topic(topic_id)
         self._left_over.update(draft.left_over)
-        return [*effects, ContinueStep()] if self._left_over else effects
+        return [*effects, events.ContinueStep()] if self._left_over else effects
 
-    def _continue(self, event: StepContinued) -> list[ControllerEffect]:
+    def _continue(self, event: events.StepContinued) -> list[events.ControllerEffect]:
         if self._too_old is not None:
             return []
         draft = self._draft()
@@ -205,9 +147,9 @@ class ControllerCore:
 
     def _go_on(self, draft: Draft) -> None:
         if self._left_over:
-            go_on(draft, self._left_over)
+            leadership.go_on(draft, self._left_over)
 
-    def _start(self, event: ControllerStarted) -> list[ControllerEffect]:
+    def _start(self, event: events.ControllerStarted) -> list[events.ControllerEffect]:
         """Begin a reign: the next controller epoch, and one full session for every node that had one (M59).
 
         Numbers that only this store gives are skipped, in case it gave some that it no longer knows of (C33).
@@ -235,7 +177,7 @@ class ControllerCore:
         self._next_rebalance_ms = event.now_ms + self._timings.leader_imbalance_check_interval_ms
         return self._commit(draft)
 
-    def _tick(self, event: ControllerTicked) -> list[ControllerEffect]:
+    def _tick(self, event: events.ControllerTicked) -> list[events.ControllerEffect]:
         if self._too_old is not None:
             # A store that is not served from is not written to either: nothing may bring it forward.
             return []
@@ -244,7 +186,7 @@ class ControllerCore:
         due = self._sessions.tick(now_ms)
         if self._sessions.first_is_over(now_ms):
             self._doubt.end()
-        held = held_back(draft, due.keys(), self._sessions.silent(now_ms))
+        held = leadership.held_back(draft, due.keys(), self._sessions.silent(now_ms))
         ended = {node_id: last_ms for node_id, last_ms in due.items() if node_id not in held}
         for node_id in ended:
             self._sessions.end(node_id)
@@ -260,16 +202,16 @@ class ControllerCore:
 
     def _fence(self, draft: Draft, node_ids: list[NodeId], cause: str, last_ms: dict[NodeId, int | None]) -> None:
         """Fence nodes; elections that waited for their word do not wait any longer."""
-        fence(draft, node_ids, cause, last_ms)
+        leadership.fence(draft, node_ids, cause, last_ms)
         for node_id in node_ids:
             self._hear(draft, node_id)
 
     def _hear(self, draft: Draft, node_id: NodeId) -> None:
         """A node spoke in this reign, or cannot any more: elections that waited for it are held (C37)."""
         if self._doubt.heard(node_id):
-            elect_leaderless(draft, node_id)
+            leadership.elect_leaderless(draft, node_id)
 
-    def _doors_opened(self, event: DoorsOpened) -> list[ControllerEffect]:
+    def _doors_opened(self, event: events.DoorsOpened) -> list[events.ControllerEffect]:
         self._sessions.resume(event.now_ms, event.closed_ms)
         return []
 
@@ -280,7 +222,7 @@ class ControllerCore:
             limit_ms = self._wait_limit_ms(draft.configs(tp.topic_id))
             if partition is not None and limit_ms is not None and now_ms - since_ms >= limit_ms:
                 self._reports.end_wait(tp)
-                elect_if_possible(draft, partition, cause=RECOVERY_TIMED_OUT)
+                leadership.elect_if_possible(draft, partition, cause=leadership.RECOVERY_TIMED_OUT)
 
     def _wait_limit_ms(self, configs: tuple[tuple[str, str], ...]) -> int | None:
         limit_ms = recovery_timeout_ms(configs, self._timings.unclean_recovery_timeout_ms)
@@ -290,7 +232,7 @@ class ControllerCore:
         session_ms = self._timings.session_timeout_ms
         return session_ms if limit_ms is None else min(limit_ms, session_ms)
 
-    def _connection_refused(self, event: ConnectionRefused) -> list[ControllerEffect]:
+    def _connection_refused(self, event: events.ConnectionRefused) -> list[events.ControllerEffect]:
         if self._too_old is not None:
             return []
         draft = self._draft()
@@ -304,17 +246,17 @@ class ControllerCore:
         self._fence(draft, list(gone), "connection_refused", gone)
         return self._commit(draft)
 
-    def _ask(self, event: RequestArrived) -> list[ControllerEffect]:
+    def _ask(self, event: events.RequestArrived) -> list[events.ControllerEffect]:
         if refused := self._object(event.request_id, event.request):
             return refused
         refusal = (
             self._other_cluster(event.request)
             or self._unproven_claim(event.request)
-            or bad_request_id(event.request)
+            or topics.bad_request_id(event.request)
             or self._doubt.refusal(event.request)
         )
         if refusal is not None:
-            return [RefuseCall(event.request_id, refusal)]
+            return [events.RefuseCall(event.request_id, refusal)]
         draft = self._draft()
         answer = self._answers[type(event.request)](draft, event.request, event.now_ms)
         effects = self._commit(draft)
@@ -322,23 +264,25 @@ class ControllerCore:
             answer = self._with_position(answer, event.request)
         elif isinstance(answer, NodeRegistered) and isinstance(event.request, RegisterNode):
             answer = self._with_registered_position(answer, event.request)
-        return [*effects, Answer(event.request_id, answer)]
+        return [*effects, events.Answer(event.request_id, answer)]
 
-    def _object(self, request_id: int, request: ControllerRequest | WatchMetadata) -> list[ControllerEffect]:
+    def _object(
+        self, request_id: int, request: messages.ControllerRequest | messages.WatchMetadata
+    ) -> list[events.ControllerEffect]:
         """Refuse what cannot be served from this store, and stop serving from it if that is proven (C35)."""
         if self._too_old is not None:
-            return [RefuseCall(request_id, self._too_old)]
+            return [events.RefuseCall(request_id, self._too_old)]
         found = self._objection(request)
         if found is None:
             return []
         if not found.stops_serving:
             self.unproven_claims += found.refusal.code is ErrorCode.NOT_CONTROLLER
-            return [RefuseCall(request_id, found.refusal)]
+            return [events.RefuseCall(request_id, found.refusal)]
         self._too_old = found.refusal
-        return [StopServing(found.refusal.message), RefuseCall(request_id, found.refusal)]
+        return [events.StopServing(found.refusal.message), events.RefuseCall(request_id, found.refusal)]
 
-    def _objection(self, request: ControllerRequest | WatchMetadata) -> Objection | None:
-        if not isinstance(request, RegisterNode | Heartbeat | AlterPartitionRequest | WatchMetadata):
+    def _objection(self, request: messages.ControllerRequest | messages.WatchMetadata) -> Objection | None:
+        if not isinstance(request, RegisterNode | Heartbeat | AlterPartitionRequest | messages.WatchMetadata):
             return None
         if request.node_id is None:
             return None
@@ -348,7 +292,7 @@ class ControllerCore:
             return None
         return Objection(Refusal(ErrorCode.NOT_CONTROLLER, why), stops_serving=True)
 
-    def _unproven_claim(self, request: ControllerRequest) -> Refusal | None:
+    def _unproven_claim(self, request: messages.ControllerRequest) -> Refusal | None:
         if not isinstance(request, RegisterNode | Heartbeat):
             return None
         refusal = unproven_claim(self.state, request)
@@ -383,7 +327,7 @@ class ControllerCore:
             reign_id=reign.reign_id,
         )
 
-    def _other_cluster(self, request: ControllerRequest | WatchMetadata) -> Refusal | None:
+    def _other_cluster(self, request: messages.ControllerRequest | messages.WatchMetadata) -> Refusal | None:
         ours = self.state.header.cluster_id
         if request.cluster_id is None or request.cluster_id == ours:
             return None
@@ -410,15 +354,15 @@ class ControllerCore:
         self._hear(draft, request.node_id)
         if (sample := self._clock_sample(request, now_ms)) is not None:
             draft.emit(None, sample)
-        note_disk(draft, request.node_id, nearly_full=request.disk_nearly_full)
+        leadership.note_disk(draft, request.node_id, nearly_full=request.disk_nearly_full)
         record = draft.node(request.node_id)
         assert record is not None
         if request.want_shut_down:
-            begin_shutdown(draft, request.node_id)
+            leadership.begin_shutdown(draft, request.node_id)
         elif request.want_fence:
             self._fence(draft, [request.node_id], "requested", {request.node_id: now_ms})
         elif record.image.fenced and not record.image.shutting_down:
-            unfence(draft, request.node_id)
+            leadership.unfence(draft, request.node_id)
         if _leads_nothing_and_stops(draft, request.node_id):
             self._fence(draft, [request.node_id], "controlled_shutdown", {request.node_id: now_ms})
         return self._heartbeat_answer(draft, request, None)
@@ -435,25 +379,25 @@ class ControllerCore:
             heartbeat_interval_ms=self._timings.heartbeat_interval_ms,
         )
 
-    def _shut_down(self, draft: Draft, request: ShutdownNode, _: int) -> NodeShutdownBegun:
+    def _shut_down(self, draft: Draft, request: messages.ShutdownNode, _: int) -> messages.NodeShutdownBegun:
         record = draft.node(request.node_id)
         if record is None:
             unknown = f"node {request.node_id} is not registered; `strandline node list` shows those that are"
-            return NodeShutdownBegun(refusal=Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, unknown))
+            return messages.NodeShutdownBegun(refusal=Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, unknown))
         refusal = check_node_epoch(
             draft, request.node_id, request.node_epoch or record.image.node_epoch, by_itself=False
         )
         if refusal is not None:
-            return NodeShutdownBegun(refusal=refusal)
-        begin_shutdown(draft, request.node_id)
+            return messages.NodeShutdownBegun(refusal=refusal)
+        leadership.begin_shutdown(draft, request.node_id)
         left = tuple(p.tp for p in draft.partitions() if p.leader == request.node_id)
-        return NodeShutdownBegun(remaining=left)
+        return messages.NodeShutdownBegun(remaining=left)
 
-    def _list_nodes(self, draft: Draft, _: ListNodes, now_ms: int) -> NodesListed:
+    def _list_nodes(self, draft: Draft, _: messages.ListNodes, now_ms: int) -> messages.NodesListed:
         nodes = []
         for record in draft.nodes():
             heard_ms = self._sessions.last_heartbeat_ms(record.image.node_id)
-            listed = ListedNode(
+            listed = messages.ListedNode(
                 node=record.image,
                 directory_id=record.directory_id,
                 feature_min=record.feature_min,
@@ -463,12 +407,14 @@ class ControllerCore:
             )
             nodes.append(listed)
         header = draft.header
-        return NodesListed(cluster_id=header.cluster_id, controller_epoch=header.controller_epoch, nodes=tuple(nodes))
+        return messages.NodesListed(
+            cluster_id=header.cluster_id, controller_epoch=header.controller_epoch, nodes=tuple(nodes)
+        )
 
     def _take_reports(self, draft: Draft, request: ReportReplicaLogs, _: int) -> ReplicaLogsReported:
         refusal = check_node_epoch(draft, request.node_id, request.node_epoch)
         if refusal is None:
-            take_reports(draft, self._reports, request)
+            leadership.take_reports(draft, self._reports, request)
         return ReplicaLogsReported(refusal=refusal)
 
     def _alter_partition(self, draft: Draft, request: AlterPartitionRequest, _: int) -> AlterPartitionAnswer:
@@ -483,26 +429,26 @@ class ControllerCore:
                 draft.emit(decision.tp, refused)
         return answer
 
-    def _tell(self, draft: Draft, request: GetMetadata, _: int) -> MetadataListed:
+    def _tell(self, draft: Draft, request: messages.GetMetadata, _: int) -> messages.MetadataListed:
         snapshot = draft.base.snapshot()
         if not request.topics:
-            return MetadataListed(image=snapshot)
+            return messages.MetadataListed(image=snapshot)
         found = [topic for ref in request.topics if isinstance(topic := draft.topic(ref), TopicImage)]
-        return MetadataListed(image=replace(snapshot, topics=tuple(dict.fromkeys(found))))
+        return messages.MetadataListed(image=replace(snapshot, topics=tuple(dict.fromkeys(found))))
 
-    def _watch(self, event: WatchArrived) -> list[ControllerEffect]:
+    def _watch(self, event: events.WatchArrived) -> list[events.ControllerEffect]:
         request = event.request
         if refused := self._object(event.request_id, request):
             return refused
         refusal = self._other_cluster(request) or self._check_watcher(request)
         if refusal is not None:
-            return [RefuseCall(event.request_id, refusal)]
-        whole = Publish(self.state.snapshot(), self.state.header.secret)
+            return [events.RefuseCall(event.request_id, refusal)]
+        whole = events.Publish(self.state.snapshot(), self.state.header.secret)
         position = whole.position_for(request.node_id, request.node_epoch)
         snapshot = replace(whole.image, to_node_epoch=request.node_epoch, position=position)
-        return [OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
+        return [events.OpenWatch(event.request_id, snapshot, request.node_id, request.node_epoch)]
 
-    def _check_watcher(self, request: WatchMetadata) -> Refusal | None:
+    def _check_watcher(self, request: messages.WatchMetadata) -> Refusal | None:
         if request.node_id is None and request.node_epoch is None:
             return None
         if request.node_id is None or request.node_epoch is None:

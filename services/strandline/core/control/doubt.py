@@ -11,29 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from strandline.core.control.messages import (
-    AlterTopicConfigs,
-    ControllerRequest,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    ElectLeaders,
-    GetMetadata,
-    ShutdownNode,
-    UnregisterNode,
-)
+from strandline.core.control import messages
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal
 from strandline.core.messages import Heartbeat, PartitionImage, RegisterNode
 from strandline.core.types import NodeEpoch, NodeId
 
 CHANGES = (
-    CreateTopics,
-    DeleteTopics,
-    AlterTopicConfigs,
-    CreatePartitions,
-    ElectLeaders,
-    ShutdownNode,
-    UnregisterNode,
+    messages.CreateTopics,
+    messages.DeleteTopics,
+    messages.AlterTopicConfigs,
+    messages.CreatePartitions,
+    messages.ElectLeaders,
+    messages.ShutdownNode,
+    messages.UnregisterNode,
 )
 """What an administrator asks for."""
 
@@ -80,9 +70,9 @@ class Doubt:
         """A whole session has passed: every live node could have spoken."""
         self._is_doubted = False
 
-    def refusal(self, request: ControllerRequest) -> Refusal | None:
+    def refusal(self, request: messages.ControllerRequest) -> Refusal | None:
         """Why this request has to wait; None if it has not."""
-        is_read = isinstance(request, GetMetadata) and request.linearizable
+        is_read = isinstance(request, messages.GetMetadata) and request.linearizable
         if not self._is_doubted or not (is_read or isinstance(request, CHANGES)):
             return None
         return Refusal(

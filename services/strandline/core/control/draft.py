@@ -13,22 +13,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from strandline.core import types
+from strandline.core.control import state
 from strandline.core.control.doubt import Doubt
 from strandline.core.control.election import ElectionType, Reports, eligible_set
 from strandline.core.control.events import Commit, ControllerEffect, Emit, Publish
 from strandline.core.control.messages import TopicRef
-from strandline.core.control.state import (
-    ClusterHeader,
-    ClusterState,
-    EpochSkips,
-    NodeRecord,
-    ReignRecord,
-    RemovedNode,
-    TopicRecord,
-    Transaction,
-    begun,
-    present,
-)
 from strandline.core.control.step_parts import LeftOver, ReplicaReports, StepRoom, partition_snapshot
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.truncation import rule_for
@@ -51,10 +40,10 @@ class Draft:
 
     def __init__(
         self,
-        base: ClusterState,
+        base: state.ClusterState,
         reports: ReplicaReports | None = None,
         doubt: Doubt | None = None,
-        skips: EpochSkips | None = None,
+        skips: state.EpochSkips | None = None,
         at_most: int | None = None,
     ) -> None:
         """``reports``: what nodes reported of their logs in this reign; none are known without it. ``doubt``: which
@@ -63,25 +52,25 @@ class Draft:
         self.base = base
         self._reports = reports or ReplicaReports()
         self._doubt = doubt or Doubt()
-        self._skips = skips or EpochSkips()
-        self.header: ClusterHeader = base.header
-        self._nodes: dict[NodeId, NodeRecord] = {}
-        self._removed: dict[NodeId, RemovedNode] = {}
-        self._topics: dict[str, TopicRecord] = {}
+        self._skips = skips or state.EpochSkips()
+        self.header: state.ClusterHeader = base.header
+        self._nodes: dict[NodeId, state.NodeRecord] = {}
+        self._removed: dict[NodeId, state.RemovedNode] = {}
+        self._topics: dict[str, state.TopicRecord] = {}
         self._partitions: dict[TopicPartition, PartitionImage] = {}
         self._deleted: list[str] = []
-        self._reigns: tuple[ReignRecord, ...] = ()
+        self._reigns: tuple[state.ReignRecord, ...] = ()
         self._reasons: dict[TopicPartition, _Reason] = {}
         self._emits: list[tuple[TopicPartition | None, Stamped]] = []
         self._room = StepRoom(at_most, self._partitions)
 
-    def node(self, node_id: NodeId) -> NodeRecord | None:
+    def node(self, node_id: NodeId) -> state.NodeRecord | None:
         """One node."""
         if node_id in self._removed:
             return None
         return self._nodes.get(node_id) or self.base.nodes.get(node_id)
 
-    def nodes(self) -> list[NodeRecord]:
+    def nodes(self) -> list[state.NodeRecord]:
         """All nodes in the order of their ids."""
         known = {**self.base.nodes, **self._nodes}
         return [record for node_id, record in sorted(known.items()) if node_id not in self._removed]
@@ -207,16 +196,16 @@ class Draft:
         before = self.base.partition(tp)
         return self._skips.leader_epoch_after(before) if before else LeaderEpoch(0)
 
-    def put_node(self, record: NodeRecord) -> None:
+    def put_node(self, record: state.NodeRecord) -> None:
         """Add or replace a node."""
         self._nodes[record.image.node_id] = record
 
-    def remove_node(self, removed: RemovedNode) -> None:
+    def remove_node(self, removed: state.RemovedNode) -> None:
         """Take a node away and keep its tombstone."""
         self._nodes.pop(removed.node_id, None)
         self._removed[removed.node_id] = removed
 
-    def put_topic(self, record: TopicRecord) -> None:
+    def put_topic(self, record: state.TopicRecord) -> None:
         """Add a topic, or replace everything but its partitions."""
         self._topics[record.topic_id] = record
 
@@ -259,7 +248,7 @@ class Draft:
 
     def begin_reign(self, reign_id: str) -> None:
         """Begin a reign with this step's transaction; the header has its controller epoch."""
-        self._reigns = begun(
+        self._reigns = state.begun(
             self.base.reigns,
             reign_id=reign_id,
             controller_epoch=self.header.controller_epoch,
@@ -270,7 +259,7 @@ class Draft:
         """Report an event after the transaction is durable."""
         self._emits.append((tp, event))
 
-    def finish(self) -> tuple[ClusterState, list[ControllerEffect]]:
+    def finish(self) -> tuple[state.ClusterState, list[ControllerEffect]]:
         """The state after this step, and what must be made durable, published and reported for it."""
         partitions = tuple(p for p in self._partitions.values() if self._is_news(p))
         nodes = tuple(n for n in self._nodes.values() if self.base.nodes.get(n.image.node_id) != n)
@@ -280,7 +269,7 @@ class Draft:
         ):
             return self.base, [Emit(tp, event) for tp, event in self._emits]
         self.header = replace(self.header, metadata_offset=self.base.header.metadata_offset + 1)
-        transaction = Transaction(
+        transaction = state.Transaction(
             header=self.header,
             removed_nodes=tuple(self._removed.values()),
             nodes=nodes,
@@ -339,7 +328,7 @@ class Draft:
             yield Emit(after.tp, leader_change)
 
 
-def change_image(after: ClusterState, transaction: Transaction) -> MetadataImage:
+def change_image(after: state.ClusterState, transaction: state.Transaction) -> MetadataImage:
     """What the transaction changed, topics and nodes whole, as everybody may see it."""
     touched = {partition.tp.topic_id for partition in transaction.partitions}
     touched.update(record.topic_id for record in transaction.topics)
@@ -355,5 +344,5 @@ def change_image(after: ClusterState, transaction: Transaction) -> MetadataImage
         topics=tuple(topic for topic_id, topic in after.topics.items() if topic_id in touched),
         deleted_topic_ids=transaction.deleted_topic_ids,
         removed_node_ids=tuple(removed.node_id for removed in transaction.removed_nodes),
-        reigns=present(after.reigns),
+        reigns=state.present(after.reigns),
     )

@@ -10,18 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from strandline.core.control import election
 from strandline.core.control.draft import Draft
-from strandline.core.control.election import (
-    Elected,
-    ElectionType,
-    elect,
-    elect_reported,
-    elect_unclean,
-    elr_after,
-    have_all_reported,
-    in_assignment_order,
-    reports_needed,
-)
 from strandline.core.control.state import NodeRecord
 from strandline.core.control.step_parts import LeftOver, ReplicaReports
 from strandline.core.control.topic_configs import allows_unclean
@@ -94,10 +84,10 @@ def note_disk(draft: Draft, node_id: NodeId, *, nearly_full: bool) -> None:
             install(draft, partition, chosen, DISK_NEARLY_FULL)
 
 
-def _roomier(draft: Draft, partition: PartitionImage) -> Elected | None:
+def _roomier(draft: Draft, partition: PartitionImage) -> election.Elected | None:
     """Another member of the ISR that takes appends and may lead now."""
-    chosen = None if draft.waits_for(partition) else elect(partition, draft.is_active, draft.has_room)
-    is_better = chosen is not None and chosen.kind is ElectionType.ISR and draft.has_room(chosen.leader)
+    chosen = None if draft.waits_for(partition) else election.elect(partition, draft.is_active, draft.has_room)
+    is_better = chosen is not None and chosen.kind is election.ElectionType.ISR and draft.has_room(chosen.leader)
     return chosen if is_better else None
 
 
@@ -142,7 +132,7 @@ def _leave(
     draft: Draft, partition: PartitionImage, leaving: frozenset[NodeId], cause: str, unclean: Collection[NodeId] = ()
 ) -> None:
     new_isr = tuple(member for member in partition.isr if member not in leaving)
-    elr = elr_after(partition, new_isr, unclean=unclean)
+    elr = election.elr_after(partition, new_isr, unclean=unclean)
     left = draft.put_partition(replace(partition, isr=new_isr, elr=elr), cause=cause)
     if left.leader in leaving or left.leader is None:
         elect_now(draft, left, cause)
@@ -172,7 +162,7 @@ def begin_unproven(draft: Draft, node_id: NodeId, cause: str) -> None:
     for partition in list(draft.partitions()):
         if node_id not in (*partition.isr, *partition.elr):
             continue
-        unproven = in_assignment_order(partition, (*partition.unproven, node_id))
+        unproven = election.in_assignment_order(partition, (*partition.unproven, node_id))
         marked = draft.put_partition(replace(partition, unproven=unproven), cause=cause)
         if marked.leader in (node_id, None):
             elect_now(draft, marked, cause)
@@ -201,13 +191,13 @@ def elect_now(draft: Draft, partition: PartitionImage, cause: str) -> PartitionI
     return draft.put_partition(replace(partition, leader=None), cause=cause, new_reign=True)
 
 
-def install(draft: Draft, partition: PartitionImage, chosen: Elected, cause: str) -> PartitionImage:
+def install(draft: Draft, partition: PartitionImage, chosen: election.Elected, cause: str) -> PartitionImage:
     """Make the elected one leader of a new epoch. An unclean one begins a new history alone (M41, M48)."""
     leader = chosen.leader
     if leader in partition.unproven:
         # A leader is proven: the others agree with it from now on.
         partition = replace(partition, unproven=tuple(node_id for node_id in partition.unproven if node_id != leader))
-    if chosen.kind is ElectionType.UNCLEAN:
+    if chosen.kind is election.ElectionType.UNCLEAN:
         changed = replace(
             partition,
             leader=leader,
@@ -220,23 +210,25 @@ def install(draft: Draft, partition: PartitionImage, chosen: Elected, cause: str
         _decided(draft, "unclean_election", f"{partition.tp.topic_id}-{partition.tp.partition}: node {leader}")
     else:
         isr = partition.isr if leader in partition.isr else (leader,)
-        changed = replace(partition, leader=leader, isr=isr, elr=elr_after(partition, isr))
+        changed = replace(partition, leader=leader, isr=isr, elr=election.elr_after(partition, isr))
     return draft.put_partition(changed, cause=cause, election=chosen.kind, new_reign=True)
 
 
-def choose_clean(draft: Draft, partition: PartitionImage) -> Elected | None:
+def choose_clean(draft: Draft, partition: PartitionImage) -> election.Elected | None:
     """Who may lead without a record being lost; None while that is not known of anybody."""
     if not draft.compares_logs:
-        return elect(replace(partition, unproven=()), draft.is_active, draft.has_room)
-    return elect(partition, draft.is_active, draft.has_room) or elect_reported(partition, draft.reports_of(partition))
+        return election.elect(replace(partition, unproven=()), draft.is_active, draft.has_room)
+    return election.elect(partition, draft.is_active, draft.has_room) or election.elect_reported(
+        partition, draft.reports_of(partition)
+    )
 
 
-def choose_unclean(draft: Draft, partition: PartitionImage) -> Elected | None:
+def choose_unclean(draft: Draft, partition: PartitionImage) -> election.Elected | None:
     """Who may lead where records may be lost; None if no replica is active."""
-    return elect_unclean(partition, draft.reports_of(partition), draft.is_active)
+    return election.elect_unclean(partition, draft.reports_of(partition), draft.is_active)
 
 
-def _choose(draft: Draft, partition: PartitionImage) -> Elected | None:
+def _choose(draft: Draft, partition: PartitionImage) -> election.Elected | None:
     if draft.waits_for(partition):
         return None
     clean = choose_clean(draft, partition)
@@ -253,7 +245,7 @@ def _may_lose(draft: Draft, partition: PartitionImage) -> bool:
         return False
     if not draft.compares_logs:
         return True
-    return have_all_reported(partition, draft.reports_of(partition), draft.is_active)
+    return election.have_all_reported(partition, draft.reports_of(partition), draft.is_active)
 
 
 def _record(draft: Draft, node_id: NodeId) -> NodeRecord:
@@ -313,7 +305,7 @@ def _say_what_is_missing(draft: Draft, before: PartitionImage) -> None:
         return
     members = [n for n in partition.replicas if n in (*partition.isr, *partition.elr)]
     have = [n for n in members if n in draft.reports_of(partition)]
-    needed = reports_needed(partition)
+    needed = election.reports_needed(partition)
     outcome = f"the logs of nodes {have} are known; an election needs {needed} of {members}"
     draft.emit(partition.tp, ControllerDecision("await_reports", (), (), outcome, elr=partition.elr))
 
@@ -338,4 +330,4 @@ def _hand_over(draft: Draft, partition: PartitionImage, node_id: NodeId) -> None
     changed = replace(partition, leader=node_id, isr=(node_id,), elr=elr)
     if len(changed.isr) >= partition.min_isr:
         changed = replace(changed, elr=())
-    draft.put_partition(changed, cause="refused_cut", election=ElectionType.REPORTED, new_reign=True)
+    draft.put_partition(changed, cause="refused_cut", election=election.ElectionType.REPORTED, new_reign=True)

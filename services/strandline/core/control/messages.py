@@ -10,23 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from strandline.core import messages
 from strandline.core.errors import Refusal
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    EpochsSeen,
-    Heartbeat,
-    HeartbeatAnswer,
-    MetadataImage,
-    NodeImage,
-    NodeRegistered,
-    PositionProof,
-    RegisterNode,
-    ReplicaLogsReported,
-    ReportReplicaLogs,
-    TopicConfig,
-    TopicImage,
-)
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, TopicPartition
 
 
@@ -151,7 +136,7 @@ class ElectLeaders:
     cluster_id: str | None = None
     kind: ElectionKind = ElectionKind.PREFERRED
     partitions: tuple[PartitionsRef, ...] = ()
-    seen: tuple[EpochsSeen, ...] = ()
+    seen: tuple[messages.EpochsSeen, ...] = ()
     """A partition whose leader epoch is another by now holds no election: a repeat changes nothing (C32)."""
 
 
@@ -214,15 +199,15 @@ class WatchMetadata:
     cluster_id: str | None = None
     node_id: NodeId | None = None
     node_epoch: NodeEpoch | None = None
-    position: PositionProof | None = None
+    position: messages.PositionProof | None = None
     """The newest position that the node was sent; checked before anything is sent to it (C36)."""
 
 
 ControllerRequest = (
-    RegisterNode
-    | Heartbeat
-    | AlterPartitionRequest
-    | ReportReplicaLogs
+    messages.RegisterNode
+    | messages.Heartbeat
+    | messages.AlterPartitionRequest
+    | messages.ReportReplicaLogs
     | CreateTopics
     | DeleteTopics
     | DescribeTopics
@@ -244,7 +229,7 @@ class CreatedTopic(NamedTuple):
 
     name: str
     refusal: Refusal | None = None
-    topic: TopicImage | None = None
+    topic: messages.TopicImage | None = None
     num_partitions: int | None = None
     replication_factor: int | None = None
 
@@ -261,7 +246,7 @@ class DescribedTopic(NamedTuple):
 
     asked: TopicRef
     refusal: Refusal | None = None
-    topic: TopicImage | None = None
+    topic: messages.TopicImage | None = None
 
 
 class ElectionResult(NamedTuple):
@@ -300,7 +285,7 @@ class DescribedConfigs(NamedTuple):
 
     asked: TopicRef
     refusal: Refusal | None = None
-    configs: tuple[TopicConfig, ...] = ()
+    configs: tuple[messages.TopicConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +323,7 @@ class ProducerIdsAllocated:
 class ListedNode(NamedTuple):
     """One registered node and its session; ages are None before a first heartbeat of this reign."""
 
-    node: NodeImage
+    node: messages.NodeImage
     directory_id: str
     feature_min: int
     feature_max: int
@@ -374,13 +359,13 @@ class NodeUnregistered:
 class MetadataListed:
     """Answer to GetMetadata."""
 
-    image: MetadataImage
+    image: messages.MetadataImage
 
 
 ControllerAnswer = (
-    NodeRegistered
-    | HeartbeatAnswer
-    | AlterPartitionAnswer
+    messages.NodeRegistered
+    | messages.HeartbeatAnswer
+    | messages.AlterPartitionAnswer
     | TopicsCreated
     | TopicsChanged
     | TopicsDescribed
@@ -392,5 +377,5 @@ ControllerAnswer = (
     | NodeShutdownBegun
     | NodeUnregistered
     | MetadataListed
-    | ReplicaLogsReported
+    | messages.ReplicaLogsReported
 )

@@ -9,17 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from strandline.core import messages
 from strandline.core.control.messages import WatchMetadata
 from strandline.core.control.state import ClusterState, NodeRecord, Standing, standing
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import (
-    AlterPartitionRequest,
-    EpochsSeen,
-    Heartbeat,
-    Position,
-    PositionProof,
-    RegisterNode,
-)
 from strandline.core.positions import is_proof
 from strandline.core.types import NodeEpoch, NodeId
 
@@ -35,7 +28,8 @@ class Objection(NamedTuple):
 
 
 def objection(
-    state: ClusterState, request: RegisterNode | Heartbeat | AlterPartitionRequest | WatchMetadata
+    state: ClusterState,
+    request: messages.RegisterNode | messages.Heartbeat | messages.AlterPartitionRequest | WatchMetadata,
 ) -> Objection | None:
     """What the position that comes with a request shows about the store; None if it shows nothing.
 
@@ -44,11 +38,11 @@ def objection(
     node_id, proof = request.node_id, request.position
     if node_id is None or proof is None:
         return None
-    topics = request.topics_position if isinstance(request, RegisterNode | Heartbeat) else None
+    topics = request.topics_position if isinstance(request, messages.RegisterNode | messages.Heartbeat) else None
     place = standing(state.reigns, state.header.metadata_offset, _place(proof)) if proof.reign_id else None
-    is_complete = isinstance(request, RegisterNode | Heartbeat)
+    is_complete = isinstance(request, messages.RegisterNode | messages.Heartbeat)
     if place is Standing.BEYOND_RECOVERY and topics is not None and _is_known(state, topics):
-        if isinstance(request, RegisterNode):
+        if isinstance(request, messages.RegisterNode):
             # It starts again, as the sentence asks for; what was decided without its directory counts it nowhere (C38).
             return None
         return Objection(_of_a_lost_end(node_id, proof), stops_serving=False)
@@ -63,15 +57,15 @@ def objection(
     return None if place is None else Objection(_unproven(why), stops_serving=False)
 
 
-def _place(proof: PositionProof) -> Position:
-    return Position(proof.reign_id, proof.metadata_offset)
+def _place(proof: messages.PositionProof) -> messages.Position:
+    return messages.Position(proof.reign_id, proof.metadata_offset)
 
 
-def _is_known(state: ClusterState, position: Position) -> bool:
+def _is_known(state: ClusterState, position: messages.Position) -> bool:
     return standing(state.reigns, state.header.metadata_offset, position) in (Standing.KNOWN, Standing.OLD)
 
 
-def _by_history(state: ClusterState, node_id: NodeId, proof: PositionProof, place: Standing) -> str | None:
+def _by_history(state: ClusterState, node_id: NodeId, proof: messages.PositionProof, place: Standing) -> str | None:
     if place in (Standing.KNOWN, Standing.OLD):
         return None
     seen = f"metadata offset {proof.metadata_offset} of reign {proof.reign_id}"
@@ -85,7 +79,7 @@ def _by_history(state: ClusterState, node_id: NodeId, proof: PositionProof, plac
     return _sentence(node_id, seen, has)
 
 
-def _by_numbers(state: ClusterState, node_id: NodeId, proof: PositionProof) -> str | None:
+def _by_numbers(state: ClusterState, node_id: NodeId, proof: messages.PositionProof) -> str | None:
     """By a node of a release that names no reigns: only numbers beyond the store's own show something."""
     header = state.header
     if proof.controller_epoch > header.controller_epoch:
@@ -97,7 +91,7 @@ def _by_numbers(state: ClusterState, node_id: NodeId, proof: PositionProof) -> s
     return None
 
 
-def _of_a_lost_end(node_id: NodeId, proof: PositionProof) -> Refusal:
+def _of_a_lost_end(node_id: NodeId, proof: messages.PositionProof) -> Refusal:
     return Refusal(
         ErrorCode.STALE_BROKER_EPOCH,
         f"node {node_id} has seen metadata offset {proof.metadata_offset} of reign {proof.reign_id}, which ended "
@@ -109,20 +103,22 @@ def _unproven(why: str) -> Refusal:
     return Refusal(ErrorCode.NOT_CONTROLLER, f"{why}; the claim has no valid proof, so only this node is refused")
 
 
-def unproven_claim(state: ClusterState, request: RegisterNode | Heartbeat) -> Refusal | None:
+def unproven_claim(state: ClusterState, request: messages.RegisterNode | messages.Heartbeat) -> Refusal | None:
     """Refuse a node that says it has seen more than the store holds, without a proof that shows it."""
-    claim = _of_heartbeat(state, request) if isinstance(request, Heartbeat) else _of_registration(state, request)
+    claim = (
+        _of_heartbeat(state, request) if isinstance(request, messages.Heartbeat) else _of_registration(state, request)
+    )
     return None if claim is None else _unproven(claim)
 
 
-def _of_registration(state: ClusterState, request: RegisterNode) -> str | None:
+def _of_registration(state: ClusterState, request: messages.RegisterNode) -> str | None:
     seen = request.controller_epoch_seen
     if seen is not None and seen > state.header.controller_epoch:
         return _sentence(request.node_id, f"controller epoch {seen}", f"{state.header.controller_epoch}")
     return next((why for partition in request.epochs_seen if (why := _of_partition(state, request, partition))), None)
 
 
-def _of_heartbeat(state: ClusterState, request: Heartbeat) -> str | None:
+def _of_heartbeat(state: ClusterState, request: messages.Heartbeat) -> str | None:
     header = state.header
     if request.metadata_offset > header.metadata_offset:
         return _sentence(request.node_id, f"metadata offset {request.metadata_offset}", str(header.metadata_offset))
@@ -154,7 +150,7 @@ def why_empty(state: ClusterState, node_id: NodeId, cluster_id: str | None) -> s
     )
 
 
-def _of_partition(state: ClusterState, request: RegisterNode, seen: EpochsSeen) -> str | None:
+def _of_partition(state: ClusterState, request: messages.RegisterNode, seen: messages.EpochsSeen) -> str | None:
     where = f"partition {seen.tp.partition} of topic {seen.tp.topic_id}"
     known = state.partition(seen.tp)
     if known is None:

@@ -11,18 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from strandline.core.control import state
 from strandline.core.control.election import in_assignment_order
 from strandline.core.control.nodes import recovered_tombstones, still_removed
-from strandline.core.control.state import (
-    SKIP,
-    ClusterHeader,
-    ClusterState,
-    NodeRecord,
-    ReignRecord,
-    Reigns,
-    Standing,
-    standing,
-)
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.messages import MetadataImage, NodeImage, PartitionImage, Position, TopicImage
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
@@ -44,7 +35,7 @@ class Branch(NamedTuple):
 class Lineage:
     """The reigns that given images and a store name, each with the one before it."""
 
-    def __init__(self, images: Iterable[MetadataImage], reigns: Reigns, head: int) -> None:
+    def __init__(self, images: Iterable[MetadataImage], reigns: state.Reigns, head: int) -> None:
         """``reigns`` and ``head``, the last offset, are the store's; both empty without one."""
         self._reigns, self._head = reigns, head
         self._parents = {each.reign_id: (each.previous_reign_id, each.first_offset) for each in reigns.values()}
@@ -66,7 +57,7 @@ class Lineage:
         return False
 
     def _is_stored(self, position: Position) -> bool:
-        return standing(self._reigns, self._head, position) is Standing.KNOWN
+        return state.standing(self._reigns, self._head, position) is state.Standing.KNOWN
 
 
 def position_sent(image: MetadataImage) -> Position | None:
@@ -120,7 +111,7 @@ class GivenNode:
     """None: it was never sent metadata about a topic."""
 
 
-def recover(given: Sequence[GivenNode], store: ClusterState | None = None) -> ClusterState:
+def recover(given: Sequence[GivenNode], store: state.ClusterState | None = None) -> state.ClusterState:
     """The state to go on with, from the nodes' stored images and, for what they lack, an older store.
 
     Raises:
@@ -140,7 +131,7 @@ def recover(given: Sequence[GivenNode], store: ClusterState | None = None) -> Cl
     deleted = _deleted(found, lineage, store)
     topics = {topic.topic_id: topic for branch in reversed(found) for topic in branch.head.topics}
     living = [topic for topic in topics.values() if topic.topic_id not in deleted]
-    return ClusterState(
+    return state.ClusterState(
         header=_header(images, found[0].head, known, store),
         nodes={node_id: record for node_id, record in known.items() if node_id not in removed},
         removed_nodes=recovered_tombstones(removed, known, store),
@@ -150,13 +141,13 @@ def recover(given: Sequence[GivenNode], store: ClusterState | None = None) -> Cl
     )
 
 
-def _is_registered(node: GivenNode, store: ClusterState | None) -> bool:
+def _is_registered(node: GivenNode, store: state.ClusterState | None) -> bool:
     """Whether the store knows this directory: another one may have stood in its place, and known more than it."""
     record = store.nodes.get(node.node_id) if store else None
     return record is not None and record.directory_id == node.directory_id
 
 
-def _check_given(given: Sequence[GivenNode], images: Sequence[MetadataImage], store: ClusterState | None) -> None:
+def _check_given(given: Sequence[GivenNode], images: Sequence[MetadataImage], store: state.ClusterState | None) -> None:
     if not images:
         why = "no given data directory holds metadata" if given else "no node's data directory was given"
         raise Refused(ErrorCode.INVALID_REQUEST, f"{why}; name at least one that does")
@@ -170,14 +161,14 @@ def _check_given(given: Sequence[GivenNode], images: Sequence[MetadataImage], st
 def _header(
     images: Sequence[MetadataImage],
     newest: MetadataImage,
-    nodes: Mapping[NodeId, NodeRecord],
-    store: ClusterState | None,
-) -> ClusterHeader:
-    old = store.header if store else ClusterHeader(cluster_id=newest.cluster_id)
+    nodes: Mapping[NodeId, state.NodeRecord],
+    store: state.ClusterState | None,
+) -> state.ClusterHeader:
+    old = store.header if store else state.ClusterHeader(cluster_id=newest.cluster_id)
     controller_epoch = max(old.controller_epoch, *(image.controller_epoch for image in images), 0) + 1
     highest_offset = max(old.metadata_offset, *(image.metadata_offset for image in images), 0)
     highest_node_epoch = max([old.next_node_epoch, *(record.image.node_epoch for record in nodes.values())])
-    return ClusterHeader(
+    return state.ClusterHeader(
         cluster_id=newest.cluster_id,
         controller_epoch=controller_epoch,
         metadata_offset=highest_offset + METADATA_OFFSET_MARGIN,
@@ -190,8 +181,8 @@ def _header(
 
 
 def _nodes(
-    images: Iterable[MetadataImage], directories: Mapping[NodeId, str], store: ClusterState | None
-) -> dict[NodeId, NodeRecord]:
+    images: Iterable[MetadataImage], directories: Mapping[NodeId, str], store: state.ClusterState | None
+) -> dict[NodeId, state.NodeRecord]:
     latest: dict[NodeId, NodeImage] = {}
     # In the order of age, so that of two images of one incarnation the newer one stays.
     for image in sorted(images, key=lambda image: (image.controller_epoch, image.metadata_offset)):
@@ -204,7 +195,7 @@ def _nodes(
     for node_id, node in latest.items():
         old = records.get(node_id)
         directory_id = directories.get(node_id) or (old.directory_id if old else "")
-        records[node_id] = NodeRecord(image=node, incarnation_id="", directory_id=directory_id)
+        records[node_id] = state.NodeRecord(image=node, incarnation_id="", directory_id=directory_id)
     return dict(sorted(records.items()))
 
 
@@ -230,8 +221,8 @@ def _partition(views: Sequence[Sequence[PartitionImage]], given: set[NodeId]) ->
     # Beyond what a lost end of a reign may have given, as at the first change in any reign (C37).
     restored = replace(
         highest,
-        leader_epoch=LeaderEpoch(max(each.leader_epoch for view in views for each in view) + 1 + SKIP),
-        partition_epoch=PartitionEpoch(highest.partition_epoch + 1 + SKIP),
+        leader_epoch=LeaderEpoch(max(each.leader_epoch for view in views for each in view) + 1 + state.SKIP),
+        partition_epoch=PartitionEpoch(highest.partition_epoch + 1 + state.SKIP),
     )
     if set(highest.replicas) <= given:
         return restored
@@ -259,7 +250,7 @@ def _agreed(highest: PartitionImage, latest: Sequence[PartitionImage]) -> Partit
     )
 
 
-def _deleted(found: Sequence[Branch], lineage: Lineage, store: ClusterState | None) -> set[str]:
+def _deleted(found: Sequence[Branch], lineage: Lineage, store: state.ClusterState | None) -> set[str]:
     """Topics that are gone: a branch had one and has it no more, or none but the store ever had it.
 
     A topic that one branch never knew was made in another; it is kept.
@@ -284,7 +275,7 @@ def _is_before(lineage: Lineage, older: MetadataImage, newer: MetadataImage) -> 
     return lineage.contains(newer.place, older.place)
 
 
-def _closed(images: Sequence[MetadataImage], reigns: Reigns) -> dict[str, ReignRecord]:
+def _closed(images: Sequence[MetadataImage], reigns: state.Reigns) -> dict[str, state.ReignRecord]:
     """The history of the recovered state: every reign ends where the given images know of it, or where it ended before.
 
     From here on a position beyond such an end shows what this recovery left out, and no longer a loss (C39).
@@ -292,7 +283,7 @@ def _closed(images: Sequence[MetadataImage], reigns: Reigns) -> dict[str, ReignR
     records = dict(reigns)
     for image in images:
         for reign in image.reigns:
-            named = ReignRecord(
+            named = state.ReignRecord(
                 reign_id=reign.reign_id,
                 controller_epoch=reign.controller_epoch,
                 first_offset=reign.first_offset,

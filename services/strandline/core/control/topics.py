@@ -11,30 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from strandline.core import state_events
+from strandline.core.control import messages
 from strandline.core.control.draft import Draft
 from strandline.core.control.election import elect, elr_with_min_isr
 from strandline.core.control.leadership import elect_if_possible
-from strandline.core.control.messages import (
-    AlterTopicConfigs,
-    ConfigChange,
-    ConfigsDescribed,
-    ConfigsRef,
-    CreatedTopic,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    DescribeConfigs,
-    DescribedConfigs,
-    DescribedTopic,
-    DescribeTopics,
-    GrowingTopic,
-    NewTopic,
-    TopicRef,
-    TopicResult,
-    TopicsChanged,
-    TopicsCreated,
-    TopicsDescribed,
-)
 from strandline.core.control.placement import Placement, internal_topic
 from strandline.core.control.state import ControllerTimings, TopicRecord, first_epoch_in, record_of
 from strandline.core.control.topic_configs import check_configs, check_name, check_names, effective_min_isr, in_force
@@ -58,7 +38,7 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def bad_request_id(request: Any) -> Refusal | None:
     """Why the whole request is refused: its id is kept, so it has the form and the length of a UUID."""
-    if not isinstance(request, CreateTopics | CreatePartitions):
+    if not isinstance(request, messages.CreateTopics | messages.CreatePartitions):
         return None
     if request.request_id is None or _UUID.fullmatch(request.request_id):
         return None
@@ -69,12 +49,12 @@ def bad_request_id(request: Any) -> Refusal | None:
     )
 
 
-def was_created_by(topic: TopicImage, request: CreateTopics) -> bool:
+def was_created_by(topic: TopicImage, request: messages.CreateTopics) -> bool:
     """Whether this very request created the topic before."""
     return not request.validate_only and topic.created_by == request.request_id
 
 
-def has_grown_by(topic: TopicImage, request: CreatePartitions) -> bool:
+def has_grown_by(topic: TopicImage, request: messages.CreatePartitions) -> bool:
     """Whether this very request added partitions to the topic before."""
     return not request.validate_only and request.request_id in topic.grown_by
 
@@ -88,7 +68,7 @@ Assignments = tuple[tuple[int, tuple[NodeId, ...]], ...]
 """Partition index and its nodes, the preferred leader first."""
 
 
-def create_topics(draft: Draft, timings: ControllerTimings, request: CreateTopics) -> TopicsCreated:
+def create_topics(draft: Draft, timings: ControllerTimings, request: messages.CreateTopics) -> messages.TopicsCreated:
     """Create each topic or say why not; one refused topic does not keep the others from being created."""
     placement = Placement(draft.nodes(), draft.partitions())
     repeated = _created_before(draft, request)
@@ -97,36 +77,40 @@ def create_topics(draft: Draft, timings: ControllerTimings, request: CreateTopic
     for topic in request.topics:
         again = repeated.pop(topic.name, None)
         created.append(again or _create(draft, timings, placement, topic, request))
-    return TopicsCreated(topics=tuple(created))
+    return messages.TopicsCreated(topics=tuple(created))
 
 
-def _created_before(draft: Draft, request: CreateTopics) -> dict[str, CreatedTopic]:
-    found: dict[str, CreatedTopic] = {}
+def _created_before(draft: Draft, request: messages.CreateTopics) -> dict[str, messages.CreatedTopic]:
+    found: dict[str, messages.CreatedTopic] = {}
     if request.request_id is None:
         return found
     for new in request.topics:
-        topic = draft.topic(TopicRef(new.name))
+        topic = draft.topic(messages.TopicRef(new.name))
         if isinstance(topic, TopicImage) and was_created_by(topic, request):
             total, factor = len(topic.partitions), len(topic.partitions[0].replicas)
-            found[new.name] = CreatedTopic(new.name, None, topic, total, factor)
+            found[new.name] = messages.CreatedTopic(new.name, None, topic, total, factor)
     return found
 
 
 def _create(
-    draft: Draft, timings: ControllerTimings, placement: Placement, new: NewTopic, request: CreateTopics
-) -> CreatedTopic:
+    draft: Draft,
+    timings: ControllerTimings,
+    placement: Placement,
+    new: messages.NewTopic,
+    request: messages.CreateTopics,
+) -> messages.CreatedTopic:
     refusal = check_name(new.name) or _name_taken(draft, new.name) or check_configs(new.configs)
     if refusal is None and is_internal(new.name):
         shaped = internal_topic(draft, timings, placement, new)
         if isinstance(shaped, Refusal):
-            return CreatedTopic(new.name, shaped)
+            return messages.CreatedTopic(new.name, shaped)
         new = shaped
     replicas = refusal or _replicas_of_new(timings, placement, new)
     if isinstance(replicas, Refusal):
-        return CreatedTopic(new.name, replicas)
+        return messages.CreatedTopic(new.name, replicas)
     total, factor = len(replicas), len(replicas[0])
     if request.validate_only:
-        return CreatedTopic(new.name, None, None, total, factor)
+        return messages.CreatedTopic(new.name, None, None, total, factor)
     configs = tuple(sorted(new.configs))
     created_by = request.request_id or ""
     draft.put_topic(TopicRecord(name=new.name, topic_id=new.topic_id, configs=configs, created_by=created_by))
@@ -138,7 +122,7 @@ def _create(
         draft.add_partition(partition)
         _config_event(draft, partition, topic_created=True)
     topic = TopicImage(name=new.name, topic_id=new.topic_id, configs=configs, partitions=partitions)
-    return CreatedTopic(new.name, None, topic, total, factor)
+    return messages.CreatedTopic(new.name, None, topic, total, factor)
 
 
 def _name_taken(draft: Draft, name: str) -> Refusal | None:
@@ -148,7 +132,7 @@ def _name_taken(draft: Draft, name: str) -> Refusal | None:
 
 
 def _replicas_of_new(
-    timings: ControllerTimings, placement: Placement, new: NewTopic
+    timings: ControllerTimings, placement: Placement, new: messages.NewTopic
 ) -> list[tuple[NodeId, ...]] | Refusal:
     if new.assignments:
         return _explicit_of_new(placement, new)
@@ -162,7 +146,7 @@ def _replicas_of_new(
     return placement.check_factor(factor) or [placement.place(factor) for _ in range(total)]
 
 
-def _explicit_of_new(placement: Placement, new: NewTopic) -> list[tuple[NodeId, ...]] | Refusal:
+def _explicit_of_new(placement: Placement, new: messages.NewTopic) -> list[tuple[NodeId, ...]] | Refusal:
     if new.num_partitions not in (None, len(new.assignments)):
         return _bad_count(f"num_partitions {new.num_partitions} but {len(new.assignments)} assignments; give one")
     if new.replication_factor is not None and any(len(n) != new.replication_factor for _, n in new.assignments):
@@ -211,39 +195,43 @@ def _new_partition(
     return replace(partition, leader=elected.leader if elected else None)
 
 
-def delete_topics(draft: Draft, request: DeleteTopics) -> TopicsChanged:
+def delete_topics(draft: Draft, request: messages.DeleteTopics) -> messages.TopicsChanged:
     """Delete each topic that is there."""
-    return TopicsChanged(topics=tuple(_delete(draft, ref) for ref in request.topics))
+    return messages.TopicsChanged(topics=tuple(_delete(draft, ref) for ref in request.topics))
 
 
-def _delete(draft: Draft, ref: TopicRef) -> TopicResult:
+def _delete(draft: Draft, ref: messages.TopicRef) -> messages.TopicResult:
     found = draft.topic(ref)
     if isinstance(found, Refusal):
-        return TopicResult(ref, found)
+        return messages.TopicResult(ref, found)
     if is_internal(found.name):
-        return TopicResult(ref, not_for_clients(found.name))
+        return messages.TopicResult(ref, not_for_clients(found.name))
     for partition in found.partitions:
         _config_event(draft, partition, topic_deleted=True)
     draft.delete_topic(found)
-    return TopicResult(TopicRef(found.name, found.topic_id))
+    return messages.TopicResult(messages.TopicRef(found.name, found.topic_id))
 
 
-def describe_topics(draft: Draft, request: DescribeTopics) -> TopicsDescribed:
+def describe_topics(draft: Draft, request: messages.DescribeTopics) -> messages.TopicsDescribed:
     """Each topic asked for, or all by name."""
     if not request.topics:
         everything = sorted(draft.base.topics.values(), key=lambda topic: topic.name)
-        return TopicsDescribed(topics=tuple(DescribedTopic(TopicRef(t.name, t.topic_id), None, t) for t in everything))
-    return TopicsDescribed(topics=tuple(_describe(draft, ref) for ref in request.topics))
+        return messages.TopicsDescribed(
+            topics=tuple(messages.DescribedTopic(messages.TopicRef(t.name, t.topic_id), None, t) for t in everything)
+        )
+    return messages.TopicsDescribed(topics=tuple(_describe(draft, ref) for ref in request.topics))
 
 
-def _describe(draft: Draft, ref: TopicRef) -> DescribedTopic:
+def _describe(draft: Draft, ref: messages.TopicRef) -> messages.DescribedTopic:
     found = draft.topic(ref)
     if isinstance(found, Refusal):
-        return DescribedTopic(ref, found)
-    return DescribedTopic(ref, None, found)
+        return messages.DescribedTopic(ref, found)
+    return messages.DescribedTopic(ref, None, found)
 
 
-def create_partitions(draft: Draft, timings: ControllerTimings, request: CreatePartitions) -> TopicsChanged:
+def create_partitions(
+    draft: Draft, timings: ControllerTimings, request: messages.CreatePartitions
+) -> messages.TopicsChanged:
     """Add partitions to each topic, with the topic's own number of replicas."""
     placement = Placement(draft.nodes(), draft.partitions())
     names = [growing.topic for growing in request.topics]
@@ -251,25 +239,29 @@ def create_partitions(draft: Draft, timings: ControllerTimings, request: CreateP
     for growing in request.topics:
         if names.count(growing.topic) > 1:
             twice = Refusal(ErrorCode.INVALID_REQUEST, f"topic '{growing.topic.name}' is named twice; name it once")
-            results.append(TopicResult(growing.topic, twice))
+            results.append(messages.TopicResult(growing.topic, twice))
         else:
             results.append(_grow(draft, timings, placement, growing, request))
-    return TopicsChanged(topics=tuple(results))
+    return messages.TopicsChanged(topics=tuple(results))
 
 
 def _grow(
-    draft: Draft, timings: ControllerTimings, placement: Placement, growing: GrowingTopic, request: CreatePartitions
-) -> TopicResult:
+    draft: Draft,
+    timings: ControllerTimings,
+    placement: Placement,
+    growing: messages.GrowingTopic,
+    request: messages.CreatePartitions,
+) -> messages.TopicResult:
     topic = draft.topic(growing.topic)
     if isinstance(topic, Refusal):
-        return TopicResult(growing.topic, topic)
+        return messages.TopicResult(growing.topic, topic)
     if is_internal(topic.name):
-        return TopicResult(growing.topic, not_for_clients(topic.name))
+        return messages.TopicResult(growing.topic, not_for_clients(topic.name))
     if has_grown_by(topic, request):
-        return TopicResult(TopicRef(topic.name, topic.topic_id))
+        return messages.TopicResult(messages.TopicRef(topic.name, topic.topic_id))
     replicas = _replicas_of_growth(timings, placement, topic, growing)
     if isinstance(replicas, Refusal):
-        return TopicResult(growing.topic, replicas)
+        return messages.TopicResult(growing.topic, replicas)
     if not request.validate_only:
         if request.request_id is not None:
             draft.put_topic(replace(record_of(topic), grown_by=with_growth(topic, request.request_id)))
@@ -278,11 +270,11 @@ def _grow(
             partition = _new_partition(draft, TopicPartition(topic.topic_id, index), nodes, topic.configs)
             partition = replace(partition, leader_epoch=LeaderEpoch(first), partition_epoch=PartitionEpoch(first))
             draft.add_partition(partition)
-    return TopicResult(TopicRef(topic.name, topic.topic_id))
+    return messages.TopicResult(messages.TopicRef(topic.name, topic.topic_id))
 
 
 def _replicas_of_growth(
-    timings: ControllerTimings, placement: Placement, topic: TopicImage, growing: GrowingTopic
+    timings: ControllerTimings, placement: Placement, topic: TopicImage, growing: messages.GrowingTopic
 ) -> list[tuple[NodeId, ...]] | Refusal:
     now, factor = len(topic.partitions), len(topic.partitions[0].replicas)
     if not now < growing.total <= timings.max_partitions_per_topic:
@@ -301,39 +293,43 @@ def _replicas_of_growth(
     return replicas
 
 
-def alter_configs(draft: Draft, request: AlterTopicConfigs) -> TopicsChanged:
+def alter_configs(draft: Draft, request: messages.AlterTopicConfigs) -> messages.TopicsChanged:
     """Change the settings of each topic, all of one topic's or none."""
-    return TopicsChanged(topics=tuple(_alter(draft, change, request.validate_only) for change in request.topics))
+    return messages.TopicsChanged(
+        topics=tuple(_alter(draft, change, request.validate_only) for change in request.topics)
+    )
 
 
-def _alter(draft: Draft, change: ConfigChange, validate_only: bool) -> TopicResult:
+def _alter(draft: Draft, change: messages.ConfigChange, validate_only: bool) -> messages.TopicResult:
     topic = change.invalid or draft.topic(change.topic)
     if isinstance(topic, Refusal):
-        return TopicResult(change.topic, topic)
+        return messages.TopicResult(change.topic, topic)
     refusal = check_configs(change.set_configs) or check_names(change.delete_configs)
     if refusal is None and is_internal(topic.name):
         refusal = not_for_clients(topic.name)
     if refusal is not None:
-        return TopicResult(change.topic, refusal)
+        return messages.TopicResult(change.topic, refusal)
     configs = dict(draft.configs(topic.topic_id)) | dict(change.set_configs)
     kept = tuple(sorted((name, value) for name, value in configs.items() if name not in change.delete_configs))
     if not validate_only:
         _apply_configs(draft, topic, kept)
-    return TopicResult(TopicRef(topic.name, topic.topic_id))
+    return messages.TopicResult(messages.TopicRef(topic.name, topic.topic_id))
 
 
-def describe_configs(draft: Draft, timings: ControllerTimings, request: DescribeConfigs) -> ConfigsDescribed:
+def describe_configs(
+    draft: Draft, timings: ControllerTimings, request: messages.DescribeConfigs
+) -> messages.ConfigsDescribed:
     """The settings in force of each topic, with where each comes from (C101)."""
-    return ConfigsDescribed(topics=tuple(_describe_configs(draft, timings, ref) for ref in request.topics))
+    return messages.ConfigsDescribed(topics=tuple(_describe_configs(draft, timings, ref) for ref in request.topics))
 
 
-def _describe_configs(draft: Draft, timings: ControllerTimings, ref: ConfigsRef) -> DescribedConfigs:
+def _describe_configs(draft: Draft, timings: ControllerTimings, ref: messages.ConfigsRef) -> messages.DescribedConfigs:
     topic = ref.invalid or check_names(ref.names) or draft.topic(ref.topic)
     if isinstance(topic, Refusal):
-        return DescribedConfigs(ref.topic, topic)
+        return messages.DescribedConfigs(ref.topic, topic)
     factor = len(topic.partitions[0].replicas)
     found = in_force(draft.configs(topic.topic_id), factor, timings.unclean_recovery_timeout_ms)
-    return DescribedConfigs(ref.topic, None, tuple(c for c in found if not ref.names or c.name in ref.names))
+    return messages.DescribedConfigs(ref.topic, None, tuple(c for c in found if not ref.names or c.name in ref.names))
 
 
 def _apply_configs(draft: Draft, topic: TopicImage, configs: tuple[tuple[str, str], ...]) -> None:

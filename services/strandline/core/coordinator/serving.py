@@ -14,15 +14,8 @@ from strandline.core.coordinator.shard import Shard, ShardLimits
 from strandline.core.coordinator.waiting import TOO_LATE, UnverifiedRequests
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.groups.messages import TransactionMarked
+from strandline.core.log import events
 from strandline.core.log.effects import AnswerCoordinator, Effect
-from strandline.core.log.events import (
-    AddPartitionsAnswered,
-    Computed,
-    CoordinatorAsked,
-    CoordinatorLogRead,
-    Ticked,
-    TxnMarkersAnswered,
-)
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.producers import as_producers_hear
 from strandline.core.log.state import NodeState
@@ -127,7 +120,7 @@ class CoordinatorServing:
             shard.resigned(refusal, out)
             out += [AnswerCoordinator(event.request_id, refusal) for event in self._unverified.resigned(tp)]
 
-    def asked(self, event: CoordinatorAsked, out: list[Effect]) -> None:
+    def asked(self, event: events.CoordinatorAsked, out: list[Effect]) -> None:
         """A request for one shard."""
         shard = self.shards.get(event.tp)
         if shard is None:
@@ -138,7 +131,7 @@ class CoordinatorServing:
         else:
             self._ask(shard, event, self._context(shard, event.now_ms), out)
 
-    def _ask(self, shard: Shard, event: CoordinatorAsked, context: Context, out: list[Effect]) -> None:
+    def _ask(self, shard: Shard, event: events.CoordinatorAsked, context: Context, out: list[Effect]) -> None:
         whose = shard.asked(event, context, out)
         if whose is None:
             return
@@ -149,7 +142,7 @@ class CoordinatorServing:
         else:
             self._unverified.hold(event, whose, out)
 
-    def verified(self, event: AddPartitionsAnswered, out: list[Effect]) -> None:
+    def verified(self, event: events.AddPartitionsAnswered, out: list[Effect]) -> None:
         """The coordinator of a transaction answered: what waited is decided again from the beginning, because a marker
         may have come in between (X10)."""
         for asked, is_asked, is_alike in self._unverified.answered(event.correlation_id):
@@ -182,19 +175,19 @@ class CoordinatorServing:
         known = state.not_leader(tp) if tp in state.images else state.unknown(tp)
         return Refusal(ErrorCode.NOT_COORDINATOR, known.message, Outcome.NOT_APPENDED)
 
-    def log_read(self, event: CoordinatorLogRead, out: list[Effect]) -> None:
+    def log_read(self, event: events.CoordinatorLogRead, out: list[Effect]) -> None:
         """A piece of the log that a shard loads."""
         shard = self.shards.get(event.tp)
         if shard is not None:
             shard.log_read(event, self._context(shard, event.now_ms), out)
 
-    def computed(self, event: Computed, out: list[Effect]) -> None:
+    def computed(self, event: events.Computed, out: list[Effect]) -> None:
         """The result of a computation that a machine wanted; one for another leader epoch is dropped."""
         shard = self.shards.get(event.tp)
         if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
             shard.computed(event.result, self._context(shard, event.now_ms), out)
 
-    def markers_answered(self, event: TxnMarkersAnswered, out: list[Effect]) -> None:
+    def markers_answered(self, event: events.TxnMarkersAnswered, out: list[Effect]) -> None:
         """Partitions answered markers that a machine wanted; those for another leader epoch are dropped."""
         shard = self.shards.get(event.tp)
         if shard is not None and shard.leader.image.leader_epoch == event.leader_epoch:
@@ -225,7 +218,7 @@ class CoordinatorServing:
         for shard in self.shards.values():
             shard.call_gone(request_id, now_ms, out)
 
-    def ticked(self, event: Ticked, out: list[Effect]) -> None:
+    def ticked(self, event: events.Ticked, out: list[Effect]) -> None:
         """Time passed."""
         self._unix_offset_ms = event.unix_ms - event.now_ms
         out += [AnswerCoordinator(late.request_id, TOO_LATE) for late in self._unverified.expired(event.now_ms)]

@@ -6,29 +6,17 @@ from collections.abc import Collection, Iterable, Iterator
 
 from strandline.core.coordinator.machine import Batch, Context, Decision, Record
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.groups import messages
 from strandline.core.groups.assignors import DEFAULT_ASSIGNOR
 from strandline.core.groups.commits import StagingProducers
 from strandline.core.groups.group import Changes, Group
-from strandline.core.groups.messages import (
-    DeletedOffset,
-    DeleteGroup,
-    DescribedMember,
-    DescribeGroup,
-    GroupDeleted,
-    GroupDescribed,
-    GroupsListed,
-    ListedGroup,
-    ListGroups,
-    OffsetDelete,
-    OffsetsDeleted,
-)
 from strandline.core.groups.records import ProducerFenceKey, StagedOffsetKey
 from strandline.core.groups.targets import Subscriptions
 from strandline.core.groups.timers import Timers
 from strandline.core.types import TopicPartition
 
 
-def delete_group(group: Group, request: DeleteGroup, context: Context) -> Decision:
+def delete_group(group: Group, request: messages.DeleteGroup, context: Context) -> Decision:
     """Delete a group in which nobody holds anything, with all its offsets."""
     if not request.group_id.strip():
         message = "group_id must not be empty or blank; name the group"
@@ -43,7 +31,9 @@ def delete_group(group: Group, request: DeleteGroup, context: Context) -> Decisi
         return Decision(answer=Refusal(ErrorCode.NON_EMPTY_GROUP, message), scope=request.group_id)
     changes = Changes(group, context.unix_ms)
     delete_rows(changes)
-    return Decision(batches=(changes.batch(),), answer=GroupDeleted(group_id=request.group_id), scope=request.group_id)
+    return Decision(
+        batches=(changes.batch(),), answer=messages.GroupDeleted(group_id=request.group_id), scope=request.group_id
+    )
 
 
 def delete_rows(changes: Changes) -> None:
@@ -55,7 +45,9 @@ def delete_rows(changes: Changes) -> None:
     changes.delete_group()
 
 
-def delete_offsets(group: Group, request: OffsetDelete, context: Context, subscriptions: Subscriptions) -> Decision:
+def delete_offsets(
+    group: Group, request: messages.OffsetDelete, context: Context, subscriptions: Subscriptions
+) -> Decision:
     """Delete offsets of topics that no member subscribes to; one that is not there is no error."""
     if group.is_gone:
         return Decision(answer=unknown_group(request.group_id), scope=request.group_id)
@@ -71,11 +63,11 @@ def delete_offsets(group: Group, request: OffsetDelete, context: Context, subscr
             refusal = Refusal(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, message, field="topics")
         else:
             delete_offsets_of(changes, tp)
-        results.append(DeletedOffset(tp, refusal))
+        results.append(messages.DeletedOffset(tp, refusal))
     batch = changes.batch()
     return Decision(
         batches=(batch,) if batch else (),
-        answer=OffsetsDeleted(partitions=tuple(results)),
+        answer=messages.OffsetsDeleted(partitions=tuple(results)),
         scope=request.group_id,
     )
 
@@ -101,23 +93,23 @@ def unknown_group(group_id: str) -> Refusal:
 _PROTOCOL, _TYPE = "consumer", "Consumer"
 
 
-def list_groups(groups: Iterable[Group], request: ListGroups) -> Decision:
+def list_groups(groups: Iterable[Group], request: messages.ListGroups) -> Decision:
     """The groups of this partition that match the filters, by name."""
     states = {state.lower() for state in request.states}
     types = {kind.lower() for kind in request.types}
     found = sorted(
-        ListedGroup(group.group_id, _PROTOCOL, group.state, _TYPE)
+        messages.ListedGroup(group.group_id, _PROTOCOL, group.state, _TYPE)
         for group in groups
         if (not states or group.state.lower() in states) and (not types or _TYPE.lower() in types)
     )
-    return Decision(answer=GroupsListed(groups=tuple(found)))
+    return Decision(answer=messages.GroupsListed(groups=tuple(found)))
 
 
-def describe(group: Group, request: DescribeGroup, timers: Timers, now_ms: int) -> Decision:
+def describe(group: Group, request: messages.DescribeGroup, timers: Timers, now_ms: int) -> Decision:
     """One group with all its members."""
     if group.is_gone:
         return Decision(answer=unknown_group(request.group_id), scope=request.group_id)
-    answer = GroupDescribed(
+    answer = messages.GroupDescribed(
         group_id=group.group_id,
         group_state=group.state,
         group_epoch=group.epoch,
@@ -128,11 +120,11 @@ def describe(group: Group, request: DescribeGroup, timers: Timers, now_ms: int) 
     return Decision(answer=answer, scope=request.group_id)
 
 
-def _member(group: Group, member_id: str, timers: Timers, now_ms: int) -> DescribedMember:
+def _member(group: Group, member_id: str, timers: Timers, now_ms: int) -> messages.DescribedMember:
     current = group.current[member_id]
     member = (group.group_id, member_id)
     heard_ms, committed_ms = timers.last_heartbeat_ms.get(member), timers.last_commit_ms.get(member)
-    return DescribedMember(
+    return messages.DescribedMember(
         member_id=member_id,
         said=group.members[member_id],
         member_epoch=current.member_epoch,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from strandline.core.coordinator.machine import Context, Decision, Record, VerifyTransaction
 from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.groups import records as groups_records
 from strandline.core.groups.group import Changes, Group
 from strandline.core.groups.heartbeat_rules import refusal_of_sender
 from strandline.core.groups.heartbeats import late_copy, refusal_of_epoch
@@ -20,16 +21,6 @@ from strandline.core.groups.messages import (
     OffsetToCommit,
     TransactionMarked,
     TxnOffsetCommit,
-)
-from strandline.core.groups.records import (
-    CurrentValue,
-    MemberState,
-    OffsetKey,
-    OffsetValue,
-    ProducerFenceKey,
-    ProducerFenceValue,
-    StagedOffsetKey,
-    StagedOffsetValue,
 )
 from strandline.core.groups.timers import CommitTaken, Timers
 from strandline.core.log.producers import MarkerVerdict, judge_marker, marker_refusal
@@ -51,8 +42,8 @@ def commit(group: Group, request: OffsetCommit, context: Context, timers: Timers
         refused = refusal_of_offset(each, context, settings) or refusal_of_owner(group, request, each.tp)
         results.append(CommittedPartition(each.tp, refused))
         if refused is None:
-            value = OffsetValue(each.offset, each.leader_epoch, each.metadata, context.unix_ms, order)
-            records.append(Record(OffsetKey(request.group_id, *each.tp), value))
+            value = groups_records.OffsetValue(each.offset, each.leader_epoch, each.metadata, context.unix_ms, order)
+            records.append(Record(groups_records.OffsetKey(request.group_id, *each.tp), value))
     is_member = request.member_epoch is not None
     return Decision(
         batches=(tuple(records),) if records else (),
@@ -119,7 +110,9 @@ def refusal_of_owner(group: Group, request: OffsetCommit | TxnOffsetCommit, tp: 
     return Refusal(ErrorCode.STALE_MEMBER_EPOCH, message, Outcome.NOT_APPENDED)
 
 
-def may_commit(current: CurrentValue, owner: tuple[str, int] | None, member_id: str, given_epoch: int) -> bool:
+def may_commit(
+    current: groups_records.CurrentValue, owner: tuple[str, int] | None, member_id: str, given_epoch: int
+) -> bool:
     """Whether a member commits for a partition: it holds it, and held it already in the epoch it gives (KIP-1251).
 
     Without the range a commit that crosses a heartbeat would be refused.
@@ -130,7 +123,7 @@ def may_commit(current: CurrentValue, owner: tuple[str, int] | None, member_id: 
         member_id: who commits.
         given_epoch: the epoch in its request.
     """
-    if current.state is MemberState.AWAY or owner is None or owner[0] != member_id:
+    if current.state is groups_records.MemberState.AWAY or owner is None or owner[0] != member_id:
         return False
     return owner[1] <= given_epoch <= current.member_epoch
 
@@ -189,9 +182,9 @@ class StagingProducers:
     """The producers of one shard, over all its groups: a marker names a producer and no group."""
 
     def __init__(self) -> None:
-        self.fences: dict[int, ProducerFenceValue] = {}
+        self.fences: dict[int, groups_records.ProducerFenceValue] = {}
         """By producer id."""
-        self.staged: dict[int, dict[StagedOffsetKey, StagedOffsetValue]] = {}
+        self.staged: dict[int, dict[groups_records.StagedOffsetKey, groups_records.StagedOffsetValue]] = {}
         """By producer id; there is no entry without a row."""
 
     def known_epoch(self, producer_id: int) -> int:
@@ -208,17 +201,17 @@ class StagingProducers:
     def apply(self, record: Record) -> None:
         """Take one row into the state; rows of other kinds are none of these."""
         key, value = record
-        if isinstance(key, ProducerFenceKey):
-            assert value is None or isinstance(value, ProducerFenceValue)
+        if isinstance(key, groups_records.ProducerFenceKey):
+            assert value is None or isinstance(value, groups_records.ProducerFenceValue)
             if value is None:
                 self.fences.pop(key.producer_id, None)
             else:
                 self.fences[key.producer_id] = value
-        elif isinstance(key, StagedOffsetKey):
-            assert value is None or isinstance(value, StagedOffsetValue)
+        elif isinstance(key, groups_records.StagedOffsetKey):
+            assert value is None or isinstance(value, groups_records.StagedOffsetValue)
             self._stage(key, value)
 
-    def _stage(self, key: StagedOffsetKey, value: StagedOffsetValue | None) -> None:
+    def _stage(self, key: groups_records.StagedOffsetKey, value: groups_records.StagedOffsetValue | None) -> None:
         if value is not None:
             self.staged.setdefault(key.producer_id, {})[key] = value
             return
@@ -249,9 +242,9 @@ def stage(
         refused = refusal_of_offset(each, context, settings) or refusal_of_owner(group, request, each.tp)
         results.append(CommittedPartition(each.tp, refused))
         if refused is None:
-            value = OffsetValue(each.offset, each.leader_epoch, each.metadata, context.unix_ms, order)
-            key = StagedOffsetKey(request.group_id, *each.tp, request.producer_id)
-            records.append(Record(key, StagedOffsetValue(request.producer_epoch, value)))
+            value = groups_records.OffsetValue(each.offset, each.leader_epoch, each.metadata, context.unix_ms, order)
+            key = groups_records.StagedOffsetKey(request.group_id, *each.tp, request.producer_id)
+            records.append(Record(key, groups_records.StagedOffsetValue(request.producer_epoch, value)))
     takes_part = context.is_verified or producers.has_staged(request.producer_id, request.producer_epoch)
     if records and not takes_part:
         whose = VerifyTransaction(request.transactional_id, request.producer_id, request.producer_epoch)
@@ -311,21 +304,23 @@ def end_transaction(
             if key.group_id == group_id:
                 _end(changes, key, value, committed=marker.committed)
         records += changes.batch()
-    raised = ProducerFenceValue(sent.producer_epoch, marker.coordinator_epoch, context.unix_ms)
-    records.append(Record(ProducerFenceKey(sent.producer_id), raised))
+    raised = groups_records.ProducerFenceValue(sent.producer_epoch, marker.coordinator_epoch, context.unix_ms)
+    records.append(Record(groups_records.ProducerFenceKey(sent.producer_id), raised))
     return Decision(batches=(tuple(records),), writes=tuple(group_ids))
 
 
-def _end(changes: Changes, key: StagedOffsetKey, value: StagedOffsetValue, *, committed: bool) -> None:
+def _end(
+    changes: Changes, key: groups_records.StagedOffsetKey, value: groups_records.StagedOffsetValue, *, committed: bool
+) -> None:
     known = changes.group.offsets.get(key.topic_id, {}).get(key.partition)
     if committed and counts(value.offset, known):
         changes.put(key, None)
-        changes.put(OffsetKey(key.group_id, *key.tp), value.offset)
+        changes.put(groups_records.OffsetKey(key.group_id, *key.tp), value.offset)
     else:
         # Aborted, or a commit that came later has gone further already.
         changes.delete_staged(key)
 
 
-def counts(staged: OffsetValue, known: OffsetValue | None) -> bool:
+def counts(staged: groups_records.OffsetValue, known: groups_records.OffsetValue | None) -> bool:
     """Whether a staged offset replaces the committed one: what was sent later counts, not what was decided later."""
     return known is None or known.order < staged.order

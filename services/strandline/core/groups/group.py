@@ -11,23 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from strandline.core.coordinator.machine import Batch, Key, Record
-from strandline.core.groups.records import (
-    CurrentKey,
-    CurrentValue,
-    GroupKey,
-    GroupValue,
-    MemberKey,
-    MemberState,
-    MemberValue,
-    OffsetKey,
-    OffsetValue,
-    StagedOffsetKey,
-    StagedOffsetValue,
-    TargetEpochKey,
-    TargetEpochValue,
-    TargetKey,
-    TargetValue,
-)
+from strandline.core.groups import records
 from strandline.core.types import TopicPartition
 
 # ---- owners
@@ -55,7 +39,7 @@ class Owners:
         owner = self._owners.get(tp)
         return owner is None or owner[0] == member_id
 
-    def replace(self, member_id: str, before: CurrentValue | None, after: CurrentValue | None) -> None:
+    def replace(self, member_id: str, before: records.CurrentValue | None, after: records.CurrentValue | None) -> None:
         """A member's row ``before`` was replaced by ``after``; None: there was, or is, none."""
         for tp, _ in before.held if before else ():
             gone = self._owners.pop(tp, None)
@@ -86,17 +70,17 @@ class Group:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.value: GroupValue | None = None
-        self.members: dict[str, MemberValue] = {}
+        self.value: records.GroupValue | None = None
+        self.members: dict[str, records.MemberValue] = {}
         self.instances: dict[str, str] = {}
         """Instance id to the member that has it."""
-        self.target: TargetEpochValue | None = None
-        self.targets: dict[str, TargetValue] = {}
-        self.current: dict[str, CurrentValue] = {}
+        self.target: records.TargetEpochValue | None = None
+        self.targets: dict[str, records.TargetValue] = {}
+        self.current: dict[str, records.CurrentValue] = {}
         self.owners = Owners()
-        self.offsets: dict[str, dict[int, OffsetValue]] = {}
+        self.offsets: dict[str, dict[int, records.OffsetValue]] = {}
         """By topic id and partition."""
-        self.staged: dict[TopicPartition, dict[int, StagedOffsetValue]] = {}
+        self.staged: dict[TopicPartition, dict[int, records.StagedOffsetValue]] = {}
         """By partition and producer id; there is no entry without one (X16)."""
         self.top_order = 0
         # Members that are not stable in the target's epoch; rows of a target that is not complete.
@@ -143,69 +127,69 @@ class Group:
     def is_fenced(self, member_id: str) -> bool:
         """Whether this member was removed and its lease may still run (G21)."""
         row = self.current.get(member_id)
-        return row is not None and row.state is MemberState.FENCED
+        return row is not None and row.state is records.MemberState.FENCED
 
-    def offset_rows(self) -> Iterator[tuple[TopicPartition, OffsetValue]]:
+    def offset_rows(self) -> Iterator[tuple[TopicPartition, records.OffsetValue]]:
         """All committed offsets."""
         for topic_id, of_topic in self.offsets.items():
             for partition, value in of_topic.items():
                 yield TopicPartition(topic_id, partition), value
 
-    def staged_rows(self) -> Iterator[tuple[StagedOffsetKey, StagedOffsetValue]]:
+    def staged_rows(self) -> Iterator[tuple[records.StagedOffsetKey, records.StagedOffsetValue]]:
         """All that open transactions are to commit."""
         for tp, of_producers in self.staged.items():
             for producer_id, value in of_producers.items():
-                yield StagedOffsetKey(self.group_id, *tp, producer_id), value
+                yield records.StagedOffsetKey(self.group_id, *tp, producer_id), value
 
     def rows(self) -> Iterator[tuple[Key, object]]:
         """All rows, as the log has them."""
         group_id = self.group_id
         if self.value is not None:
-            yield GroupKey(group_id), self.value
+            yield records.GroupKey(group_id), self.value
         if self.target is not None:
-            yield TargetEpochKey(group_id), self.target
+            yield records.TargetEpochKey(group_id), self.target
         for member_id, said in self.members.items():
-            yield MemberKey(group_id, member_id), said
+            yield records.MemberKey(group_id, member_id), said
         for member_id, target in self.targets.items():
-            yield TargetKey(group_id, member_id), target
+            yield records.TargetKey(group_id, member_id), target
         for member_id, current in self.current.items():
-            yield CurrentKey(group_id, member_id), current
+            yield records.CurrentKey(group_id, member_id), current
         for tp, offset in self.offset_rows():
-            yield OffsetKey(group_id, *tp), offset
+            yield records.OffsetKey(group_id, *tp), offset
         yield from self.staged_rows()
 
     def apply(self, record: Record) -> None:
         """Take one row into the state."""
         key, value = record
         match key:
-            case OffsetKey():
-                assert value is None or isinstance(value, OffsetValue)
+            case records.OffsetKey():
+                assert value is None or isinstance(value, records.OffsetValue)
                 self._offset(key.tp, value)
-            case StagedOffsetKey():
-                assert value is None or isinstance(value, StagedOffsetValue)
+            case records.StagedOffsetKey():
+                assert value is None or isinstance(value, records.StagedOffsetValue)
                 self._stage(key.tp, key.producer_id, value)
-            case CurrentKey():
-                assert value is None or isinstance(value, CurrentValue)
+            case records.CurrentKey():
+                assert value is None or isinstance(value, records.CurrentValue)
                 self._current(key.member_id, value)
-            case MemberKey():
-                assert value is None or isinstance(value, MemberValue)
+            case records.MemberKey():
+                assert value is None or isinstance(value, records.MemberValue)
                 self._member(key.member_id, value)
-            case TargetKey():
-                assert value is None or isinstance(value, TargetValue)
+            case records.TargetKey():
+                assert value is None or isinstance(value, records.TargetValue)
                 self._target(key.member_id, value)
-            case TargetEpochKey():
-                assert value is None or isinstance(value, TargetEpochValue)
+            case records.TargetEpochKey():
+                assert value is None or isinstance(value, records.TargetEpochValue)
                 self.target = value
                 self._ahead = {member for member, row in self.targets.items() if row.epoch > self.target_epoch}
                 self._unsettled = {member for member in self.members if not self._is_settled(member)}
-            case GroupKey():
-                assert value is None or isinstance(value, GroupValue)
+            case records.GroupKey():
+                assert value is None or isinstance(value, records.GroupValue)
                 self.value = value
                 self.top_order = max(self.top_order, value.order if value else 0)
             case _:
                 raise AssertionError(f"a record of no group: {key}")
 
-    def _offset(self, tp: TopicPartition, value: OffsetValue | None) -> None:
+    def _offset(self, tp: TopicPartition, value: records.OffsetValue | None) -> None:
         if value is not None:
             self.offsets.setdefault(tp.topic_id, {})[tp.partition] = value
             self.top_order = max(self.top_order, value.order)
@@ -215,7 +199,7 @@ class Group:
         if not of_topic:
             self.offsets.pop(tp.topic_id, None)
 
-    def _stage(self, tp: TopicPartition, producer_id: int, value: StagedOffsetValue | None) -> None:
+    def _stage(self, tp: TopicPartition, producer_id: int, value: records.StagedOffsetValue | None) -> None:
         if value is not None:
             self.staged.setdefault(tp, {})[producer_id] = value
             self.top_order = max(self.top_order, value.offset.order)
@@ -225,7 +209,7 @@ class Group:
         if not of_producers:
             self.staged.pop(tp, None)
 
-    def _current(self, member_id: str, value: CurrentValue | None) -> None:
+    def _current(self, member_id: str, value: records.CurrentValue | None) -> None:
         self.owners.replace(member_id, self.current.get(member_id), value)
         if value is None:
             self.current.pop(member_id, None)
@@ -233,7 +217,7 @@ class Group:
             self.current[member_id] = value
         self._note_settled(member_id)
 
-    def _member(self, member_id: str, value: MemberValue | None) -> None:
+    def _member(self, member_id: str, value: records.MemberValue | None) -> None:
         before = self.members.pop(member_id, None)
         if before is not None and before.instance_id and self.instances.get(before.instance_id) == member_id:
             del self.instances[before.instance_id]
@@ -243,7 +227,7 @@ class Group:
                 self.instances[value.instance_id] = member_id
         self._note_settled(member_id)
 
-    def _target(self, member_id: str, value: TargetValue | None) -> None:
+    def _target(self, member_id: str, value: records.TargetValue | None) -> None:
         self._ahead.discard(member_id)
         if value is None:
             self.targets.pop(member_id, None)
@@ -254,7 +238,7 @@ class Group:
 
     def _is_settled(self, member_id: str) -> bool:
         row = self.current.get(member_id)
-        return row is not None and row.state is MemberState.STABLE and row.member_epoch == self.target_epoch
+        return row is not None and row.state is records.MemberState.STABLE and row.member_epoch == self.target_epoch
 
     def _note_settled(self, member_id: str) -> None:
         if member_id in self.members and not self._is_settled(member_id):
@@ -275,7 +259,7 @@ class Changes:
 
     def __init__(self, group: Group, unix_ms: int) -> None:
         self.group = group
-        self.value = group.value or GroupValue()
+        self.value = group.value or records.GroupValue()
         self._unix_ms = unix_ms
         self._records: dict[Key, object | None] = {}
         self._is_deleted = False
@@ -290,10 +274,10 @@ class Changes:
         self._records.pop(key, None)
         self._records[key] = value
 
-    def put_target(self, member_id: str, value: TargetValue) -> None:
+    def put_target(self, member_id: str, value: records.TargetValue) -> None:
         """Write a member's target row, if it is complete."""
         if value.epoch <= self.group.target_epoch:
-            self.put(TargetKey(self.group.group_id, member_id), value)
+            self.put(records.TargetKey(self.group.group_id, member_id), value)
 
     def raise_epoch(self) -> None:
         """The group needs a new target."""
@@ -301,10 +285,10 @@ class Changes:
 
     def delete_offset(self, tp: TopicPartition) -> None:
         """Delete an offset, and remember that its order was given (G26)."""
-        self.put(OffsetKey(self.group.group_id, *tp), None)
+        self.put(records.OffsetKey(self.group.group_id, *tp), None)
         self.value = replace(self.value, order=self.group.top_order)
 
-    def delete_staged(self, key: StagedOffsetKey) -> None:
+    def delete_staged(self, key: records.StagedOffsetKey) -> None:
         """Drop what a transaction was to commit, and remember that its order was given (G26)."""
         self.put(key, None)
         self.value = replace(self.value, order=self.group.top_order)
@@ -317,14 +301,18 @@ class Changes:
         """The rows, the group's own last; empty if nothing changes."""
         group_id = self.group.group_id
         if self._is_deleted:
-            own = [Record(TargetEpochKey(group_id)), Record(GroupKey(group_id))]
+            own = [Record(records.TargetEpochKey(group_id)), Record(records.GroupKey(group_id))]
         else:
             value = replace(self.value, empty_since_ms=self._empty_since_ms())
-            own = [Record(GroupKey(group_id), value)] if value != (self.group.value or GroupValue()) else []
+            own = (
+                [Record(records.GroupKey(group_id), value)]
+                if value != (self.group.value or records.GroupValue())
+                else []
+            )
         return (*(Record(key, value) for key, value in self._records.items()), *own)
 
     def _empty_since_ms(self) -> int | None:
-        touched = [(key.member_id, value) for key, value in self._records.items() if isinstance(key, MemberKey)]
+        touched = [(key.member_id, value) for key, value in self._records.items() if isinstance(key, records.MemberKey)]
         members = self.group.members
         joined = sum(value is not None and member_id not in members for member_id, value in touched)
         gone = sum(value is None and member_id in members for member_id, value in touched)

@@ -11,26 +11,13 @@ from functools import partial
 
 from strandline.core.coordinator.machine import Context, Decision, Record
 from strandline.core.errors import Refusal
-from strandline.core.groups import admin
+from strandline.core.groups import admin, messages
 from strandline.core.groups.admin import delete_group, delete_offsets, drop_topics, expire, stale_fences
 from strandline.core.groups.assignors import ComputedTarget, computed
 from strandline.core.groups.commits import StagingProducers, commit, end_transaction, fetch_offsets, stage
 from strandline.core.groups.group import Changes, Group
 from strandline.core.groups.happenings import GroupObserver, Happenings
 from strandline.core.groups.heartbeats import HeartbeatParts, fence, heartbeat, release, remove
-from strandline.core.groups.messages import (
-    ConsumerGroupHeartbeat,
-    DeleteGroup,
-    DescribeGroup,
-    GroupSettings,
-    ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    OffsetsCommitted,
-    TransactionMarked,
-    TxnOffsetCommit,
-)
 from strandline.core.groups.records import (
     CurrentKey,
     GroupKey,
@@ -47,7 +34,7 @@ from strandline.core.groups.timers import CommitTaken, HeartbeatTaken, Revocatio
 from strandline.core.log.effects import Effect
 
 _KEYS = (GroupKey, MemberKey, TargetEpochKey, TargetKey, CurrentKey, OffsetKey, StagedOffsetKey)
-_Commit = OffsetCommit | TxnOffsetCommit
+_Commit = messages.OffsetCommit | messages.TxnOffsetCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +50,12 @@ class GroupMachine:
     """`core.coordinator.machine.Machine` for consumer groups."""
 
     def __init__(
-        self, engine: PatternEngine, settings: GroupSettings | None = None, observer: GroupObserver | None = None
+        self,
+        engine: PatternEngine,
+        settings: messages.GroupSettings | None = None,
+        observer: GroupObserver | None = None,
     ) -> None:
-        self.settings = settings or GroupSettings()
+        self.settings = settings or messages.GroupSettings()
         self.groups: dict[str, Group] = {}
         self.producers = StagingProducers()
         self.timers = Timers(self.settings.forgotten_after_ms)
@@ -139,7 +129,7 @@ class GroupMachine:
         if isinstance(answer, Refusal):
             refused = [(each.tp, answer) for each in request.offsets]
         else:
-            assert isinstance(answer, OffsetsCommitted)
+            assert isinstance(answer, messages.OffsetsCommitted)
             refused = [(each.tp, each.refusal) for each in answer.partitions if each.refusal is not None]
         for tp, refusal in refused:
             self._observer.commit_refused(request.group_id, tp, refusal.code.name)
@@ -148,27 +138,27 @@ class GroupMachine:
         """What a request leads to (`Machine.decide`)."""
         self._show(context.now_ms)
         match request:
-            case ConsumerGroupHeartbeat():
+            case messages.ConsumerGroupHeartbeat():
                 return heartbeat(self.group(request.group_id), request, context, self._parts)
-            case OffsetCommit():
+            case messages.OffsetCommit():
                 decision = commit(self.group(request.group_id), request, context, self.timers, self.settings)
                 self._show_refused(request, decision.answer)
                 return decision
-            case TxnOffsetCommit():
+            case messages.TxnOffsetCommit():
                 decision = stage(self.group(request.group_id), self.producers, request, context, self.settings)
                 self._show_refused(request, decision.answer)
                 return decision
-            case TransactionMarked():
+            case messages.TransactionMarked():
                 return end_transaction(self.producers, self.group, request, context)
-            case OffsetFetch():
+            case messages.OffsetFetch():
                 return fetch_offsets(self.group(request.group_id), request)
-            case OffsetDelete():
+            case messages.OffsetDelete():
                 return delete_offsets(self.group(request.group_id), request, context, self.subscriptions)
-            case DeleteGroup():
+            case messages.DeleteGroup():
                 return delete_group(self.group(request.group_id), request, context)
-            case ListGroups():
+            case messages.ListGroups():
                 return admin.list_groups(self.groups.values(), request)
-            case DescribeGroup():
+            case messages.DescribeGroup():
                 return admin.describe(self.group(request.group_id), request, self.timers, context.now_ms)
             case _:
                 raise AssertionError(f"a request that no group takes: {request!r}")

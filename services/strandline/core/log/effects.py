@@ -12,20 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from strandline.core.messages import (
-    AlterPartitionRequest,
-    EpochEndAnswer,
-    EpochEndQuestion,
-    FetchRequest,
-    FetchResult,
-    MetadataImage,
-    OffsetAnswer,
-    OffsetQuestion,
-    PartitionAnswer,
-    ProduceResult,
-    ProducerSnapshotQuestion,
-    ReportReplicaLogs,
-)
+from strandline.core import messages
 from strandline.core.state_events import StateEvent
 from strandline.core.transactions.messages import TxnMarker
 from strandline.core.types import (
@@ -160,7 +147,7 @@ class NoteDurable:
 class BelieveMetadata:
     """Take over what an image says of topic names, settings and endpoints: the core takes it over, too."""
 
-    image: MetadataImage
+    image: messages.MetadataImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +161,7 @@ class IgnoreMetadata:
 class SaveMetadata:
     """Keep the newest metadata durably: what this node has seen (TR18)."""
 
-    image: MetadataImage
+    image: messages.MetadataImage
 
 
 @value
@@ -190,7 +177,7 @@ class SendFetch:
 
     leader: NodeId
     correlation_id: int
-    request: FetchRequest
+    request: messages.FetchRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +194,7 @@ class SendEpochEnds:
 
     leader: NodeId
     correlation_id: int
-    questions: tuple[EpochEndQuestion, ...]
+    questions: tuple[messages.EpochEndQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +203,7 @@ class SendListOffsets:
 
     leader: NodeId
     correlation_id: int
-    questions: tuple[OffsetQuestion, ...]
+    questions: tuple[messages.OffsetQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +212,7 @@ class SendProducerSnapshot:
 
     leader: NodeId
     correlation_id: int
-    question: ProducerSnapshotQuestion
+    question: messages.ProducerSnapshotQuestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +245,7 @@ class SendTxnMarkers:
 class SendAlterPartition:
     """Propose ISRs to the controller. Ends in `AlterPartitionAnswered` or `AlterPartitionFailed`."""
 
-    request: AlterPartitionRequest
+    request: messages.AlterPartitionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +253,7 @@ class SendReplicaLogs:
     """Report logs to the controller (M65). Ends in `ReplicaLogsAnswered`."""
 
     report_id: int
-    request: ReportReplicaLogs
+    request: messages.ReportReplicaLogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +266,7 @@ class AnswerProduce:
     """Complete a produce call."""
 
     request_id: int
-    results: tuple[ProduceResult, ...]
+    results: tuple[messages.ProduceResult, ...]
 
 
 @value
@@ -292,7 +279,7 @@ class AnswerFetch:
     """
 
     request_id: int
-    results: tuple[FetchResult, ...]
+    results: tuple[messages.FetchResult, ...]
     max_bytes: int
     replica: NodeId | None
     done: bool = True
@@ -303,7 +290,7 @@ class AnswerEpochEnds:
     """Complete an OffsetForLeaderEpoch call."""
 
     request_id: int
-    answers: tuple[EpochEndAnswer, ...]
+    answers: tuple[messages.EpochEndAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +298,7 @@ class AnswerOffsets:
     """Complete a ListOffsets call; answers with a ``lookup`` are looked up in the log now."""
 
     request_id: int
-    answers: tuple[OffsetAnswer, ...]
+    answers: tuple[messages.OffsetAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +343,7 @@ class AnswerCall:
 
     request_id: int
     call: str
-    answers: tuple[PartitionAnswer, ...]
+    answers: tuple[messages.PartitionAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from strandline.core import messages
 from strandline.core.errors import Refusal
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    DeletePartition,
-    EpochEndAnswer,
-    EpochEndQuestion,
-    FetchedPartition,
-    FetchRequest,
-    MetadataImage,
-    OffsetAnswer,
-    OffsetQuestion,
-    PositionProof,
-    ProducePartition,
-    ProducerSnapshotAnswer,
-    ProducerSnapshotQuestion,
-    ReplicaState,
-)
 from strandline.core.transactions.messages import TxnMarkerAnswer
 from strandline.core.types import (
     NO_TRANSACTIONS,
@@ -58,7 +43,7 @@ class Registered:
     cluster_id: str
     node_epoch: NodeEpoch
     controller_epoch: int
-    position: PositionProof | None = None
+    position: messages.PositionProof | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +51,7 @@ class MetadataArrived:
     """A snapshot or a change from the controller this node watches."""
 
     now_ms: int
-    image: MetadataImage
+    image: messages.MetadataImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +118,7 @@ class ProduceArrived:
     request_id: int
     acks: Acks
     timeout_ms: int
-    partitions: tuple[ProducePartition, ...]
+    partitions: tuple[messages.ProducePartition, ...]
     size_bytes: int = 0
     """What the caller's message holds in memory while it waits, if that is more than the batches."""
     transactional_id: str | None = None
@@ -160,7 +145,7 @@ class FetchArrived:
 
     now_ms: int
     request_id: int
-    request: FetchRequest
+    request: messages.FetchRequest
     stream_id: int | None = None
     at_follower: bool = False
 
@@ -197,8 +182,8 @@ class EpochEndsAsked:
 
     now_ms: int
     request_id: int
-    questions: tuple[EpochEndQuestion, ...]
-    replica: ReplicaState | None = None
+    questions: tuple[messages.EpochEndQuestion, ...]
+    replica: messages.ReplicaState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +192,8 @@ class OffsetsAsked:
 
     now_ms: int
     request_id: int
-    questions: tuple[OffsetQuestion, ...]
-    replica: ReplicaState | None = None
+    questions: tuple[messages.OffsetQuestion, ...]
+    replica: messages.ReplicaState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +202,8 @@ class ProducerSnapshotAsked:
 
     now_ms: int
     request_id: int
-    question: ProducerSnapshotQuestion
-    replica: ReplicaState | None = None
+    question: messages.ProducerSnapshotQuestion
+    replica: messages.ReplicaState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +213,7 @@ class DeleteRecordsAsked:
     now_ms: int
     request_id: int
     timeout_ms: int
-    partitions: tuple[DeletePartition, ...]
+    partitions: tuple[messages.DeletePartition, ...]
 
 
 @value
@@ -282,7 +267,7 @@ class FetchAnswered:
     now_ms: int
     leader: NodeId
     correlation_id: int
-    partitions: tuple[FetchedPartition, ...]
+    partitions: tuple[messages.FetchedPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +287,7 @@ class EpochEndsAnswered:
     now_ms: int
     leader: NodeId
     correlation_id: int
-    answers: tuple[EpochEndAnswer, ...]
+    answers: tuple[messages.EpochEndAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +307,7 @@ class OffsetsAnswered:
     now_ms: int
     leader: NodeId
     correlation_id: int
-    answers: tuple[OffsetAnswer, ...]
+    answers: tuple[messages.OffsetAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +327,7 @@ class ProducerSnapshotAnswered:
     now_ms: int
     leader: NodeId
     correlation_id: int
-    answer: ProducerSnapshotAnswer
+    answer: messages.ProducerSnapshotAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +346,7 @@ class AlterPartitionAnswered:
 
     now_ms: int
     request_sequence: int
-    answer: AlterPartitionAnswer
+    answer: messages.AlterPartitionAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,35 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from strandline.core.log.effects import (
-    Effect,
-    SendEpochEnds,
-    SendFetch,
-    SendForget,
-    SendListOffsets,
-    SendProducerSnapshot,
-)
-from strandline.core.log.events import (
-    EpochEndsAnswered,
-    EpochEndsFailed,
-    FetchAnswered,
-    FetchFailed,
-    OffsetsAnswered,
-    OffsetsFailed,
-    ProducerSnapshotAnswered,
-    ProducerSnapshotFailed,
-)
+from strandline.core import messages
+from strandline.core.log import effects, events
 from strandline.core.log.follower import FetchState, FollowerReplica
 from strandline.core.log.state import NodeState
-from strandline.core.messages import (
-    EARLIEST,
-    LATEST,
-    EpochEndQuestion,
-    FetchPartition,
-    FetchRequest,
-    OffsetQuestion,
-    ProducerSnapshotQuestion,
-)
 from strandline.core.types import NodeId, TopicPartition
 
 ASK_AGAIN_AFTER_MS = 30_000
@@ -59,7 +34,7 @@ class Fetcher:
         """Something changed for this partition; look at the end of the step whether it can be asked for."""
         self.candidates[tp] = None
 
-    def ask(self, now_ms: int, out: list[Effect]) -> None:
+    def ask(self, now_ms: int, out: list[effects.Effect]) -> None:
         """End of a step: one message per leader and kind of question."""
         if not self.candidates:
             return
@@ -85,35 +60,39 @@ class Fetcher:
             self._state.reconcile(follower.log.tp, follower.leader_epoch)
 
     def _send(
-        self, kind: FetchState, leader: NodeId, followers: list[FollowerReplica], now_ms: int, out: list[Effect]
+        self, kind: FetchState, leader: NodeId, followers: list[FollowerReplica], now_ms: int, out: list[effects.Effect]
     ) -> None:
         correlation_id = self._state.next_correlation_id()
         for follower in followers:
             follower.outstanding = correlation_id
             follower.asked_at_ms = now_ms
         if kind is FetchState.FETCHING:
-            out.append(SendFetch(leader, correlation_id, self._fetch_request(followers)))
+            out.append(effects.SendFetch(leader, correlation_id, self._fetch_request(followers)))
         elif kind is FetchState.TRUNCATING:
-            questions = tuple(EpochEndQuestion(f.log.tp, f.log.epochs.latest_epoch, f.leader_epoch) for f in followers)
-            out.append(SendEpochEnds(leader, correlation_id, questions))
+            questions = tuple(
+                messages.EpochEndQuestion(f.log.tp, f.log.epochs.latest_epoch, f.leader_epoch) for f in followers
+            )
+            out.append(effects.SendEpochEnds(leader, correlation_id, questions))
         elif kind is FetchState.RESTARTING:
             for follower in followers:
                 self._ask_producers(leader, follower, out)
         else:
             both = tuple(
-                OffsetQuestion(f.log.tp, which, f.leader_epoch) for f in followers for which in (LATEST, EARLIEST)
+                messages.OffsetQuestion(f.log.tp, which, f.leader_epoch)
+                for f in followers
+                for which in (messages.LATEST, messages.EARLIEST)
             )
-            out.append(SendListOffsets(leader, correlation_id, both))
+            out.append(effects.SendListOffsets(leader, correlation_id, both))
 
-    def _ask_producers(self, leader: NodeId, follower: FollowerReplica, out: list[Effect]) -> None:
+    def _ask_producers(self, leader: NodeId, follower: FollowerReplica, out: list[effects.Effect]) -> None:
         """One question for each partition: an answer may be large, and few replicas begin again at a time."""
         correlation_id = follower.outstanding = self._state.next_correlation_id()
-        question = ProducerSnapshotQuestion(follower.log.tp, follower.leader_epoch)
-        out.append(SendProducerSnapshot(leader, correlation_id, question))
+        question = messages.ProducerSnapshotQuestion(follower.log.tp, follower.leader_epoch)
+        out.append(effects.SendProducerSnapshot(leader, correlation_id, question))
 
-    def _fetch_request(self, followers: list[FollowerReplica]) -> FetchRequest:
+    def _fetch_request(self, followers: list[FollowerReplica]) -> messages.FetchRequest:
         timings = self._state.timings
-        return FetchRequest(
+        return messages.FetchRequest(
             partitions=tuple(self._fetch_partition(f) for f in followers),
             replica=self._state.identity,
             max_wait_ms=timings.replica_fetch_wait_max_ms,
@@ -121,23 +100,23 @@ class Fetcher:
             max_bytes=timings.replica_fetch_response_max_bytes,
         )
 
-    def _fetch_partition(self, follower: FollowerReplica) -> FetchPartition:
+    def _fetch_partition(self, follower: FollowerReplica) -> messages.FetchPartition:
         log = follower.log
         last_fetched = log.epochs.latest_epoch if self._checked else None
         max_bytes = self._state.timings.replica_fetch_max_bytes
         epoch, start, barrier = follower.leader_epoch, log.log_start_offset, follower.barrier_seen
-        return FetchPartition(log.tp, log.leo, epoch, last_fetched, start, max_bytes, barrier)
+        return messages.FetchPartition(log.tp, log.leo, epoch, last_fetched, start, max_bytes, barrier)
 
-    def release(self, follower: FollowerReplica, out: list[Effect]) -> None:
+    def release(self, follower: FollowerReplica, out: list[effects.Effect]) -> None:
         """This partition no longer follows that leader: its stream need not hold a fetch for it."""
         if follower.outstanding is not None and follower.leader is not None:
             if follower.state is FetchState.FETCHING:
-                out.append(SendForget(follower.leader, (follower.log.tp,)))
+                out.append(effects.SendForget(follower.leader, (follower.log.tp,)))
             follower.outstanding = None
         self.candidates.pop(follower.log.tp, None)
         self._backing_off.pop(follower.log.tp, None)
 
-    def fetched(self, event: FetchAnswered, out: list[Effect]) -> list[TopicPartition]:
+    def fetched(self, event: events.FetchAnswered, out: list[effects.Effect]) -> list[TopicPartition]:
         """Hand out a fetch answer; each partition counts only if this is the question it has under way.
 
         Returns the partitions whose HW moved.
@@ -155,7 +134,7 @@ class Fetcher:
             self._answered(follower)
         return moved
 
-    def fetch_failed(self, event: FetchFailed) -> None:
+    def fetch_failed(self, event: events.FetchFailed) -> None:
         """No answer; a broken stream fails every question that was under way on it."""
         for tp, follower in self._state.followers.items():
             concerns = (
@@ -167,7 +146,7 @@ class Fetcher:
                 follower.on_no_answer(event.now_ms)
                 self.consider(tp)
 
-    def epoch_ends(self, event: EpochEndsAnswered, out: list[Effect]) -> None:
+    def epoch_ends(self, event: events.EpochEndsAnswered, out: list[effects.Effect]) -> None:
         """Hand out answers to OffsetForLeaderEpoch."""
         for answer in event.answers:
             follower = self._asker(answer.tp, event.correlation_id, FetchState.TRUNCATING)
@@ -175,7 +154,7 @@ class Fetcher:
                 follower.on_epoch_end(answer, event.now_ms, out)
                 self._answered(follower)
 
-    def offsets(self, event: OffsetsAnswered, out: list[Effect]) -> None:
+    def offsets(self, event: events.OffsetsAnswered, out: list[effects.Effect]) -> None:
         """Hand out answers to ListOffsets: for each partition the latest, then the earliest."""
         for latest, earliest in zip(event.answers[::2], event.answers[1::2], strict=False):
             follower = self._asker(latest.tp, event.correlation_id, FetchState.OUT_OF_RANGE)
@@ -183,7 +162,7 @@ class Fetcher:
                 follower.on_offsets(latest, earliest, event.now_ms, out)
                 self._answered(follower)
 
-    def producers(self, event: ProducerSnapshotAnswered, out: list[Effect]) -> None:
+    def producers(self, event: events.ProducerSnapshotAnswered, out: list[effects.Effect]) -> None:
         """Hand out an answer to FetchProducerSnapshot."""
         follower = self._asker(event.answer.tp, event.correlation_id, FetchState.RESTARTING)
         if follower is not None:
@@ -195,7 +174,9 @@ class Fetcher:
         if follower.refused_cut_to is not None:
             self._state.unreported[follower.log.tp] = None
 
-    def question_failed(self, event: EpochEndsFailed | OffsetsFailed | ProducerSnapshotFailed) -> None:
+    def question_failed(
+        self, event: events.EpochEndsFailed | events.OffsetsFailed | events.ProducerSnapshotFailed
+    ) -> None:
         """A question other than a fetch had no answer: ask again later, cut nothing."""
         for tp, follower in self._state.followers.items():
             if follower.outstanding == event.correlation_id:

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import high_watermark, isr
 from strandline.core.log.isr import FollowerProgress, IsrState
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.log.truncation import rule_for
-from strandline.core.messages import (
-    FetchPartition,
-    IsrDecision,
-    IsrMember,
-    NodeImage,
-    PartitionImage,
-    ProposedIsr,
-    ReplicaState,
-)
 from strandline.core.types import EpochEnd, NodeEpoch, NodeId, Offset, PartitionEpoch, Rules, TopicPartition
 
 
@@ -56,10 +48,10 @@ class LeaderReplica:
 
     def __init__(
         self,
-        node: ReplicaState,
-        image: PartitionImage,
+        node: messages.ReplicaState,
+        image: messages.PartitionImage,
         log: ReplicaLog,
-        nodes: Mapping[NodeId, NodeImage],
+        nodes: Mapping[NodeId, messages.NodeImage],
         rules: Rules,
         timings: NodeTimings,
         now_ms: int,
@@ -93,7 +85,7 @@ class LeaderReplica:
         self._claim_limits: dict[NodeId, Offset] = {}
         self._take_followers(image, now_ms)
 
-    def _take_followers(self, image: PartitionImage, now_ms: int) -> None:
+    def _take_followers(self, image: messages.PartitionImage, now_ms: int) -> None:
         wanted = self._followers_of(image)
         for gone in self.progress.keys() - set(wanted):
             self._claim_limits[gone] = self.progress.pop(gone).claim_limit
@@ -103,10 +95,10 @@ class LeaderReplica:
                 limit = self._claim_limits.pop(node_id, self.epoch_start_offset)
                 self.progress[node_id] = FollowerProgress(node_id, caught_up_ms, limit)
 
-    def _followers_of(self, image: PartitionImage) -> list[NodeId]:
+    def _followers_of(self, image: messages.PartitionImage) -> list[NodeId]:
         return [n for n in (*image.replicas, *image.observers) if n != self.node_id]
 
-    def update(self, image: PartitionImage, now_ms: int) -> bool:
+    def update(self, image: messages.PartitionImage, now_ms: int) -> bool:
         """Take over a newer partition epoch; follower state stays (T26). Returns whether anything ended.
 
         A newer partition epoch ends whatever was pending: the compare-and-set can no longer succeed.
@@ -122,7 +114,7 @@ class LeaderReplica:
         self._take_followers(image, now_ms)
         return newer
 
-    def check_replica(self, fetch: FetchPartition, replica: ReplicaState) -> Refusal | None:
+    def check_replica(self, fetch: messages.FetchPartition, replica: messages.ReplicaState) -> Refusal | None:
         """Whether this replica may fetch here at all: assigned, and of the incarnation that the metadata names."""
         refusal = self.check_assigned(fetch.tp, replica.node_id)
         if refusal is not None:
@@ -154,7 +146,7 @@ class LeaderReplica:
             "refresh metadata and retry",
         )
 
-    def check_claim(self, fetch: FetchPartition, node_id: NodeId) -> Refusal | None:
+    def check_claim(self, fetch: messages.FetchPartition, node_id: NodeId) -> Refusal | None:
         """Whether a replica can be where it says it is; asked of a fetch that passed the divergence check.
 
         Not before: a follower with a longer tail of another lineage is honest, and must be sent the offset to cut at.
@@ -172,7 +164,7 @@ class LeaderReplica:
             "this leader epoch's start, or the end of what it was sent since; a replica fetches from its own LEO",
         )
 
-    def diverging(self, fetch: FetchPartition, *, by_replica: bool = True) -> EpochEnd | Refusal | None:
+    def diverging(self, fetch: messages.FetchPartition, *, by_replica: bool = True) -> EpochEnd | Refusal | None:
         """Where the asker's log parts from this one, None if it does not (M31); out of range beats divergence."""
         log = self.log
         if fetch.fetch_offset < log.log_start_offset:
@@ -188,7 +180,7 @@ class LeaderReplica:
             return self._out_of_range(fetch)
         return None
 
-    def _is_unknowable(self, fetch: FetchPartition) -> bool:
+    def _is_unknowable(self, fetch: messages.FetchPartition) -> bool:
         """Whether all that a replica holds lies below this log's start, in epochs that are forgotten here (M10).
 
         Whether it agrees cannot be known, and counted into the ISR it could bring back what was never committed.
@@ -198,14 +190,14 @@ class LeaderReplica:
             return False
         return self.log.epochs.is_before_first(fetch.last_fetched_epoch)
 
-    def _out_of_range(self, fetch: FetchPartition) -> Refusal:
+    def _out_of_range(self, fetch: messages.FetchPartition) -> Refusal:
         return Refusal(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"fetch_offset {fetch.fetch_offset} is not within the log start {self.log.log_start_offset} "
             f"and LEO {self.log.leo} of this lineage; ask ListOffsets",
         )
 
-    def only_reconciles(self, replica: ReplicaState) -> bool:
+    def only_reconciles(self, replica: messages.ReplicaState) -> bool:
         """Whether this fetch only shows that the logs agree, and counts for nothing yet (M66).
 
         Without a question before it, the follower learns by the answer that it agrees, and writes that down before
@@ -213,7 +205,7 @@ class LeaderReplica:
         """
         return self.progress[replica.node_id].reconciles(replica.node_epoch) and not self._asks_first
 
-    def observe_fetch(self, fetch: FetchPartition, replica: ReplicaState, now_ms: int) -> bool:
+    def observe_fetch(self, fetch: messages.FetchPartition, replica: messages.ReplicaState, now_ms: int) -> bool:
         """Count a fetch that passed all checks: the fetch offset *is* the acknowledgement. Returns whether
         the remote LEO changed, which is an occasion to raise the HW (M15)."""
         follower = self.progress[replica.node_id]
@@ -222,7 +214,7 @@ class LeaderReplica:
             follower.barrier_seen = self.barrier_repeated(fetch)
         return follower.fetched(fetch.fetch_offset, self.log.leo, replica.node_epoch, now_ms)
 
-    def barrier_repeated(self, fetch: FetchPartition) -> int:
+    def barrier_repeated(self, fetch: messages.FetchPartition) -> int:
         """Up to which read barrier this fetch shows that its sender had not begun to lead (G10)."""
         return fetch.barrier_seen or 0
 
@@ -279,7 +271,7 @@ class LeaderReplica:
         """Whether this follower holds nothing of what was deleted for good."""
         return (follower.log_start_offset or 0) >= self.log_start_floor
 
-    def maybe_expand(self, node_id: NodeId, now_ms: int) -> ProposedIsr | None:
+    def maybe_expand(self, node_id: NodeId, now_ms: int) -> messages.ProposedIsr | None:
         """Propose to add a follower, or to prove one that is a member, if its last fetch of this epoch allows it (M44,
         M64)."""
         if self.isr.pending is not None or now_ms < self.retry_isr_at_ms:
@@ -289,7 +281,9 @@ class LeaderReplica:
             return None
         joining = () if node_id in self.isr.committed else (node_id,)
         members = self._members((*self.isr.committed, *joining), now_ms)
-        return self._propose(ProposedIsr(self.image.tp, self.image.leader_epoch, self.isr.partition_epoch, members))
+        return self._propose(
+            messages.ProposedIsr(self.image.tp, self.image.leader_epoch, self.isr.partition_epoch, members)
+        )
 
     def _may_join(self, node_id: NodeId, now_ms: int) -> bool:
         """Whether this follower's present process was counted at a place that allows it into the ISR (M44)."""
@@ -309,7 +303,7 @@ class LeaderReplica:
             )
         )
 
-    def maybe_shrink(self, now_ms: int) -> ProposedIsr | None:
+    def maybe_shrink(self, now_ms: int) -> messages.ProposedIsr | None:
         """Propose to drop every member that neither is at the log end nor was within the lag time (M42)."""
         if self.isr.pending is not None or now_ms < self.retry_isr_at_ms:
             return None
@@ -323,10 +317,12 @@ class LeaderReplica:
         if len(staying) == len(self.isr.committed):
             return None
         members = self._members(tuple(staying), now_ms)
-        return self._propose(ProposedIsr(self.image.tp, self.image.leader_epoch, self.isr.partition_epoch, members))
+        return self._propose(
+            messages.ProposedIsr(self.image.tp, self.image.leader_epoch, self.isr.partition_epoch, members)
+        )
 
-    def _members(self, node_ids: tuple[NodeId, ...], now_ms: int) -> tuple[IsrMember, ...]:
-        return tuple(IsrMember(n, self._member_epoch(n, now_ms)) for n in node_ids)
+    def _members(self, node_ids: tuple[NodeId, ...], now_ms: int) -> tuple[messages.IsrMember, ...]:
+        return tuple(messages.IsrMember(n, self._member_epoch(n, now_ms)) for n in node_ids)
 
     def _member_epoch(self, node_id: NodeId, now_ms: int) -> NodeEpoch | None:
         """The incarnation known of a member; of an unproven one only if this leader has counted it, for the
@@ -338,7 +334,7 @@ class LeaderReplica:
             return known.node_epoch if known else None
         return self.progress[node_id].node_epoch if self._may_join(node_id, now_ms) else None
 
-    def _propose(self, proposal: ProposedIsr) -> ProposedIsr:
+    def _propose(self, proposal: messages.ProposedIsr) -> messages.ProposedIsr:
         proposal = proposal._replace(recovering=self.image.recovering and len(proposal.new_isr) == 1)
         self.isr = self.isr.proposing(proposal)
         return proposal
@@ -347,7 +343,7 @@ class LeaderReplica:
         """Whether these can be in sync at all: assigned replicas, each once, this leader among them (I7)."""
         return self.node_id in nodes and len(set(nodes)) == len(nodes) and set(nodes) <= set(self.image.replicas)
 
-    def commit_isr(self, decision: IsrDecision) -> bool:
+    def commit_isr(self, decision: messages.IsrDecision) -> bool:
         """The controller committed a state; take it over if it is newer. Returns whether it was."""
         if decision.partition_epoch <= self.isr.partition_epoch:
             return False
@@ -373,6 +369,6 @@ class LeaderReplica:
         )
 
 
-def _isr_of(image: PartitionImage) -> IsrState:
+def _isr_of(image: messages.PartitionImage) -> IsrState:
     unproven = frozenset(image.unproven) & set(image.isr)
     return IsrState(image.isr, image.partition_epoch, unproven=unproven)

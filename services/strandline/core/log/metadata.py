@@ -10,21 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from strandline.core import messages
 from strandline.core.control.election import elr_after
 from strandline.core.control.topic_configs import check_name
 from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.log.effects import BelieveMetadata, Effect, IgnoreMetadata, SaveMetadata
 from strandline.core.log.follower import FollowerReplica
 from strandline.core.log.state import NOTHING, NodeState
-from strandline.core.messages import (
-    IsrDecision,
-    MetadataImage,
-    NodeImage,
-    PartitionImage,
-    PositionProof,
-    Reign,
-    TopicImage,
-)
 from strandline.core.positions import later_of
 from strandline.core.types import NodeId, TopicPartition
 
@@ -50,7 +42,7 @@ _NUMBERS = {
 accepts, so that a later one may allow more."""
 
 
-def metadata_fault(image: MetadataImage) -> str | None:
+def metadata_fault(image: messages.MetadataImage) -> str | None:
     """Why the image contradicts itself; None if it does not."""
     topic_ids = [*(topic.topic_id for topic in image.topics), *image.deleted_topic_ids]
     if len(set(topic_ids)) < len(topic_ids):
@@ -60,7 +52,7 @@ def metadata_fault(image: MetadataImage) -> str | None:
     return next((fault for topic in image.topics if (fault := _topic_fault(topic))), None)
 
 
-def _topic_fault(topic: TopicImage) -> str | None:
+def _topic_fault(topic: messages.TopicImage) -> str | None:
     refusal = check_name(topic.name)
     if refusal is not None:
         return refusal.message
@@ -73,7 +65,7 @@ def _topic_fault(topic: TopicImage) -> str | None:
     return next((fault for partition in topic.partitions if (fault := partition_fault(partition))), None)
 
 
-def partition_fault(partition: PartitionImage) -> str | None:
+def partition_fault(partition: messages.PartitionImage) -> str | None:
     """Why one partition's state contradicts itself; None if it does not."""
     replicas, isr = partition.replicas, partition.isr
     if len(set(replicas)) < len(replicas) or len(set(isr)) < len(isr) or not set(isr) <= set(replicas):
@@ -106,18 +98,18 @@ MAX_MESSAGE_BYTES = "max.message.bytes"
 class MetadataFollower:
     """Keeps ``state.nodes``, ``state.images`` and ``state.topic_names`` current."""
 
-    def __init__(self, state: NodeState, seen: MetadataImage | None) -> None:
+    def __init__(self, state: NodeState, seen: messages.MetadataImage | None) -> None:
         self._state = state
-        self._nodes: dict[NodeId, NodeImage] = state.nodes
+        self._nodes: dict[NodeId, messages.NodeImage] = state.nodes
         self._removed_nodes: set[NodeId] = set()
         # Of the whole cluster: what is kept durably.
-        self._topics: dict[str, TopicImage] = state.topics
+        self._topics: dict[str, messages.TopicImage] = state.topics
         # The newest state ever seen of each partition; what is stored never falls behind it.
-        self._newest: dict[TopicPartition, PartitionImage] = {}
+        self._newest: dict[TopicPartition, messages.PartitionImage] = {}
         # The latest position that was ever proven to this node: an older store must not make it forget (TR18).
-        self._position: PositionProof | None = None
+        self._position: messages.PositionProof | None = None
         # The reigns that led to the newest image, also one that an earlier process of this node was sent.
-        self._reigns: tuple[Reign, ...] = ()
+        self._reigns: tuple[messages.Reign, ...] = ()
         # Of that image; -1 before the first.
         self._metadata_offset = -1
         # What an earlier process of this node stored; what this one is sent takes its place.
@@ -125,7 +117,7 @@ class MetadataFollower:
         # Whether the image being taken changes which topics there are, how they are placed, or a rack.
         self._reshaped = False
         # The last image that was believed, as saved: what an answer of the controller adds to it is saved with it.
-        self._last: MetadataImage | None = None
+        self._last: messages.MetadataImage | None = None
         if seen is not None:
             self._position = seen.position
             self._reigns = seen.reigns
@@ -134,7 +126,7 @@ class MetadataFollower:
             for topic in seen.topics:
                 self._newest.update({image.tp: image for image in topic.partitions})
 
-    def registered(self, position: PositionProof | None, out: list[Effect]) -> None:
+    def registered(self, position: messages.PositionProof | None, out: list[Effect]) -> None:
         """The controller answered the registration. Kept, so that a store that lost it is noticed (C34).
 
         A directory without metadata keeps nothing: it had no places that the registration could take from it. Apart
@@ -144,7 +136,7 @@ class MetadataFollower:
             self._seen = replace(self._seen, registered=position)
             out.append(SaveMetadata(self._seen))
 
-    def take(self, image: MetadataImage, out: list[Effect]) -> MetadataChange | None:
+    def take(self, image: messages.MetadataImage, out: list[Effect]) -> MetadataChange | None:
         """Believe ``image`` or ignore it (None)."""
         state = self._state
         if state.node_epoch is None or image.to_node_epoch != state.node_epoch:
@@ -183,7 +175,7 @@ class MetadataFollower:
             self._reshaped,
         )
 
-    def _branches_off(self, image: MetadataImage) -> str:
+    def _branches_off(self, image: messages.MetadataImage) -> str:
         """Why this is no continuation of what this node was sent; empty if it is one, or if nothing shows that.
 
         A store that forgot its end begins its next reign at an offset that the forgotten one had given already.
@@ -201,7 +193,9 @@ class MetadataFollower:
             f"epoch {ours.controller_epoch}: the controller's store forgot something"
         )
 
-    def decided(self, decision: IsrDecision, position: PositionProof | None, out: list[Effect]) -> None:
+    def decided(
+        self, decision: messages.IsrDecision, position: messages.PositionProof | None, out: list[Effect]
+    ) -> None:
         """The controller answered a proposal of this node, which acts on it: kept as if the metadata had come (C34).
 
         Usually it has come already; otherwise a restart would forget what the leader was answered, and a store that
@@ -228,18 +222,18 @@ class MetadataFollower:
         self._topics[topic.topic_id] = replace(topic, partitions=partitions)
         out.append(SaveMetadata(self._merged(self._last)))
 
-    def _racks_change(self, image: MetadataImage) -> bool:
+    def _racks_change(self, image: messages.MetadataImage) -> bool:
         known = self._state.nodes if not image.is_snapshot else {}
         return any(node.node_id not in known or known[node.node_id].rack != node.rack for node in image.nodes)
 
-    def _take_nodes(self, image: MetadataImage) -> None:
+    def _take_nodes(self, image: messages.MetadataImage) -> None:
         nodes = self._state.nodes
         for node_id in image.removed_node_ids:
             nodes.pop(node_id, None)
         nodes.update({n.node_id: n for n in image.nodes})
         self._removed_nodes = (self._removed_nodes | set(image.removed_node_ids)) - nodes.keys()
 
-    def _take_topic(self, topic: TopicImage) -> list[TopicPartition]:
+    def _take_topic(self, topic: messages.TopicImage) -> list[TopicPartition]:
         """The partitions of ``topic`` whose newer state concerns this node, or no longer does."""
         known = self._topics.get(topic.topic_id)
         self._reshaped |= known is None or _shape(known) != _shape(topic)
@@ -250,7 +244,7 @@ class MetadataFollower:
         self._topics[topic.topic_id] = replace(topic, partitions=newest)
         return changed
 
-    def _take_limit(self, topic: TopicImage) -> None:
+    def _take_limit(self, topic: messages.TopicImage) -> None:
         limit = dict(topic.configs).get(MAX_MESSAGE_BYTES)
         if is_internal(topic.name):
             self._state.batch_limits[topic.topic_id] = NOTHING
@@ -259,7 +253,7 @@ class MetadataFollower:
         else:
             self._state.batch_limits[topic.topic_id] = int(limit)
 
-    def _take_partition(self, image: PartitionImage) -> bool:
+    def _take_partition(self, image: messages.PartitionImage) -> bool:
         seen = self._newest.get(image.tp)
         known = self._state.images.get(image.tp)
         if seen is not None and (
@@ -277,7 +271,7 @@ class MetadataFollower:
         self._state.images[image.tp] = image
         return True
 
-    def _concerns(self, image: PartitionImage) -> bool:
+    def _concerns(self, image: messages.PartitionImage) -> bool:
         return self._state.node_id in image.replicas or self._state.node_id in image.observers
 
     def _drop_topic(self, topic_id: str) -> list[TopicPartition]:
@@ -288,8 +282,8 @@ class MetadataFollower:
             del self._newest[tp]
         return [tp for tp in self._state.images if tp.topic_id == topic_id]
 
-    def _merged(self, image: MetadataImage) -> MetadataImage:
-        return MetadataImage(
+    def _merged(self, image: messages.MetadataImage) -> messages.MetadataImage:
+        return messages.MetadataImage(
             cluster_id=image.cluster_id,
             controller_epoch=image.controller_epoch,
             metadata_offset=image.metadata_offset,
@@ -312,12 +306,12 @@ class MetadataFollower:
         follower.begin(out)
 
 
-def _shape(topic: TopicImage) -> tuple[str, tuple[tuple[NodeId, ...], ...]]:
+def _shape(topic: messages.TopicImage) -> tuple[str, tuple[tuple[NodeId, ...], ...]]:
     """What coordinators go by: neither leaders nor ISRs."""
     return topic.name, tuple(partition.replicas for partition in topic.partitions)
 
 
-def _is_second_state(image: PartitionImage, seen: PartitionImage) -> bool:
+def _is_second_state(image: messages.PartitionImage, seen: messages.PartitionImage) -> bool:
     """Whether ``image`` says something else in a partition epoch that is known: every change has an epoch of its own.
 
     A leader that believed it would count its HW over members whose progress it had thrown away.
@@ -327,7 +321,7 @@ def _is_second_state(image: PartitionImage, seen: PartitionImage) -> bool:
     return (image.replicas, image.isr, image.elr) != (seen.replicas, seen.isr, seen.elr)
 
 
-def _is_second_leader(image: PartitionImage, seen: PartitionImage) -> bool:
+def _is_second_leader(image: messages.PartitionImage, seen: messages.PartitionImage) -> bool:
     """Whether ``image`` names another leader in an epoch that has one (I1)."""
     same_epoch = image.leader_epoch == seen.leader_epoch
     return same_epoch and None not in (image.leader, seen.leader) and image.leader != seen.leader

@@ -13,44 +13,8 @@ from typing import Any
 from strandline.core.coordinator.internal_topics import is_internal
 from strandline.core.coordinator.serving import Coordinators, CoordinatorServing
 from strandline.core.coordinator.shard import Shard
+from strandline.core.log import events
 from strandline.core.log.effects import ApplyRetention, DeleteLog, Effect, Flush, OpenLog, SaveHighWatermarks
-from strandline.core.log.events import (
-    AddPartitionsAnswered,
-    AlterPartitionAnswered,
-    AlterPartitionFailed,
-    CallGone,
-    Computed,
-    CoordinatorAsked,
-    CoordinatorLogRead,
-    DeleteRecordsAsked,
-    EpochEndsAnswered,
-    EpochEndsAsked,
-    EpochEndsFailed,
-    Event,
-    FetchAnswered,
-    FetchArrived,
-    FetchFailed,
-    FetchForgotten,
-    FetchServed,
-    LogFlushed,
-    LogOpened,
-    LogRolled,
-    LogTruncated,
-    MetadataArrived,
-    OffsetsAnswered,
-    OffsetsAsked,
-    OffsetsFailed,
-    ProduceArrived,
-    ProducerSnapshotAnswered,
-    ProducerSnapshotAsked,
-    ProducerSnapshotFailed,
-    Registered,
-    ReplicaLogsAnswered,
-    RetentionFound,
-    StopRequested,
-    Ticked,
-    TxnMarkersAnswered,
-)
 from strandline.core.log.fetcher import Fetcher
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.metadata import MetadataFollower
@@ -110,43 +74,43 @@ class NodeCore:
 
     def _table(self) -> dict[type[Any], Callable[[Any, list[Effect]], None]]:
         return {
-            Ticked: self._ticked,
-            Registered: self._registered,
-            MetadataArrived: self._metadata_arrived,
-            LogOpened: self._log_opened,
-            LogFlushed: self._log_flushed,
-            LogTruncated: self._log_truncated,
-            LogRolled: self._log_rolled,
-            RetentionFound: self._retention_found,
-            ProduceArrived: self._produce_arrived,
-            AddPartitionsAnswered: self._add_partitions_answered,
-            FetchArrived: self._fetch_arrived,
-            FetchForgotten: self._fetch_forgotten,
-            FetchServed: self._fetch_served,
-            CallGone: self._call_gone,
-            EpochEndsAsked: self._offsets.epoch_ends,
-            OffsetsAsked: self._offsets.offsets,
-            ProducerSnapshotAsked: self._producer_snapshots.asked,
-            DeleteRecordsAsked: self._deletions.asked,
-            CoordinatorAsked: self._coordinator_event(self._coordinators.asked),
-            CoordinatorLogRead: self._coordinator_event(self._coordinators.log_read),
-            Computed: self._coordinator_event(self._coordinators.computed),
-            TxnMarkersAnswered: self._coordinator_event(self._coordinators.markers_answered),
-            FetchAnswered: self._fetch_answered,
-            FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
-            EpochEndsAnswered: self._fetcher.epoch_ends,
-            EpochEndsFailed: lambda event, _: self._fetcher.question_failed(event),
-            OffsetsAnswered: self._fetcher.offsets,
-            OffsetsFailed: lambda event, _: self._fetcher.question_failed(event),
-            ProducerSnapshotAnswered: self._fetcher.producers,
-            ProducerSnapshotFailed: lambda event, _: self._fetcher.question_failed(event),
-            AlterPartitionAnswered: self._alter_partition_answered,
-            AlterPartitionFailed: self._isr.failed,
-            ReplicaLogsAnswered: self._reporter.answered,
-            StopRequested: self._stop_requested,
+            events.Ticked: self._ticked,
+            events.Registered: self._registered,
+            events.MetadataArrived: self._metadata_arrived,
+            events.LogOpened: self._log_opened,
+            events.LogFlushed: self._log_flushed,
+            events.LogTruncated: self._log_truncated,
+            events.LogRolled: self._log_rolled,
+            events.RetentionFound: self._retention_found,
+            events.ProduceArrived: self._produce_arrived,
+            events.AddPartitionsAnswered: self._add_partitions_answered,
+            events.FetchArrived: self._fetch_arrived,
+            events.FetchForgotten: self._fetch_forgotten,
+            events.FetchServed: self._fetch_served,
+            events.CallGone: self._call_gone,
+            events.EpochEndsAsked: self._offsets.epoch_ends,
+            events.OffsetsAsked: self._offsets.offsets,
+            events.ProducerSnapshotAsked: self._producer_snapshots.asked,
+            events.DeleteRecordsAsked: self._deletions.asked,
+            events.CoordinatorAsked: self._coordinator_event(self._coordinators.asked),
+            events.CoordinatorLogRead: self._coordinator_event(self._coordinators.log_read),
+            events.Computed: self._coordinator_event(self._coordinators.computed),
+            events.TxnMarkersAnswered: self._coordinator_event(self._coordinators.markers_answered),
+            events.FetchAnswered: self._fetch_answered,
+            events.FetchFailed: lambda event, _: self._fetcher.fetch_failed(event),
+            events.EpochEndsAnswered: self._fetcher.epoch_ends,
+            events.EpochEndsFailed: lambda event, _: self._fetcher.question_failed(event),
+            events.OffsetsAnswered: self._fetcher.offsets,
+            events.OffsetsFailed: lambda event, _: self._fetcher.question_failed(event),
+            events.ProducerSnapshotAnswered: self._fetcher.producers,
+            events.ProducerSnapshotFailed: lambda event, _: self._fetcher.question_failed(event),
+            events.AlterPartitionAnswered: self._alter_partition_answered,
+            events.AlterPartitionFailed: self._isr.failed,
+            events.ReplicaLogsAnswered: self._reporter.answered,
+            events.StopRequested: self._stop_requested,
         }
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: events.Event) -> list[Effect]:
         """Take in one event; return what is wanted, in the order in which it must be done."""
         out: list[Effect] = []
         self._handlers[type(event)](event, out)
@@ -219,7 +183,7 @@ class NodeCore:
         leader = self.state.leaders.get(tp)
         return leader.log.producers.active() if leader else None
 
-    def _produce_arrived(self, event: ProduceArrived, out: list[Effect]) -> None:
+    def _produce_arrived(self, event: events.ProduceArrived, out: list[Effect]) -> None:
         grown = self._produce.arrived(event, out)
         self._grew(grown, event.now_ms, out)
         for part in event.partitions:
@@ -227,7 +191,7 @@ class NodeCore:
             if part.tp not in grown:
                 self._release_waiting(part.tp, out)
 
-    def _add_partitions_answered(self, event: AddPartitionsAnswered, out: list[Effect]) -> None:
+    def _add_partitions_answered(self, event: events.AddPartitionsAnswered, out: list[Effect]) -> None:
         grown, seen = self._produce.verified(event, out)
         self._grew(grown, event.now_ms, out)
         for tp in seen:
@@ -273,7 +237,7 @@ class NodeCore:
             self._produce.hw_rose(leader, out)
             self._produce.flushed(leader, out)
 
-    def _log_flushed(self, event: LogFlushed, out: list[Effect]) -> None:
+    def _log_flushed(self, event: events.LogFlushed, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
         if log is None:
             return
@@ -285,7 +249,7 @@ class NodeCore:
         else:
             self._fetcher.consider(event.tp)
 
-    def _fetch_arrived(self, event: FetchArrived, out: list[Effect]) -> None:
+    def _fetch_arrived(self, event: events.FetchArrived, out: list[Effect]) -> None:
         received = self._fetches.received(event, out)
         if event.request.replica is not None:
             self._reports.refused(event.request.replica.node_id, received.results)
@@ -293,7 +257,7 @@ class NodeCore:
             self._acknowledged(leader, replica, leo_changed, event.now_ms, out)
         self._fetches.answer(received, out)
 
-    def _fetch_answered(self, event: FetchAnswered, out: list[Effect]) -> None:
+    def _fetch_answered(self, event: events.FetchAnswered, out: list[Effect]) -> None:
         for tp in self._fetcher.fetched(event, out):
             self._fetches.parked.wake_consumers(self.state.logs[tp])
 
@@ -324,26 +288,26 @@ class NodeCore:
             if leader.is_coordinator:
                 self._coordinators.hw_rose(leader, now_ms, out)
 
-    def _fetch_served(self, event: FetchServed, _: list[Effect]) -> None:
+    def _fetch_served(self, event: events.FetchServed, _: list[Effect]) -> None:
         for tp, end in event.ends:
             leader = self.state.leaders.get(tp)
             if leader is not None and event.replica in leader.progress:
                 self._reports.served(leader, event.replica, end)
                 leader.progress[event.replica].sent(end)
 
-    def _fetch_forgotten(self, event: FetchForgotten, out: list[Effect]) -> None:
+    def _fetch_forgotten(self, event: events.FetchForgotten, out: list[Effect]) -> None:
         if event.partitions:
             self._fetches.forget(event.stream_id, event.partitions, out)
         else:
             self._fetches.end_stream(event.stream_id)
 
-    def _call_gone(self, event: CallGone, out: list[Effect]) -> None:
+    def _call_gone(self, event: events.CallGone, out: list[Effect]) -> None:
         self._produce.purgatory.release(event.request_id)
         self._fetches.call_gone(event.request_id)
         self._deletions.call_gone(event.request_id)
         self._coordinators.call_gone(event.request_id, event.now_ms, out)
 
-    def _alter_partition_answered(self, event: AlterPartitionAnswered, out: list[Effect]) -> None:
+    def _alter_partition_answered(self, event: events.AlterPartitionAnswered, out: list[Effect]) -> None:
         self._may_expand = True
         decisions = {decision.tp: decision for decision in event.answer.partitions}
         for tp in self._isr.answered(event, out):
@@ -361,13 +325,13 @@ class NodeCore:
         if leader.is_under_min_isr:
             self._checkpoint_now = True
 
-    def _registered(self, event: Registered, out: list[Effect]) -> None:
+    def _registered(self, event: events.Registered, out: list[Effect]) -> None:
         state = self.state
         state.cluster_id, state.node_epoch = event.cluster_id, event.node_epoch
         state.controller_epoch = max(state.controller_epoch, event.controller_epoch)
         self._metadata.registered(event.position, out)
 
-    def _metadata_arrived(self, event: MetadataArrived, out: list[Effect]) -> None:
+    def _metadata_arrived(self, event: events.MetadataArrived, out: list[Effect]) -> None:
         self._may_expand = True
         known_controller = self.state.controller_epoch
         change = self._metadata.take(event.image, out)
@@ -392,7 +356,7 @@ class NodeCore:
             for leader in self.state.leaders.values():
                 self._try_hw(leader, "isr_change", (), event.now_ms, out)
 
-    def _log_opened(self, event: LogOpened, out: list[Effect]) -> None:
+    def _log_opened(self, event: events.LogOpened, out: list[Effect]) -> None:
         self._opening.discard(event.tp)
         image = self.state.images.get(event.tp)
         if image is None:
@@ -467,30 +431,30 @@ class NodeCore:
         self._fetcher.consider(tp)
         self.state.unreported[tp] = None
 
-    def _log_truncated(self, event: LogTruncated, out: list[Effect]) -> None:
+    def _log_truncated(self, event: events.LogTruncated, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
         if log is not None:
             log.truncated(event.leo, event.producers, out, event.transactions)
             self._fetcher.consider(event.tp)
 
-    def _log_rolled(self, event: LogRolled, out: list[Effect]) -> None:
+    def _log_rolled(self, event: events.LogRolled, out: list[Effect]) -> None:
         log = self.state.logs.get(event.tp)
         if log is not None:
             log.save_producers(out)
 
-    def _retention_found(self, event: RetentionFound, out: list[Effect]) -> None:
+    def _retention_found(self, event: events.RetentionFound, out: list[Effect]) -> None:
         leader = self.state.leaders.get(event.tp)
         if leader is not None:
             leader.log.advance_log_start(event.offset, out)
 
-    def _stop_requested(self, event: StopRequested, out: list[Effect]) -> None:
+    def _stop_requested(self, event: events.StopRequested, out: list[Effect]) -> None:
         for log in self.state.logs.values():
             log.save_producers(out)
             if not self._fsync:
                 out.append(Flush(log.tp))
         self._save_high_watermarks(out, durable=True)
 
-    def _ticked(self, event: Ticked, out: list[Effect]) -> None:
+    def _ticked(self, event: events.Ticked, out: list[Effect]) -> None:
         now_ms = event.now_ms
         self._excuse_pause(now_ms)
         self._produce.ticked(now_ms, out)

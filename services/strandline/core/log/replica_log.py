@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from strandline.core.log.effects import (
-    AdvanceLogStart,
-    Append,
-    AppendReplicated,
-    Effect,
-    Flush,
-    NoteDurable,
-    RestartLog,
-    SaveEpochs,
-    SaveHighWatermarks,
-    SaveProducers,
-    Truncate,
-)
+from strandline.core.log import effects
 from strandline.core.log.events import LogOpened
 from strandline.core.log.producers import ProducerLedger
 from strandline.core.log.truncation import EpochCache
@@ -214,7 +202,13 @@ class ReplicaLog:
         return not self.cutting and (not self.fsync or self.durable.point == self.leo)
 
     def append_as_leader(
-        self, header: BatchHeader, payload: object, epoch: LeaderEpoch, out: list[Effect], *, flushes: bool = True
+        self,
+        header: BatchHeader,
+        payload: object,
+        epoch: LeaderEpoch,
+        out: list[effects.Effect],
+        *,
+        flushes: bool = True,
     ) -> Offset:
         """Append one batch at the LEO and return its base offset.
 
@@ -223,13 +217,13 @@ class ReplicaLog:
         latest = self.epochs.latest_epoch
         assert latest == epoch, f"I0: a leader of epoch {epoch} appends to a log whose latest epoch is {latest}"
         base_offset = self.leo
-        out.append(Append(self.tp, base_offset, epoch, header, payload))
+        out.append(effects.Append(self.tp, base_offset, epoch, header, payload))
         self._grew(header, base_offset)
         if flushes:
             self.maybe_flush(out)
         return base_offset
 
-    def append_replicated(self, batches: tuple[BatchHeader, ...], payload: object, out: list[Effect]) -> None:
+    def append_replicated(self, batches: tuple[BatchHeader, ...], payload: object, out: list[effects.Effect]) -> None:
         """Append what the leader sent; its first base offset must be the LEO (M4)."""
         base_offset = self.leo
         assert batches[0].base_offset == base_offset, f"M4: batch at {batches[0].base_offset}, LEO {base_offset}"
@@ -240,12 +234,12 @@ class ReplicaLog:
         if changed:
             # Before the append: an entry without its batch is dropped by recovery, a batch never lacks its entry.
             self._save_epochs(out)
-        out.append(AppendReplicated(self.tp, base_offset, batches, payload))
+        out.append(effects.AppendReplicated(self.tp, base_offset, batches, payload))
         for header in batches:
             self._grew(header, header.base_offset)
         self.maybe_flush(out)
 
-    def assign_epoch(self, epoch: LeaderEpoch, out: list[Effect]) -> None:
+    def assign_epoch(self, epoch: LeaderEpoch, out: list[effects.Effect]) -> None:
         """A new leader's epoch begins at the LEO, at once and even if nothing is ever written (M35)."""
         assert self.may_begin(epoch), f"I0: leader epoch {epoch} on a log of epoch {self.epochs.latest_epoch}"
         if self.epochs.assign(epoch, self.leo):
@@ -256,16 +250,16 @@ class ReplicaLog:
         latest = self.epochs.latest_epoch
         return latest is None or latest <= epoch or not self.fenced
 
-    def flushed(self, issued_leo: Offset, out: list[Effect]) -> None:
+    def flushed(self, issued_leo: Offset, out: list[effects.Effect]) -> None:
         """The commit issued at ``issued_leo`` completed; what arrived meanwhile needs the next one."""
         if self.durable.complete(issued_leo):
-            out.append(NoteDurable(self.tp, self.durable.point))
+            out.append(effects.NoteDurable(self.tp, self.durable.point))
         self.maybe_flush(out)
         self.assert_sane()
 
-    def save_producers(self, out: list[Effect]) -> None:
+    def save_producers(self, out: list[effects.Effect]) -> None:
         """Write down who produced what, as of now."""
-        out.append(SaveProducers(self.tp, self.leo, self.producers.rows(), self.producers.transactions.state()))
+        out.append(effects.SaveProducers(self.tp, self.leo, self.producers.rows(), self.producers.transactions.state()))
 
     def _grew(self, header: BatchHeader, base_offset: Offset) -> None:
         self.leo = Offset(base_offset + header.record_count)
@@ -273,15 +267,15 @@ class ReplicaLog:
         if header.producer is not None:
             self.producers.observe(header, base_offset)
 
-    def maybe_flush(self, out: list[Effect]) -> None:
+    def maybe_flush(self, out: list[effects.Effect]) -> None:
         """Make durable what is not, unless a commit is under way: its end asks again."""
         if self.fsync and self.durable.maybe_issue(self.leo):
-            out.append(Flush(self.tp))
+            out.append(effects.Flush(self.tp))
 
-    def truncate(self, offset: Offset, out: list[Effect]) -> None:
+    def truncate(self, offset: Offset, out: list[effects.Effect]) -> None:
         """Cut to ``offset``; at or beyond the LEO only phantom epochs go (M41)."""
         if offset < self.leo:
-            out.append(Truncate(self.tp, offset, durable=self.fsync))
+            out.append(effects.Truncate(self.tp, offset, durable=self.fsync))
             self.cutting = True
         self._shrunk(min(offset, self.leo), out)
 
@@ -289,7 +283,7 @@ class ReplicaLog:
         self,
         leo: Offset,
         rows: tuple[ProducerBatch, ...],
-        out: list[Effect],
+        out: list[effects.Effect],
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
         """The cut was performed: take over the producer state that is left, and where the log really ends.
@@ -312,7 +306,7 @@ class ReplicaLog:
         self.producers.transactions.log_begins_at(self.log_start_offset)
         self.producers.transactions.settled(self.committed)
 
-    def _shrunk(self, leo: Offset, out: list[Effect]) -> None:
+    def _shrunk(self, leo: Offset, out: list[effects.Effect]) -> None:
         if leo < self.leo:
             self.leo = leo
             self.durable.truncated(leo)
@@ -327,7 +321,7 @@ class ReplicaLog:
     def restart_at(
         self,
         offset: Offset,
-        out: list[Effect],
+        out: list[effects.Effect],
         producers: tuple[ProducerBatch, ...] = (),
         transactions: TransactionState = NO_TRANSACTIONS,
     ) -> None:
@@ -337,7 +331,7 @@ class ReplicaLog:
         deleted before its sender received the response, would be appended again by this replica as leader (C43), and
         records of a transaction that began below it would be given although it was aborted (X15).
         """
-        out.append(RestartLog(self.tp, offset, producers, transactions))
+        out.append(effects.RestartLog(self.tp, offset, producers, transactions))
         self.leo = self.log_start_offset = self.hw = self.committed = offset
         self.durable.restarted(offset)
         self.epochs.clear()
@@ -347,14 +341,14 @@ class ReplicaLog:
         self._save_high_watermark(out)
         self.assert_sane()
 
-    def advance_log_start(self, offset: Offset, out: list[Effect]) -> None:
+    def advance_log_start(self, offset: Offset, out: list[effects.Effect]) -> None:
         """Move the log start up to at most the HW (M10). Does nothing backwards."""
         target = min(offset, self.hw)
         if target <= self.log_start_offset:
             return
         self.log_start_offset = target
         self.producers.transactions.log_begins_at(target)
-        out.append(AdvanceLogStart(self.tp, target))
+        out.append(effects.AdvanceLogStart(self.tp, target))
         if self.epochs.truncate_from_start(target):
             self._save_epochs(out)
         self.assert_sane()
@@ -392,12 +386,12 @@ class ReplicaLog:
     def _clamped(self, offset: Offset) -> Offset:
         return max(self.log_start_offset, min(offset, self.leo))
 
-    def _save_epochs(self, out: list[Effect]) -> None:
-        out.append(SaveEpochs(self.tp, self.epochs.entries))
+    def _save_epochs(self, out: list[effects.Effect]) -> None:
+        out.append(effects.SaveEpochs(self.tp, self.epochs.entries))
 
-    def _save_high_watermark(self, out: list[Effect]) -> None:
+    def _save_high_watermark(self, out: list[effects.Effect]) -> None:
         self.checkpointed_hw = self.hw
-        out.append(SaveHighWatermarks({self.tp: self.hw}, durable=self.fsync))
+        out.append(effects.SaveHighWatermarks({self.tp: self.hw}, durable=self.fsync))
 
     def assert_sane(self) -> None:
         """I0, as far as one log can show it."""

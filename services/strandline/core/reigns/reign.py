@@ -17,62 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from strandline.core.reigns.effects import (
-    Append,
-    AppendSettled,
-    Campaign,
-    CloseDoors,
-    DropCore,
-    FinishCore,
-    GrantLease,
-    LookAtActive,
-    NameSuccessor,
-    OpenDoors,
-    ReadAlarm,
-    ReadLog,
-    ReadStore,
-    ReignEffect,
-    RenewLease,
-    Resign,
-    RevokeLease,
-    Settled,
-    StartCore,
-    Stop,
-    TakeKey,
-    TellHint,
-    Why,
-)
-from strandline.core.reigns.events import (
-    AlarmRead,
-    AppendAsked,
-    Appended,
-    AppendRefused,
-    CampaignLost,
-    CampaignWon,
-    CoreDropped,
-    CoreFinished,
-    HandOverAsked,
-    Head,
-    Holder,
-    KeyChanged,
-    KeyTaken,
-    LeaseGranted,
-    LeaseLost,
-    LeaseRenewed,
-    LogRead,
-    Look,
-    Looked,
-    NoSpace,
-    PeerLost,
-    ReignEvent,
-    Resigned,
-    StoreBroken,
-    StoreRead,
-    SuccessorNamed,
-    Ticked,
-    TransactionsCame,
-    Unanswered,
-)
+from strandline.core.reigns import effects, events
 from strandline.core.reigns.lease import KeyTaking, Lease, ReignTimings
 
 REMEDY = "stop all controllers and run `strandline controller recover` with the nodes' data directories"
@@ -102,17 +47,17 @@ FOLLOWING = frozenset({State.STANDBY, State.CAMPAIGNING, State.CATCHING_UP})
 class _Question:
     """What was asked, when, and what was known then: a linearizable answer cannot show less."""
 
-    effect: ReignEffect
+    effect: effects.ReignEffect
     sent_ms: int
     revision: int
-    applied: Head | None
+    applied: events.Head | None
 
 
 @dataclass(slots=True)
 class _Batch:
     """The one append of a reign whose end is not known yet."""
 
-    head: Head
+    head: events.Head
     resend_at_ms: int | None = None
     is_doubtful: bool = False
     """Some copy of it was not answered, so it may take effect at any time."""
@@ -123,7 +68,7 @@ class _Reign:
     """One hold of the key."""
 
     token: int
-    head: Head | None = None
+    head: events.Head | None = None
     """The last one known to be stored."""
     is_head_read: bool = False
     """Whether ``head`` was read since the key was won."""
@@ -136,7 +81,7 @@ class _Reign:
     proven_ms: int = 0
     """When the question was sent whose answer last proved the token."""
     is_full: bool = False
-    hand_over: HandOverAsked | None = None
+    hand_over: events.HandOverAsked | None = None
 
 
 class ReignCore:
@@ -151,9 +96,9 @@ class ReignCore:
         self.state = State.STANDBY
         self.ignored: Counter[tuple[State, str]] = Counter()
         """Events without a row, by state and name of the event."""
-        self.applied: Head | None = None
+        self.applied: events.Head | None = None
         """Where the performer's copy of the state ends."""
-        self.holder: Holder | None = None
+        self.holder: events.Holder | None = None
         """Who reigns, as far as is known."""
         self.revision = seen_revision
         """The highest revision that a linearizable answer has shown; kept on disk by the performer (C40)."""
@@ -174,7 +119,7 @@ class ReignCore:
         self._now_ms = 0
         self._questions: dict[int, _Question] = {}
         self._last_question = 0
-        self._out: list[ReignEffect] = []
+        self._out: list[effects.ReignEffect] = []
         self._rows = self._table()
 
     @property
@@ -191,7 +136,7 @@ class ReignCore:
         """Whether a standby had the whole log within the last 5 s (C17)."""
         return self._current_at_ms is not None and now_ms - self._current_at_ms <= 5_000
 
-    def step(self, event: ReignEvent) -> list[ReignEffect]:
+    def step(self, event: events.ReignEvent) -> list[effects.ReignEffect]:
         """Take one event; what it wants done comes back in the order in which it must be begun."""
         self._now_ms = event.now_ms
         self._out = []
@@ -209,42 +154,44 @@ class ReignCore:
     def _table(self) -> dict[tuple[State, type[Any]], Callable[..., None]]:
         standby, campaigning, catching_up = State.STANDBY, State.CAMPAIGNING, State.CATCHING_UP
         rows: dict[tuple[State, type[Any]], Callable[..., None]] = {
-            (standby, PeerLost): self._peer_lost,
-            (standby, Looked): self._looked,
-            (standby, AlarmRead): self._alarm_read,
-            (standby, KeyTaken): self._key_taken,
-            (standby, SuccessorNamed): self._successor_named,
-            (campaigning, CampaignWon): self._campaign_won,
-            (campaigning, CampaignLost): self._lost,
-            (State.ACTIVE, HandOverAsked): self._begin_hand_over,
-            (State.ACTIVE, CoreFinished): self._resign,
-            (State.UNSURE, CoreFinished): self._resign,
-            (State.DEPOSED, CoreDropped): self._core_dropped,
-            (State.DEPOSED, HandOverAsked): self._leave_when_asked,
+            (standby, events.PeerLost): self._peer_lost,
+            (standby, events.Looked): self._looked,
+            (standby, events.AlarmRead): self._alarm_read,
+            (standby, events.KeyTaken): self._key_taken,
+            (standby, events.SuccessorNamed): self._successor_named,
+            (campaigning, events.CampaignWon): self._campaign_won,
+            (campaigning, events.CampaignLost): self._lost,
+            (State.ACTIVE, events.HandOverAsked): self._begin_hand_over,
+            (State.ACTIVE, events.CoreFinished): self._resign,
+            (State.UNSURE, events.CoreFinished): self._resign,
+            (State.DEPOSED, events.CoreDropped): self._core_dropped,
+            (State.DEPOSED, events.HandOverAsked): self._leave_when_asked,
         }
         for state in State:
             if state is not State.STOPPED:
-                rows[state, Ticked] = lambda _event, _question: None
-                rows[state, LeaseGranted] = self._lease_granted
-                rows[state, LeaseRenewed] = self._lease_renewed
-                rows[state, LeaseLost] = self._lease_lost
-                rows[state, KeyChanged] = lambda event, _: self._key_is(event.revision, event.holder, event.successor)
-                rows[state, StoreBroken] = lambda event, _: self._stop(event.reason)
-                rows[state, StoreRead] = self._store_read
-            rows[state, Unanswered] = self._unanswered
-            rows[state, Resigned] = lambda _event, _question: None
-            rows[state, NoSpace] = self._no_space
+                rows[state, events.Ticked] = lambda _event, _question: None
+                rows[state, events.LeaseGranted] = self._lease_granted
+                rows[state, events.LeaseRenewed] = self._lease_renewed
+                rows[state, events.LeaseLost] = self._lease_lost
+                rows[state, events.KeyChanged] = lambda event, _: self._key_is(
+                    event.revision, event.holder, event.successor
+                )
+                rows[state, events.StoreBroken] = lambda event, _: self._stop(event.reason)
+                rows[state, events.StoreRead] = self._store_read
+            rows[state, events.Unanswered] = self._unanswered
+            rows[state, events.Resigned] = lambda _event, _question: None
+            rows[state, events.NoSpace] = self._no_space
             # Every caller that waits for a batch gets an end, in every state.
-            rows[state, AppendAsked] = self._append_asked
+            rows[state, events.AppendAsked] = self._append_asked
         for state in FOLLOWING:
-            rows[state, TransactionsCame] = lambda event, _: self._applied_is(event.head)
+            rows[state, events.TransactionsCame] = lambda event, _: self._applied_is(event.head)
         for state in (standby, campaigning, catching_up):
-            rows[state, HandOverAsked] = self._leave_when_asked
-        rows[catching_up, LogRead] = lambda event, _: self._applied_is(event.head)
+            rows[state, events.HandOverAsked] = self._leave_when_asked
+        rows[catching_up, events.LogRead] = lambda event, _: self._applied_is(event.head)
         for state in REIGNING:
-            rows[state, Appended] = self._appended
-            rows[state, AppendRefused] = self._append_refused
-        rows[State.UNSURE, HandOverAsked] = self._begin_hand_over
+            rows[state, events.Appended] = self._appended
+            rows[state, events.AppendRefused] = self._append_refused
+        rows[State.UNSURE, events.HandOverAsked] = self._begin_hand_over
         return rows
 
     def _answered_question(self, event: Any) -> _Question | None:
@@ -261,7 +208,7 @@ class ReignCore:
         else:
             row(event, question)
 
-    def _ask(self, build: Callable[[int], ReignEffect]) -> None:
+    def _ask(self, build: Callable[[int], effects.ReignEffect]) -> None:
         self._last_question += 1
         effect = build(self._last_question)
         self._questions[self._last_question] = _Question(effect, self._now_ms, self.revision, self.applied)
@@ -270,12 +217,20 @@ class ReignCore:
     def _is_asked(self, *kinds: type[Any]) -> bool:
         return any(isinstance(question.effect, kinds) for question in self._questions.values())
 
-    def _shows_less(self, event: ReignEvent, question: _Question | None) -> bool:
+    def _shows_less(self, event: events.ReignEvent, question: _Question | None) -> bool:
         """Whether a linearizable answer is older than what was known when its question was sent (C40)."""
-        if not isinstance(event, CampaignLost | StoreRead | KeyTaken | Appended | AppendRefused | CampaignWon):
+        if not isinstance(
+            event,
+            events.CampaignLost
+            | events.StoreRead
+            | events.KeyTaken
+            | events.Appended
+            | events.AppendRefused
+            | events.CampaignWon,
+        ):
             return False
         assert question is not None
-        revision = event.token if isinstance(event, CampaignWon) else event.revision
+        revision = event.token if isinstance(event, events.CampaignWon) else event.revision
         self.revision = max(self.revision, revision)
         return revision < question.revision
 
@@ -293,18 +248,18 @@ class ReignCore:
             self._catch_up()
         elif self.state in REIGNING:
             self._reign_on()
-        if self.state is not State.DEPOSED and now_ms >= self._read_at_ms and not self._is_asked(ReadStore):
+        if self.state is not State.DEPOSED and now_ms >= self._read_at_ms and not self._is_asked(effects.ReadStore):
             self._read_at_ms = now_ms + self._timings.read_store_every_ms
-            self._ask(ReadStore)
+            self._ask(effects.ReadStore)
 
     def _tend_lease(self) -> None:
-        if not self._lease.is_due(self._now_ms) or self._is_asked(GrantLease, RenewLease):
+        if not self._lease.is_due(self._now_ms) or self._is_asked(effects.GrantLease, effects.RenewLease):
             return
         lease_id = self._lease.lease_id
         if lease_id is not None:
-            self._ask(lambda question: RenewLease(question, lease_id))
+            self._ask(lambda question: effects.RenewLease(question, lease_id))
         elif self.state is State.STANDBY:
-            self._ask(lambda question: GrantLease(question, self._timings.lease_ms))
+            self._ask(lambda question: effects.GrantLease(question, self._timings.lease_ms))
 
     def _stand_by(self) -> None:
         now_ms, holder = self._now_ms, self.holder
@@ -316,26 +271,26 @@ class ReignCore:
         elif holder.incarnation_id == self.incarnation_id and holder.lease_id == self._lease.lease_id:
             # A campaign without an answer took effect after all.
             self._won(holder.token, self._key_revision)
-        elif self._is_asked(LookAtActive, ReadAlarm, TakeKey):
+        elif self._is_asked(effects.LookAtActive, effects.ReadAlarm, effects.TakeKey):
             return
         elif self._taking.may_take(holder, now_ms):
-            self._ask(ReadAlarm)
+            self._ask(effects.ReadAlarm)
         elif self._taking.look_due(holder, now_ms):
-            self._ask(lambda question: LookAtActive(question, holder.token))
+            self._ask(lambda question: effects.LookAtActive(question, holder.token))
 
     def _campaign(self) -> None:
         lease_id = self._lease.lease_id
         assert lease_id is not None
         self.state = State.CAMPAIGNING
-        self._ask(lambda question: Campaign(question, lease_id))
+        self._ask(lambda question: effects.Campaign(question, lease_id))
 
     def _doubt(self) -> None:
         """ACTIVE to UNSURE, by time alone: before anything else of a step, for this process may have been stopped."""
         reign = self._reign
         if self.state is State.ACTIVE and reign is not None and self._now_ms >= self._lease.late_at_ms:
-            self._become_unsure(Why.STORE_AWAY, self._lease.late_at_ms)
+            self._become_unsure(effects.Why.STORE_AWAY, self._lease.late_at_ms)
 
-    def _become_unsure(self, why: Why, since_ms: int) -> None:
+    def _become_unsure(self, why: effects.Why, since_ms: int) -> None:
         reign = self._reign
         assert reign is not None
         self.state = State.UNSURE
@@ -344,7 +299,7 @@ class ReignCore:
         if reign.is_open:
             reign.is_open = False
             reign.closed_since_ms = since_ms
-        self._out.append(CloseDoors(why))
+        self._out.append(effects.CloseDoors(why))
 
     def _reign_on(self) -> None:
         reign, now_ms = self._reign, self._now_ms
@@ -361,20 +316,20 @@ class ReignCore:
             self.state = State.ACTIVE
         if self.state is State.ACTIVE and not reign.is_open and reign.has_begun and reign.hand_over is None:
             reign.is_open = True
-            self._out.append(OpenDoors(now_ms - reign.closed_since_ms))
+            self._out.append(effects.OpenDoors(now_ms - reign.closed_since_ms))
 
     # The lease.
 
-    def _lease_granted(self, event: LeaseGranted, question: _Question) -> None:
+    def _lease_granted(self, event: events.LeaseGranted, question: _Question) -> None:
         self._lease.granted(event.lease_id, question.sent_ms)
 
-    def _lease_renewed(self, _event: LeaseRenewed, question: _Question) -> None:
-        assert isinstance(question.effect, RenewLease)
+    def _lease_renewed(self, _event: events.LeaseRenewed, question: _Question) -> None:
+        assert isinstance(question.effect, effects.RenewLease)
         if question.effect.lease_id == self._lease.lease_id:
             self._lease.renewed(question.sent_ms)
 
-    def _lease_lost(self, _event: LeaseLost, question: _Question) -> None:
-        assert isinstance(question.effect, RenewLease)
+    def _lease_lost(self, _event: events.LeaseLost, question: _Question) -> None:
+        assert isinstance(question.effect, effects.RenewLease)
         if question.effect.lease_id != self._lease.lease_id:
             return
         self._lease.gone(self._now_ms)
@@ -385,7 +340,7 @@ class ReignCore:
 
     # Who holds the key.
 
-    def _key_is(self, revision: int, holder: Holder | None, successor: str | None = None) -> None:
+    def _key_is(self, revision: int, holder: events.Holder | None, successor: str | None = None) -> None:
         """The key was so at ``revision``; its last holder named ``successor``, as far as is known."""
         if self._key_revision is not None and revision < self._key_revision:
             return
@@ -400,25 +355,25 @@ class ReignCore:
             # A read may overtake the watch, which would show the name before the deletion.
             self._named = successor
         if holder != before:
-            self._out.append(TellHint(holder))
+            self._out.append(effects.TellHint(holder))
             if holder is not None:
                 self._named = None
         if holder is None and (before is not None or is_named) and self._named not in (None, self.controller_id):
             self._campaign_at_ms = max(self._campaign_at_ms, self._now_ms + self._timings.successor_wait_ms)
-        if self.state is State.CAMPAIGNING and holder is not None and not self._is_asked(Campaign):
+        if self.state is State.CAMPAIGNING and holder is not None and not self._is_asked(effects.Campaign):
             self._campaign_settled(holder)
 
-    def _campaign_won(self, event: CampaignWon, question: _Question) -> None:
-        assert isinstance(question.effect, Campaign)
+    def _campaign_won(self, event: events.CampaignWon, question: _Question) -> None:
+        assert isinstance(question.effect, effects.Campaign)
         if question.effect.lease_id == self._lease.lease_id:
             self._won(event.token, event.token)
 
-    def _lost(self, event: CampaignLost, _: _Question) -> None:
+    def _lost(self, event: events.CampaignLost, _: _Question) -> None:
         self._key_is(event.revision, event.holder)
         if self.state is State.CAMPAIGNING:
             self._campaign_settled(event.holder)
 
-    def _campaign_settled(self, holder: Holder) -> None:
+    def _campaign_settled(self, holder: events.Holder) -> None:
         self.state = State.STANDBY
         if holder.lease_id == self._lease.lease_id and holder.incarnation_id == self.incarnation_id:
             self._won(holder.token, holder.token)
@@ -428,7 +383,7 @@ class ReignCore:
         lease_id = self._lease.lease_id
         assert lease_id is not None
         self._key_revision = max(self._key_revision or 0, revision)
-        self.holder = Holder(token, self.controller_id, self.incarnation_id, lease_id)
+        self.holder = events.Holder(token, self.controller_id, self.incarnation_id, lease_id)
         self._reign = _Reign(token)
         self._named = None
         self._ask_head()
@@ -436,46 +391,46 @@ class ReignCore:
     def _ask_head(self) -> None:
         """Read the store once more: what was asked before the key was won is not final (C18)."""
         self._read_at_ms = self._now_ms + self._timings.read_store_every_ms
-        self._ask(ReadStore)
+        self._ask(effects.ReadStore)
 
     # STANDBY.
 
-    def _peer_lost(self, event: PeerLost, _: None) -> None:
+    def _peer_lost(self, event: events.PeerLost, _: None) -> None:
         self._taking.lost(event.token, self._now_ms)
 
-    def _looked(self, event: Looked, _: _Question) -> None:
+    def _looked(self, event: events.Looked, _: _Question) -> None:
         self._taking.looked(event.look, self._now_ms)
 
-    def _alarm_read(self, event: AlarmRead, _: _Question) -> None:
+    def _alarm_read(self, event: events.AlarmRead, _: _Question) -> None:
         """Only a store with space gives a key to the one who takes another's away (C16)."""
         holder = self.holder
         if holder is None or not self._taking.may_take(holder, self._now_ms):
             return
         self._taking.took(holder, self._now_ms)
         if not event.is_raised and self._lease.is_live(self._now_ms):
-            self._ask(lambda question: TakeKey(question, holder.token))
+            self._ask(lambda question: effects.TakeKey(question, holder.token))
         else:
             self._taking.took_nothing(holder.token)
 
-    def _key_taken(self, event: KeyTaken, question: _Question) -> None:
-        assert isinstance(question.effect, TakeKey)
+    def _key_taken(self, event: events.KeyTaken, question: _Question) -> None:
+        assert isinstance(question.effect, effects.TakeKey)
         if not event.was_taken:
             self._taking.took_nothing(question.effect.token)
         elif self.holder is not None and self.holder.token == question.effect.token:
             self._key_is(event.revision, None)
 
-    def _successor_named(self, event: SuccessorNamed, _: None) -> None:
+    def _successor_named(self, event: events.SuccessorNamed, _: None) -> None:
         if self.holder is not None and self.holder.token == event.token:
             self._named = event.controller_id
 
-    def _applied_is(self, head: Head | None) -> None:
+    def _applied_is(self, head: events.Head | None) -> None:
         self._follows = True
         if self.applied is None or (head is not None and head.offset >= self.applied.offset):
             self.applied = head
 
     # What a read of the store shows.
 
-    def _store_read(self, event: StoreRead, question: _Question) -> None:
+    def _store_read(self, event: events.StoreRead, question: _Question) -> None:
         if why := self._why_older(event.head, question):
             self._stop(why)
             return
@@ -485,7 +440,7 @@ class ReignCore:
         if reign is None:
             if event.head == self.applied and self._follows:
                 self._current_at_ms = self._now_ms
-            if self.state is State.CAMPAIGNING and event.holder is None and not self._is_asked(Campaign):
+            if self.state is State.CAMPAIGNING and event.holder is None and not self._is_asked(effects.Campaign):
                 self._campaign()
         elif self.state is State.CATCHING_UP:
             if event.revision >= reign.token:
@@ -494,7 +449,7 @@ class ReignCore:
             reign.proven_ms = max(reign.proven_ms, question.sent_ms)
             self._head_is(reign, event.head, event.revision)
 
-    def _why_older(self, head: Head | None, question: _Question) -> str | None:
+    def _why_older(self, head: events.Head | None, question: _Question) -> str | None:
         known = question.applied
         if known is None or (head is not None and head.offset > known.offset) or head == known:
             return None
@@ -504,27 +459,27 @@ class ReignCore:
         """The head is final, for every older token fails now: begin when the copy of the state has come to it."""
         reign = self._reign
         assert reign is not None
-        if not reign.is_head_read or self._is_asked(ReadLog):
+        if not reign.is_head_read or self._is_asked(effects.ReadLog):
             return
         head = reign.head
         if head == self.applied:
             self.state = State.ACTIVE
             reign.closed_since_ms = self._now_ms
-            self._out.append(StartCore(reign.token, head))
+            self._out.append(effects.StartCore(reign.token, head))
         elif head is None or (self.applied is not None and self.applied.offset >= head.offset):
             # The watch has brought what was written after the read, so by another reign: the next read will show it.
             reign.is_head_read = False
-            if not self._is_asked(ReadStore):
+            if not self._is_asked(effects.ReadStore):
                 self._ask_head()
         elif self._now_ms >= self._read_log_at_ms:
-            self._ask(lambda question: ReadLog(question, head))
+            self._ask(lambda question: effects.ReadLog(question, head))
 
     # Appends (C9).
 
-    def _append_asked(self, event: AppendAsked, _: None) -> None:
+    def _append_asked(self, event: events.AppendAsked, _: None) -> None:
         reign = self._reign
         if reign is None or self.state not in REIGNING:
-            self._out.append(AppendSettled(event.head, Settled.REFUSED))
+            self._out.append(effects.AppendSettled(event.head, effects.Settled.REFUSED))
             return
         assert reign.batch is None, "one batch at a time"
         reign.batch = _Batch(event.head)
@@ -535,11 +490,11 @@ class ReignCore:
         assert reign is not None
         batch.resend_at_ms = None
         after = reign.head.revision if reign.head is not None else 0
-        self._ask(lambda question: Append(question, reign.token, after, batch.head))
+        self._ask(lambda question: effects.Append(question, reign.token, after, batch.head))
 
-    def _appended(self, event: Appended, question: _Question) -> None:
+    def _appended(self, event: events.Appended, question: _Question) -> None:
         reign = self._reign
-        assert reign is not None and isinstance(question.effect, Append)
+        assert reign is not None and isinstance(question.effect, effects.Append)
         reign.proven_ms = max(reign.proven_ms, question.sent_ms)
         if self._batch_of(question.effect) is not None:
             self._done(reign, event.revision)
@@ -549,10 +504,10 @@ class ReignCore:
         head = replace(reign.batch.head, revision=revision)
         reign.head = self.applied = head
         reign.has_begun, reign.batch, reign.is_full = True, None, False
-        self._out.append(AppendSettled(head, Settled.DONE))
+        self._out.append(effects.AppendSettled(head, effects.Settled.DONE))
 
-    def _append_refused(self, event: AppendRefused, question: _Question) -> None:
-        assert isinstance(question.effect, Append)
+    def _append_refused(self, event: events.AppendRefused, question: _Question) -> None:
+        assert isinstance(question.effect, effects.Append)
         self._key_is(event.revision, event.holder)
         reign = self._reign
         if reign is None or self._batch_of(question.effect) is None:
@@ -563,7 +518,7 @@ class ReignCore:
         else:
             self._stop(f"the store refused an append of its own token: it ends at {event.head}; {REMEDY}")
 
-    def _head_is(self, reign: _Reign, head: Head | None, revision: int) -> None:
+    def _head_is(self, reign: _Reign, head: events.Head | None, revision: int) -> None:
         """The store ended so at ``revision``, while the key was ours."""
         batch = reign.batch
         if reign.head is not None and revision < reign.head.revision:
@@ -573,28 +528,33 @@ class ReignCore:
             self._done(reign, head.revision)
         elif head != reign.head:
             self._stop(f"somebody else wrote with this reign's token: the store ends at {head}; {REMEDY}")
-        elif batch is not None and batch.is_doubtful and batch.resend_at_ms is None and not self._is_asked(Append):
+        elif (
+            batch is not None
+            and batch.is_doubtful
+            and batch.resend_at_ms is None
+            and not self._is_asked(effects.Append)
+        ):
             self._send(batch)
 
     # Questions without an answer.
 
-    def _unanswered(self, event: Unanswered, question: _Question) -> None:
+    def _unanswered(self, event: events.Unanswered, question: _Question) -> None:
         effect = question.effect
-        if isinstance(effect, GrantLease | RenewLease):
+        if isinstance(effect, effects.GrantLease | effects.RenewLease):
             self._lease.failed(self._now_ms)
-        elif isinstance(effect, ReadStore):
+        elif isinstance(effect, effects.ReadStore):
             self._read_at_ms = self._back_off()
-        elif isinstance(effect, ReadLog):
+        elif isinstance(effect, effects.ReadLog):
             self._read_log_at_ms = self._back_off()
-        elif isinstance(effect, Campaign) and self.state is State.CAMPAIGNING:
+        elif isinstance(effect, effects.Campaign) and self.state is State.CAMPAIGNING:
             self._ask_head()
-        elif isinstance(effect, Append) and (batch := self._batch_of(effect)) is not None:
+        elif isinstance(effect, effects.Append) and (batch := self._batch_of(effect)) is not None:
             batch.is_doubtful = True
             self._ask_head()
-        elif isinstance(effect, LookAtActive) and self.state is State.STANDBY:
-            self._taking.looked(Look.SILENT, self._now_ms)
+        elif isinstance(effect, effects.LookAtActive) and self.state is State.STANDBY:
+            self._taking.looked(events.Look.SILENT, self._now_ms)
 
-    def _batch_of(self, effect: Append) -> _Batch | None:
+    def _batch_of(self, effect: effects.Append) -> _Batch | None:
         """The batch whose end is not known yet, if ``effect`` is a copy of it."""
         batch = self._reign.batch if self._reign is not None else None
         return batch if batch is not None and batch.head == effect.head else None
@@ -603,37 +563,37 @@ class ReignCore:
         wait_ms, self._backoff_ms = self._backoff_ms, min(2 * self._backoff_ms, self._timings.backoff_max_ms)
         return self._now_ms + wait_ms
 
-    def _no_space(self, event: NoSpace, question: _Question) -> None:
+    def _no_space(self, event: events.NoSpace, question: _Question) -> None:
         effect, reign = question.effect, self._reign
-        if isinstance(effect, GrantLease):
+        if isinstance(effect, effects.GrantLease):
             self._lease.failed(self._now_ms)
-        elif isinstance(effect, Campaign) and self.state is State.CAMPAIGNING:
+        elif isinstance(effect, effects.Campaign) and self.state is State.CAMPAIGNING:
             self.state = State.STANDBY
             self._campaign_at_ms = self._now_ms + self._timings.backoff_max_ms
-        elif isinstance(effect, Append) and reign is not None and (batch := self._batch_of(effect)) is not None:
+        elif isinstance(effect, effects.Append) and reign is not None and (batch := self._batch_of(effect)) is not None:
             batch.resend_at_ms = self._now_ms + self._timings.backoff_max_ms
             reign.is_full = True
             if self.state is State.ACTIVE:
-                self._become_unsure(Why.STORE_FULL, self._now_ms)
+                self._become_unsure(effects.Why.STORE_FULL, self._now_ms)
 
     # How a reign ends.
 
-    def _begin_hand_over(self, event: HandOverAsked, _: None) -> None:
+    def _begin_hand_over(self, event: events.HandOverAsked, _: None) -> None:
         reign = self._reign
         assert reign is not None
         self._then_stop = self._then_stop or event.then_stop
         if reign.hand_over is None:
             reign.hand_over, reign.is_open = event, False
             self._finish_by_ms = self._now_ms + self._timings.hand_over_ms
-            self._out += [CloseDoors(Why.STANDBY), FinishCore()]
+            self._out += [effects.CloseDoors(effects.Why.STANDBY), effects.FinishCore()]
 
-    def _resign(self, _event: CoreFinished | None, _: None) -> None:
+    def _resign(self, _event: events.CoreFinished | None, _: None) -> None:
         reign = self._reign
         if reign is None or reign.hand_over is None:
             return
         to = reign.hand_over.to
         if to is not None:
-            self._out.append(NameSuccessor(to))
+            self._out.append(effects.NameSuccessor(to))
             self._named = to
         self._campaign_at_ms = self._now_ms + self._timings.successor_wait_ms
         self._give_up_key(reign)
@@ -641,7 +601,7 @@ class ReignCore:
 
     def _give_up_key(self, reign: _Reign) -> None:
         lease_id = self._lease.lease_id
-        self._ask(lambda question: Resign(question, reign.token, lease_id))
+        self._ask(lambda question: effects.Resign(question, reign.token, lease_id))
         self._lease.gone(self._now_ms)
 
     def _depose(self) -> None:
@@ -652,28 +612,30 @@ class ReignCore:
         self.state = State.DEPOSED
         if self.holder is not None and self.holder.incarnation_id == self.incarnation_id:
             self.holder = None
-        self._out += [CloseDoors(Why.STANDBY), TellHint(self.holder)]
+        self._out += [effects.CloseDoors(effects.Why.STANDBY), effects.TellHint(self.holder)]
         if had_core:
             self.applied, self._follows, self._current_at_ms = None, False, None
-            self._out.append(DropCore())
+            self._out.append(effects.DropCore())
         else:
             self._core_dropped(None, None)
 
     def _settle(self) -> None:
         batch = self._reign.batch if self._reign is not None else None
         if batch is not None:
-            sent = self._is_asked(Append)
+            sent = self._is_asked(effects.Append)
             self._out.append(
-                AppendSettled(batch.head, Settled.UNCERTAIN if sent or batch.is_doubtful else Settled.REFUSED)
+                effects.AppendSettled(
+                    batch.head, effects.Settled.UNCERTAIN if sent or batch.is_doubtful else effects.Settled.REFUSED
+                )
             )
 
-    def _core_dropped(self, _event: CoreDropped | None, _: None) -> None:
+    def _core_dropped(self, _event: events.CoreDropped | None, _: None) -> None:
         if self._then_stop:
             self._end(None)
         else:
             self.state = State.STANDBY
 
-    def _leave_when_asked(self, event: HandOverAsked, _: None) -> None:
+    def _leave_when_asked(self, event: events.HandOverAsked, _: None) -> None:
         """Who does not reign has nothing to hand over; it may be asked to stop."""
         if not event.then_stop:
             return
@@ -689,9 +651,9 @@ class ReignCore:
     def _end(self, reason: str | None) -> None:
         self.state = State.STOPPED
         if self._lease.lease_id is not None:
-            self._out.append(RevokeLease(self._lease.lease_id))
+            self._out.append(effects.RevokeLease(self._lease.lease_id))
             self._lease.gone(self._now_ms)
-        self._out.append(Stop(reason))
+        self._out.append(effects.Stop(reason))
 
     def _stop(self, reason: str) -> None:
         reign, self._then_stop = self._reign, True
@@ -699,7 +661,7 @@ class ReignCore:
         if reign is not None:
             self._give_up_key(reign)
             had_core, self._reign = self.state in REIGNING, None
-            self._out.append(CloseDoors(Why.STANDBY))
+            self._out.append(effects.CloseDoors(effects.Why.STANDBY))
             if had_core:
-                self._out.append(DropCore())
+                self._out.append(effects.DropCore())
         self._end(reason)

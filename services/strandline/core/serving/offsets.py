@@ -6,22 +6,12 @@ not return the end of the log to a client (KIP-207, I13): it does not know yet w
 
 from __future__ import annotations
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import AnswerCall, AnswerEpochEnds, AnswerOffsets, Effect
 from strandline.core.log.events import EpochEndsAsked, OffsetsAsked, ProducerSnapshotAsked
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.state import NodeState
-from strandline.core.messages import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    EpochEndAnswer,
-    EpochEndQuestion,
-    OffsetAnswer,
-    OffsetLookup,
-    OffsetQuestion,
-    ProducerSnapshotAnswer,
-)
 from strandline.core.types import LeaderEpoch, TopicPartition
 
 UNSETTLED = Refusal(
@@ -30,10 +20,10 @@ UNSETTLED = Refusal(
 )
 
 
-def settled(answer: OffsetAnswer, lookup: OffsetLookup) -> OffsetAnswer:
+def settled(answer: messages.OffsetAnswer, lookup: messages.OffsetLookup) -> messages.OffsetAnswer:
     """What a client may be given of the record that was found for ``lookup``: nothing at or above its settled end."""
     if lookup.unsettled and answer.offset is not None and answer.offset >= lookup.settled_end:
-        return OffsetAnswer(answer.tp, refusal=UNSETTLED)
+        return messages.OffsetAnswer(answer.tp, refusal=UNSETTLED)
     return answer
 
 
@@ -47,39 +37,41 @@ class OffsetServing:
         """Answer OffsetForLeaderEpoch (M37)."""
         out.append(AnswerEpochEnds(event.request_id, tuple(self._epoch_end(q) for q in event.questions)))
 
-    def _epoch_end(self, question: EpochEndQuestion) -> EpochEndAnswer:
+    def _epoch_end(self, question: messages.EpochEndQuestion) -> messages.EpochEndAnswer:
         leader = self._leader(question.tp, question.current_leader_epoch, by_replica=True)
         if isinstance(leader, Refusal):
-            return EpochEndAnswer(question.tp, refusal=leader)
-        return EpochEndAnswer(question.tp, leader.log.epochs.end_offset_for(question.leader_epoch, leader.log.leo))
+            return messages.EpochEndAnswer(question.tp, refusal=leader)
+        return messages.EpochEndAnswer(
+            question.tp, leader.log.epochs.end_offset_for(question.leader_epoch, leader.log.leo)
+        )
 
     def offsets(self, event: OffsetsAsked, out: list[Effect]) -> None:
         """Answer ListOffsets: to a replica up to the LEO, to a client up to the HW, or to the LSO (X14)."""
         by_replica = event.replica is not None
         out.append(AnswerOffsets(event.request_id, tuple(self._offset(q, by_replica) for q in event.questions)))
 
-    def _offset(self, question: OffsetQuestion, by_replica: bool) -> OffsetAnswer:
+    def _offset(self, question: messages.OffsetQuestion, by_replica: bool) -> messages.OffsetAnswer:
         tp = question.tp
         leader = self._leader(tp, question.current_leader_epoch, by_replica=by_replica)
         if isinstance(leader, Refusal):
-            return OffsetAnswer(tp, refusal=leader)
+            return messages.OffsetAnswer(tp, refusal=leader)
         log = leader.log
-        if question.timestamp == EARLIEST:
-            return OffsetAnswer(tp, log.log_start_offset, None, log.epochs.epoch_of(log.log_start_offset))
-        if question.timestamp == LATEST:
+        if question.timestamp == messages.EARLIEST:
+            return messages.OffsetAnswer(tp, log.log_start_offset, None, log.epochs.epoch_of(log.log_start_offset))
+        if question.timestamp == messages.LATEST:
             if by_replica:
-                return OffsetAnswer(tp, log.leo, None, leader.image.leader_epoch)
+                return messages.OffsetAnswer(tp, log.leo, None, leader.image.leader_epoch)
             if not leader.knows_true_hw:
-                return OffsetAnswer(tp, refusal=UNSETTLED)
+                return messages.OffsetAnswer(tp, refusal=UNSETTLED)
             end = log.lso if question.read_committed else log.hw
-            return OffsetAnswer(tp, end, None, leader.image.leader_epoch)
-        if question.timestamp < 0 and question.timestamp != MAX_TIMESTAMP:
+            return messages.OffsetAnswer(tp, end, None, leader.image.leader_epoch)
+        if question.timestamp < 0 and question.timestamp != messages.MAX_TIMESTAMP:
             message = f"timestamp {question.timestamp} is not -1, -2, -3 or a time in ms since the epoch"
-            return OffsetAnswer(tp, refusal=Refusal(ErrorCode.INVALID_REQUEST, message))
+            return messages.OffsetAnswer(tp, refusal=Refusal(ErrorCode.INVALID_REQUEST, message))
         readable = log.lso if question.read_committed else log.hw
         end = log.leo if by_replica or not leader.knows_true_hw else readable
         unsettled = not by_replica and not leader.knows_true_hw
-        return OffsetAnswer(tp, lookup=OffsetLookup(question.timestamp, end, readable, unsettled))
+        return messages.OffsetAnswer(tp, lookup=messages.OffsetLookup(question.timestamp, end, readable, unsettled))
 
     def _leader(self, tp: TopicPartition, current: LeaderEpoch | None, *, by_replica: bool) -> LeaderReplica | Refusal:
         state = self._state
@@ -113,19 +105,19 @@ class ProducerSnapshotServing:
         """Answer at once."""
         out.append(AnswerCall(event.request_id, CALL, (self._answer(event),)))
 
-    def _answer(self, event: ProducerSnapshotAsked) -> ProducerSnapshotAnswer:
+    def _answer(self, event: ProducerSnapshotAsked) -> messages.ProducerSnapshotAnswer:
         state, (tp, epoch) = self._state, event.question
         if tp not in state.images:
-            return ProducerSnapshotAnswer(tp, refusal=state.unknown(tp))
+            return messages.ProducerSnapshotAnswer(tp, refusal=state.unknown(tp))
         refusal = state.check_asker_epoch(tp, epoch, by_replica=True)
         if refusal is not None:
-            return ProducerSnapshotAnswer(tp, refusal=refusal)
+            return messages.ProducerSnapshotAnswer(tp, refusal=refusal)
         leader = state.leaders.get(tp)
         if leader is None:
-            return ProducerSnapshotAnswer(tp, refusal=state.not_leader(tp))
+            return messages.ProducerSnapshotAnswer(tp, refusal=state.not_leader(tp))
         start = leader.log.log_start_offset
         producers = leader.log.producers
-        return ProducerSnapshotAnswer(
+        return messages.ProducerSnapshotAnswer(
             tp,
             start,
             producers.rows_below(start, MOST_BATCHES),

@@ -19,17 +19,10 @@ from typing import Protocol
 from strandline.core.coordinator.internal_topics import not_for_clients
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.groups.messages import TransactionMarked
+from strandline.core.log import producers as log_producers
 from strandline.core.log.effects import AnswerProduce, Effect, SendAddPartitions
 from strandline.core.log.events import AddPartitionsAnswered, ProduceArrived
 from strandline.core.log.leader import LeaderReplica
-from strandline.core.log.producers import (
-    MarkerVerdict,
-    ProducerLedger,
-    SequenceCheck,
-    SequenceVerdict,
-    as_producers_hear,
-    marker_refusal,
-)
 from strandline.core.log.state import NOTHING, NodeState
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.serving.produce_checks import ParkedProduce, UnverifiedBatch, Verification
@@ -158,7 +151,7 @@ class ProduceServing:
                 return settled
         if part.header.marker is None:
             check = producers.check(part.header, log_start_offset=leader.log.log_start_offset)
-            if check.verdict is not SequenceVerdict.NEXT:
+            if check.verdict is not log_producers.SequenceVerdict.NEXT:
                 return self._out_of_sequence(part, check, acks, leader)
         if acks is Acks.ALL and leader.is_under_min_isr:
             return self._refused(part, self._too_few(leader)), None
@@ -193,7 +186,7 @@ class ProduceServing:
         part: ProducePartition,
         call: ParkedProduce,
         index: int,
-        producers: ProducerLedger,
+        producers: log_producers.ProducerLedger,
         out: list[Effect],
     ) -> ProduceResult | None:
         """What the transactions of a batch's producer say about it, whose sequence is right; None: append it."""
@@ -233,7 +226,7 @@ class ProduceServing:
                 continue
             call.takes_up(part.tp, index)
             if event.refusal is not None and batches[number].producer_epoch == asked_epoch:
-                result, offset = self._refused(part, as_producers_hear(event.refusal)), None
+                result, offset = self._refused(part, log_producers.as_producers_hear(event.refusal)), None
             else:
                 # Of this one alone: a later one may be of a later transaction.
                 result, offset = self._append(part, call, index, event.now_ms, grown, out, verified=number == 0)
@@ -274,13 +267,13 @@ class ProduceServing:
         assert sent is not None, "a marker names its producer"
         known_epoch = producers.newest_epoch(sent.producer_id)
         verdict, last = producers.transactions.judge(sent.producer_id, sent.producer_epoch, marker, known_epoch)
-        if verdict is MarkerVerdict.APPEND:
+        if verdict is log_producers.MarkerVerdict.APPEND:
             return None
-        if verdict is MarkerVerdict.KNOWN:
+        if verdict is log_producers.MarkerVerdict.KNOWN:
             assert last is not None, "a copy of no marker"
             # The first copy may still be lost with this leader, so this one is answered no sooner.
             return self._appended(part, last.offset, Offset(last.offset + 1), Acks.ALL, leader)
-        return self._refused(part, marker_refusal(verdict, sent, marker)), None
+        return self._refused(part, log_producers.marker_refusal(verdict, sent, marker)), None
 
     def _appended(
         self, part: ProducePartition, base_offset: Offset, end: Offset, acks: Acks, leader: LeaderReplica
@@ -294,9 +287,9 @@ class ProduceServing:
         return result, end if waits else None
 
     def _out_of_sequence(
-        self, part: ProducePartition, check: SequenceCheck, acks: Acks, leader: LeaderReplica
+        self, part: ProducePartition, check: log_producers.SequenceCheck, acks: Acks, leader: LeaderReplica
     ) -> tuple[ProduceResult, Offset | None]:
-        if check.verdict is SequenceVerdict.DUPLICATE:
+        if check.verdict is log_producers.SequenceVerdict.DUPLICATE:
             assert check.first is not None
             # Answered like its first append, and no sooner: that one may yet be truncated (TR20).
             end = Offset(check.first.last_offset + 1)
@@ -396,23 +389,23 @@ class ProduceServing:
         out.append(AnswerProduce(call.request_id, tuple(call.results)))
 
 
-def _sequence_refusal(part: ProducePartition, check: SequenceCheck) -> Refusal:
+def _sequence_refusal(part: ProducePartition, check: log_producers.SequenceCheck) -> Refusal:
     sent = part.header.producer
     assert sent is not None, "a batch without a producer has no sequence to refuse"
-    if check.verdict is SequenceVerdict.FENCED:
+    if check.verdict is log_producers.SequenceVerdict.FENCED:
         return Refusal(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer_epoch {sent.producer_epoch} of producer {sent.producer_id} is older than one already seen",
             _NOT_APPENDED,
         )
-    if check.verdict is SequenceVerdict.TOO_OLD:
+    if check.verdict is log_producers.SequenceVerdict.TOO_OLD:
         return Refusal(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             f"base_sequence {sent.base_sequence} of producer {sent.producer_id} is older than its last five "
             f"batches (next is {check.expected_sequence}); it was appended before",
             _MAY_APPEAR,
         )
-    if check.verdict is SequenceVerdict.UNKNOWN:
+    if check.verdict is log_producers.SequenceVerdict.UNKNOWN:
         return Refusal(
             ErrorCode.UNKNOWN_PRODUCER_ID,
             f"producer {sent.producer_id} is not known here and what is below the log start is deleted: an earlier "

@@ -10,12 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from strandline.core.control.topic_configs import (
-    DEFAULT_AFTER_MAX_MS,
-    DEFAULT_BEFORE_MAX_MS,
-    TIMESTAMP_AFTER_MAX,
-    TIMESTAMP_BEFORE_MAX,
-)
+from strandline.core.control import topic_configs
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import ProducePartition, ProduceResult
 from strandline.core.types import Acks, BatchHeader, TopicPartition
@@ -94,14 +89,14 @@ def timestamp_refusal(header: BatchHeader, configs: Mapping[str, str], wall_ms: 
         wall_ms: now, ms since 1970.
     """
     ahead_ms, behind_ms = header.max_timestamp_ms - wall_ms, wall_ms - header.base_timestamp_ms
-    after_ms = int(configs.get(TIMESTAMP_AFTER_MAX, DEFAULT_AFTER_MAX_MS))
+    after_ms = int(configs.get(topic_configs.TIMESTAMP_AFTER_MAX, topic_configs.DEFAULT_AFTER_MAX_MS))
     if ahead_ms > after_ms:
         newest = f"the newest time, {header.max_timestamp_ms} ms, is {ahead_ms} ms ahead"
-        return _refusal(newest, TIMESTAMP_AFTER_MAX, after_ms)
-    before_ms = int(configs.get(TIMESTAMP_BEFORE_MAX, DEFAULT_BEFORE_MAX_MS))
+        return _refusal(newest, topic_configs.TIMESTAMP_AFTER_MAX, after_ms)
+    before_ms = int(configs.get(topic_configs.TIMESTAMP_BEFORE_MAX, topic_configs.DEFAULT_BEFORE_MAX_MS))
     if header.base_timestamp_ms >= 0 and behind_ms > before_ms:
         first = f"the first time, {header.base_timestamp_ms} ms, is {behind_ms} ms old"
-        return _refusal(first, TIMESTAMP_BEFORE_MAX, before_ms)
+        return _refusal(first, topic_configs.TIMESTAMP_BEFORE_MAX, before_ms)
     return None
 
 

@@ -12,19 +12,13 @@ from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.coordinator.machine import Context, Decision, Record, TopicDirectory
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.producer_id_blocks import ProducerIdSupply
+from strandline.core.transactions import records
 from strandline.core.transactions.messages import (
     AddPartitions,
     InitProducerId,
     PartitionsAdded,
     ProducerIdentity,
     ProducerIdGiven,
-)
-from strandline.core.transactions.records import (
-    PREPARED,
-    TransactionalId,
-    TransactionalIdKey,
-    TransactionSettings,
-    TxnState,
 )
 from strandline.core.transactions.reporting import Cause, TransactionChange
 from strandline.core.types import TopicPartition
@@ -54,9 +48,9 @@ class MarkersDue:
 def step(change: TransactionChange, answer: object | None = None, *, used_producer_id: int | None = None) -> Decision:
     """The decision that makes ``change``, and answers so."""
     transactional_id, after = change.transactional_id, change.after
-    is_decided = after is not None and after.state in PREPARED
+    is_decided = after is not None and after.state in records.PREPARED
     return Decision(
-        batches=((Record(TransactionalIdKey(transactional_id), after),),),
+        batches=((Record(records.TransactionalIdKey(transactional_id), after),),),
         answer=answer,
         scope=transactional_id,
         taken=StepTaken(change, used_producer_id),
@@ -84,12 +78,12 @@ def raised(identity: ProducerIdentity, supply: ProducerIdSupply) -> tuple[Produc
 
 
 def prepared(
-    value: TransactionalId,
-    state: TxnState,
+    value: records.TransactionalId,
+    state: records.TxnState,
     previous: ProducerIdentity | None,
     supply: ProducerIdSupply,
     unix_ms: int,
-) -> TransactionalId | None:
+) -> records.TransactionalId | None:
     """An open transaction as decided: its epoch rises by one, and markers carry the new one (X6).
 
     Args:
@@ -117,9 +111,9 @@ def prepared(
     )
 
 
-def completed(value: TransactionalId, unix_ms: int) -> TransactionalId:
+def completed(value: records.TransactionalId, unix_ms: int) -> records.TransactionalId:
     """A decided transaction as it is when every partition has its marker."""
-    state = TxnState.COMPLETE_COMMIT if value.commits else TxnState.COMPLETE_ABORT
+    state = records.TxnState.COMPLETE_COMMIT if value.commits else records.TxnState.COMPLETE_ABORT
     return replace(
         value,
         identity=value.next_identity,
@@ -136,11 +130,11 @@ def completed(value: TransactionalId, unix_ms: int) -> TransactionalId:
 
 
 def init_producer_id(
-    value: TransactionalId | None,
+    value: records.TransactionalId | None,
     request: InitProducerId,
     context: Context,
     supply: ProducerIdSupply,
-    settings: TransactionSettings,
+    settings: records.TransactionSettings,
 ) -> Decision:
     """What a request for an identity leads to; ``value`` is None for an id that is not known."""
     transactional_id = request.transactional_id
@@ -154,9 +148,9 @@ def init_producer_id(
     if given is not None and given not in (value.identity, value.previous):
         message = f"{_text(given)} is not the identity of {transactional_id!r} any more; a newer process has it"
         return refused(transactional_id, ErrorCode.PRODUCER_FENCED, message)
-    if value.state is TxnState.ONGOING:
+    if value.state is records.TxnState.ONGOING:
         return _fenced(value, request, context, supply)
-    if value.state in PREPARED:
+    if value.state in records.PREPARED:
         return _busy(transactional_id)
     if given is not None and given == value.previous:
         return Decision(answer=ProducerIdGiven(identity=value.identity), scope=transactional_id)
@@ -168,13 +162,13 @@ def _new(request: InitProducerId, timeout_ms: int, context: Context, supply: Pro
     if producer_id is None:
         return unavailable(request.transactional_id)
     identity = ProducerIdentity(producer_id, 0)
-    after = TransactionalId(identity=identity, timeout_ms=timeout_ms, update_ms=context.unix_ms)
+    after = records.TransactionalId(identity=identity, timeout_ms=timeout_ms, update_ms=context.unix_ms)
     change = TransactionChange(request.transactional_id, None, after, Cause.INIT)
     return step(change, ProducerIdGiven(identity=identity), used_producer_id=producer_id)
 
 
 def _next(
-    value: TransactionalId, request: InitProducerId, timeout_ms: int, context: Context, supply: ProducerIdSupply
+    value: records.TransactionalId, request: InitProducerId, timeout_ms: int, context: Context, supply: ProducerIdSupply
 ) -> Decision:
     found = raised(value.identity, supply)
     if found is None:
@@ -187,17 +181,19 @@ def _next(
         identity=identity,
         previous=previous,
         timeout_ms=timeout_ms,
-        state=TxnState.EMPTY,
+        state=records.TxnState.EMPTY,
         update_ms=context.unix_ms,
     )
     change = TransactionChange(request.transactional_id, value, after, Cause.INIT)
     return step(change, ProducerIdGiven(identity=identity), used_producer_id=used_id)
 
 
-def _fenced(value: TransactionalId, request: InitProducerId, context: Context, supply: ProducerIdSupply) -> Decision:
+def _fenced(
+    value: records.TransactionalId, request: InitProducerId, context: Context, supply: ProducerIdSupply
+) -> Decision:
     """A transaction is open: it is aborted by an epoch that no process has, and the sender asks again."""
     transactional_id = request.transactional_id
-    after = prepared(value, TxnState.PREPARE_ABORT, request.given, supply, context.unix_ms)
+    after = prepared(value, records.TxnState.PREPARE_ABORT, request.given, supply, context.unix_ms)
     if after is None:
         return unavailable(transactional_id)
     change = TransactionChange(transactional_id, value, after, Cause.FENCED)
@@ -219,7 +215,7 @@ def _text(identity: ProducerIdentity) -> str:
 _ADDED = PartitionsAdded()
 
 
-def add_partitions(value: TransactionalId | None, request: AddPartitions, context: Context) -> Decision:
+def add_partitions(value: records.TransactionalId | None, request: AddPartitions, context: Context) -> Decision:
     """What a leader's question leads to; ``value`` is None for an id that is not known."""
     transactional_id = request.transactional_id
     refusal = refusal_of_identity(value, transactional_id, request.identity)
@@ -229,7 +225,7 @@ def add_partitions(value: TransactionalId | None, request: AddPartitions, contex
         return Decision(answer=refusal, scope=transactional_id, postponed=is_early)
     assert value is not None, "an id that is not known has no identity"
     new = tuple(tp for tp in request.partitions if tp not in value.partitions)
-    if value.state is TxnState.ONGOING and not new:
+    if value.state is records.TxnState.ONGOING and not new:
         return Decision(answer=_ADDED, scope=transactional_id)
     if request.verify_only:
         message = f"the partitions {_names(request.partitions)} are not in the transaction of {transactional_id!r}"
@@ -242,14 +238,14 @@ def add_partitions(value: TransactionalId | None, request: AddPartitions, contex
 
 
 def _added(
-    value: TransactionalId, request: AddPartitions, new: tuple[TopicPartition, ...], context: Context
+    value: records.TransactionalId, request: AddPartitions, new: tuple[TopicPartition, ...], context: Context
 ) -> Decision:
-    begins = value.state is not TxnState.ONGOING
+    begins = value.state is not records.TxnState.ONGOING
     after = replace(
         value,
         # This identity is in use, so no copy of a request from before may be answered with it any more.
         previous=None,
-        state=TxnState.ONGOING,
+        state=records.TxnState.ONGOING,
         partitions=tuple(sorted({*value.partitions, *new})),
         start_ms=context.unix_ms if begins else value.start_ms,
         update_ms=context.unix_ms,
@@ -259,20 +255,20 @@ def _added(
 
 
 def refusal_of_identity(
-    value: TransactionalId | None, transactional_id: str, identity: ProducerIdentity
+    value: records.TransactionalId | None, transactional_id: str, identity: ProducerIdentity
 ) -> Refusal | None:
     """Why a producer may not act on a transaction now; None: it is the one, and its transaction is not being ended."""
     if value is None:
         message = f"no producer of {transactional_id!r} is known; initialize it"
         return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
-    if value.state in PREPARED and identity == value.next_identity:
+    if value.state in records.PREPARED and identity == value.next_identity:
         message = f"the transaction before of {transactional_id!r} is being ended; ask again"
         return Refusal(ErrorCode.CONCURRENT_TRANSACTIONS, message)
     known = value.identity
     if identity.producer_id != known.producer_id:
         message = f"{transactional_id!r} has producer id {known.producer_id}, not {identity.producer_id}"
         return Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
-    if identity.producer_epoch != known.producer_epoch or value.state in PREPARED:
+    if identity.producer_epoch != known.producer_epoch or value.state in records.PREPARED:
         message = f"epoch {identity.producer_epoch} of {transactional_id!r} is over: it is at {known.producer_epoch}"
         return Refusal(ErrorCode.PRODUCER_FENCED, message)
     return None

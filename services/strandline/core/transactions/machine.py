@@ -12,39 +12,12 @@ from strandline.core.coordinator.machine import Context, Decision, Record, Repor
 from strandline.core.errors import ErrorCode
 from strandline.core.log.effects import Effect, SendTxnMarkers
 from strandline.core.log.producer_id_blocks import ProducerIdSupply
-from strandline.core.transactions.decisions import (
-    MarkersDue,
-    StepTaken,
-    add_partitions,
-    completed,
-    init_producer_id,
-    refused,
-    step,
-)
+from strandline.core.transactions import decisions, messages, records
 from strandline.core.transactions.ending import Markers, end_txn, timed_out
-from strandline.core.transactions.messages import (
-    AddPartitions,
-    DescribeTransaction,
-    EndTxn,
-    InitProducerId,
-    ListedTransaction,
-    ListTransactions,
-    TransactionDescribed,
-    TransactionsListed,
-    TxnMarker,
-    TxnMarkerAnswer,
-)
-from strandline.core.transactions.records import (
-    PREPARED,
-    TransactionalId,
-    TransactionalIdKey,
-    TransactionSettings,
-    TxnState,
-)
 from strandline.core.transactions.reporting import Cause, TransactionChange, TransactionObserver
 from strandline.core.types import TopicPartition
 
-_IDLE = frozenset({TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT})
+_IDLE = frozenset({records.TxnState.EMPTY, records.TxnState.COMPLETE_COMMIT, records.TxnState.COMPLETE_ABORT})
 
 
 class TransactionMachine:
@@ -54,12 +27,12 @@ class TransactionMachine:
         self,
         reports: Reports,
         supply: ProducerIdSupply,
-        settings: TransactionSettings | None = None,
+        settings: records.TransactionSettings | None = None,
         observer: TransactionObserver | None = None,
     ) -> None:
         """``supply``: this node's producer ids; ``reports`` says which shard this is."""
-        self.settings = settings or TransactionSettings()
-        self.ids: dict[str, TransactionalId] = {}
+        self.settings = settings or records.TransactionSettings()
+        self.ids: dict[str, records.TransactionalId] = {}
         self._place = reports
         self._supply = supply
         self._observer = observer
@@ -74,44 +47,44 @@ class TransactionMachine:
 
     def apply(self, record: Record) -> None:
         """Take one row into the state (`Machine.apply`)."""
-        assert isinstance(record.key, TransactionalIdKey), f"a record of no transactional id: {record.key}"
+        assert isinstance(record.key, records.TransactionalIdKey), f"a record of no transactional id: {record.key}"
         transactional_id, value = record.key.transactional_id, record.value
         if value is None:
             self.ids.pop(transactional_id, None)
             return
-        assert isinstance(value, TransactionalId)
+        assert isinstance(value, records.TransactionalId)
         self.ids[transactional_id] = value
 
     def decide(self, request: object, context: Context) -> Decision:
         """What a request leads to (`Machine.decide`)."""
         match request:
-            case InitProducerId():
+            case messages.InitProducerId():
                 value = self.ids.get(request.transactional_id)
-                return init_producer_id(value, request, context, self._supply, self.settings)
-            case AddPartitions():
-                return add_partitions(self.ids.get(request.transactional_id), request, context)
-            case EndTxn():
+                return decisions.init_producer_id(value, request, context, self._supply, self.settings)
+            case messages.AddPartitions():
+                return decisions.add_partitions(self.ids.get(request.transactional_id), request, context)
+            case messages.EndTxn():
                 return end_txn(self.ids.get(request.transactional_id), request, context, self._supply)
-            case DescribeTransaction():
+            case messages.DescribeTransaction():
                 markers = self._markers.get(request.transactional_id)
                 missing = markers.missing if markers is not None else None
                 return describe(self.ids.get(request.transactional_id), request, missing)
-            case ListTransactions():
+            case messages.ListTransactions():
                 return list_transactions(self.ids, request, context)
             case _:
                 raise AssertionError(f"a request that no transactional id takes: {request!r}")
 
     def taken(self, note: object, now_ms: int) -> None:
         """A step was written (`Machine.taken`)."""
-        assert isinstance(note, StepTaken), f"a note of no step: {note!r}"
+        assert isinstance(note, decisions.StepTaken), f"a note of no step: {note!r}"
         change = note.change
         if note.used_producer_id is not None:
             self._supply.take(note.used_producer_id)
-        if change.after is None or change.after.state is not TxnState.ONGOING:
+        if change.after is None or change.after.state is not records.TxnState.ONGOING:
             self._deadlines_ms.pop(change.transactional_id, None)
         elif change.cause is Cause.BEGUN:
             self._deadlines_ms[change.transactional_id] = now_ms + change.after.timeout_ms
-        if change.after is None or change.after.state not in PREPARED:
+        if change.after is None or change.after.state not in records.PREPARED:
             self._markers.pop(change.transactional_id, None)
         if self._observer is not None:
             self._observer.changed(change, now_ms)
@@ -126,19 +99,19 @@ class TransactionMachine:
 
     def committed(self, note: object, context: Context) -> Sequence[Effect]:
         """A decision is committed (`Machine.committed`): its markers go out."""
-        assert isinstance(note, MarkersDue), f"a note of no decided transaction: {note!r}"
+        assert isinstance(note, decisions.MarkersDue), f"a note of no decided transaction: {note!r}"
         value = self.ids.get(note.transactional_id)
-        if value is None or value.state not in PREPARED or value.identity != note.identity:
+        if value is None or value.state not in records.PREPARED or value.identity != note.identity:
             return ()
         markers = self._markers[note.transactional_id] = Markers(note.transactional_id, value, context.now_ms)
         return self._sent(markers.due(context.now_ms))
 
-    def _sent(self, markers: tuple[TxnMarker, ...]) -> tuple[Effect, ...]:
+    def _sent(self, markers: tuple[messages.TxnMarker, ...]) -> tuple[Effect, ...]:
         return (SendTxnMarkers(self._place.tp, self._place.leader_epoch, markers),) if markers else ()
 
     def heard(self, answer: object, context: Context) -> Sequence[Decision]:
         """A partition answered its marker (`Machine.heard`)."""
-        assert isinstance(answer, TxnMarkerAnswer), f"an answer to no marker: {answer!r}"
+        assert isinstance(answer, messages.TxnMarkerAnswer), f"an answer to no marker: {answer!r}"
         marker, refusal = answer
         markers = self._markers.get(marker.transactional_id)
         if markers is None or markers.identity != marker.identity:
@@ -154,8 +127,8 @@ class TransactionMachine:
 
     def _completed(self, markers: Markers, context: Context) -> Decision:
         before = self.ids[markers.transactional_id]
-        after = completed(before, context.unix_ms)
-        return step(TransactionChange(markers.transactional_id, before, after, Cause.COMPLETED))
+        after = decisions.completed(before, context.unix_ms)
+        return decisions.step(TransactionChange(markers.transactional_id, before, after, Cause.COMPLETED))
 
     def tick(self, context: Context) -> Sequence[Decision]:
         """What has become due (`Machine.tick`), for each id at most one decision."""
@@ -185,7 +158,7 @@ class TransactionMachine:
             decision = timed_out(name, self.ids[name], context, self._supply)
             if decision is None:
                 continue
-            assert isinstance(decision.taken, StepTaken)
+            assert isinstance(decision.taken, decisions.StepTaken)
             if decision.taken.used_producer_id is not None:
                 if is_used:
                     # Two would be given the same one; this transaction is looked at again in a second.
@@ -207,30 +180,32 @@ class TransactionMachine:
             if value is None or value.state not in _IDLE:
                 continue
             if context.unix_ms - value.update_ms >= self.settings.id_expiration_ms:
-                found.append(step(TransactionChange(name, value, None, Cause.EXPIRED)))
+                found.append(decisions.step(TransactionChange(name, value, None, Cause.EXPIRED)))
         return found
 
     def excuse(self, context: Context) -> None:
         """Every open transaction gets its full time from now on (`Machine.excuse`); all that was decided when the log
         was loaded is committed, and its markers are sent again."""
-        ongoing = ((name, value) for name, value in self.ids.items() if value.state is TxnState.ONGOING)
+        ongoing = ((name, value) for name, value in self.ids.items() if value.state is records.TxnState.ONGOING)
         self._deadlines_ms = {name: context.now_ms + value.timeout_ms for name, value in ongoing}
         if self._is_loaded:
             return
         self._is_loaded = True
-        decided = ((name, value) for name, value in self.ids.items() if value.state in PREPARED)
+        decided = ((name, value) for name, value in self.ids.items() if value.state in records.PREPARED)
         self._markers = {name: Markers(name, value, context.now_ms) for name, value in decided}
 
 
 def describe(
-    value: TransactionalId | None, request: DescribeTransaction, missing: tuple[TopicPartition, ...] | None
+    value: records.TransactionalId | None,
+    request: messages.DescribeTransaction,
+    missing: tuple[TopicPartition, ...] | None,
 ) -> Decision:
     """One transactional id; ``missing``: the partitions without a marker, if it is being ended."""
     transactional_id = request.transactional_id
     if value is None:
         message = f"no transactional id {transactional_id!r} is known here"
-        return refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
-    answer = TransactionDescribed(
+        return decisions.refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, message)
+    answer = messages.TransactionDescribed(
         transactional_id=transactional_id,
         state=value.state,
         identity=value.identity,
@@ -241,20 +216,22 @@ def describe(
     return Decision(answer=answer, scope=transactional_id)
 
 
-def list_transactions(ids: Mapping[str, TransactionalId], request: ListTransactions, context: Context) -> Decision:
+def list_transactions(
+    ids: Mapping[str, records.TransactionalId], request: messages.ListTransactions, context: Context
+) -> Decision:
     """The transactional ids of this partition that match the filters, by id."""
     states = {state.lower() for state in request.states}
     found = [
-        ListedTransaction(transactional_id, value.identity.producer_id, value.state, value.start_ms)
+        messages.ListedTransaction(transactional_id, value.identity.producer_id, value.state, value.start_ms)
         for transactional_id, value in ids.items()
         if (not states or value.state.lower() in states)
         and (not request.producer_ids or value.identity.producer_id in request.producer_ids)
         and _is_as_old(value, request.longer_than_ms, context.unix_ms)
     ]
-    return Decision(answer=TransactionsListed(transactions=tuple(sorted(found, key=lambda each: each[0]))))
+    return Decision(answer=messages.TransactionsListed(transactions=tuple(sorted(found, key=lambda each: each[0]))))
 
 
-def _is_as_old(value: TransactionalId, longer_than_ms: int | None, unix_ms: int) -> bool:
+def _is_as_old(value: records.TransactionalId, longer_than_ms: int | None, unix_ms: int) -> bool:
     if longer_than_ms is None:
         return True
     return value.start_ms is not None and unix_ms - value.start_ms > longer_than_ms

@@ -8,38 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from strandline.core.control.messages import (
-    AllocateProducerIds,
-    AlterTopicConfigs,
-    ConfigChange,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    DescribeTopics,
-    ElectionKind,
-    ElectLeaders,
-    GetMetadata,
-    GrowingTopic,
-    InitProducerId,
-    LeadersElected,
-    ListNodes,
-    MetadataListed,
-    NewTopic,
-    NodeShutdownBegun,
-    NodesListed,
-    NodeUnregistered,
-    PartitionsRef,
-    ProducerIdGiven,
-    ProducerIdsAllocated,
-    ShutdownNode,
-    TopicRef,
-    TopicResult,
-    TopicsChanged,
-    TopicsCreated,
-    TopicsDescribed,
-    UnregisterNode,
-    WatchMetadata,
-)
+from strandline.core.control import messages as control_messages
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.rpc.convert.controller import read_epochs_seen, required_epoch
 from strandline.rpc.convert.errors import by_topic, read_error, write_error
@@ -68,8 +37,8 @@ def _cluster(message: _HasCluster) -> str | None:
     return message.cluster_id if message.HasField("cluster_id") else None
 
 
-def _ref(message: partition_pb2.TopicReference | pb.TopicConfigChange | pb.GrowingTopic) -> TopicRef:
-    return TopicRef(message.name, message.topic_id)
+def _ref(message: partition_pb2.TopicReference | pb.TopicConfigChange | pb.GrowingTopic) -> control_messages.TopicRef:
+    return control_messages.TopicRef(message.name, message.topic_id)
 
 
 def _assignments(given: Iterable[pb.ReplicaAssignment]) -> tuple[tuple[int, tuple[NodeId, ...]], ...]:
@@ -80,9 +49,9 @@ def _configs(given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(given))
 
 
-def read_create_topics(message: pb.CreateTopicsRequest, draw_id: Callable[[], str]) -> CreateTopics:
+def read_create_topics(message: pb.CreateTopicsRequest, draw_id: Callable[[], str]) -> control_messages.CreateTopics:
     """Topics to create, each with a fresh id."""
-    return CreateTopics(
+    return control_messages.CreateTopics(
         cluster_id=_cluster(message),
         topics=tuple(_read_new(topic, draw_id()) for topic in message.topics),
         validate_only=message.validate_only,
@@ -90,8 +59,8 @@ def read_create_topics(message: pb.CreateTopicsRequest, draw_id: Callable[[], st
     )
 
 
-def _read_new(message: pb.CreatableTopic, topic_id: str) -> NewTopic:
-    return NewTopic(
+def _read_new(message: pb.CreatableTopic, topic_id: str) -> control_messages.NewTopic:
+    return control_messages.NewTopic(
         name=message.name,
         topic_id=topic_id,
         num_partitions=message.num_partitions if message.HasField("num_partitions") else None,
@@ -101,7 +70,7 @@ def _read_new(message: pb.CreatableTopic, topic_id: str) -> NewTopic:
     )
 
 
-def write_topics_created(answer: TopicsCreated) -> pb.CreateTopicsResponse:
+def write_topics_created(answer: control_messages.TopicsCreated) -> pb.CreateTopicsResponse:
     """What became of the topics to create."""
     message = pb.CreateTopicsResponse()
     for created in answer.topics:
@@ -117,17 +86,21 @@ def write_topics_created(answer: TopicsCreated) -> pb.CreateTopicsResponse:
     return message
 
 
-def read_delete_topics(message: pb.DeleteTopicsRequest) -> DeleteTopics:
+def read_delete_topics(message: pb.DeleteTopicsRequest) -> control_messages.DeleteTopics:
     """Topics to delete."""
-    return DeleteTopics(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+    return control_messages.DeleteTopics(
+        cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics)
+    )
 
 
-def read_describe_topics(message: pb.DescribeTopicsRequest) -> DescribeTopics:
+def read_describe_topics(message: pb.DescribeTopicsRequest) -> control_messages.DescribeTopics:
     """Topics to describe."""
-    return DescribeTopics(cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics))
+    return control_messages.DescribeTopics(
+        cluster_id=_cluster(message), topics=tuple(_ref(topic) for topic in message.topics)
+    )
 
 
-def write_topics_described(answer: TopicsDescribed) -> pb.DescribeTopicsResponse:
+def write_topics_described(answer: control_messages.TopicsDescribed) -> pb.DescribeTopicsResponse:
     """The topics described; one that is not known has only what it was asked by."""
     message = pb.DescribeTopicsResponse()
     for described in answer.topics:
@@ -140,19 +113,24 @@ def write_topics_described(answer: TopicsDescribed) -> pb.DescribeTopicsResponse
     return message
 
 
-def read_alter_configs(message: pb.AlterTopicConfigsRequest) -> AlterTopicConfigs:
+def read_alter_configs(message: pb.AlterTopicConfigsRequest) -> control_messages.AlterTopicConfigs:
     """Settings to change."""
     changes = (
-        ConfigChange(_ref(topic), _configs(topic.set_configs.items()), tuple(topic.delete_configs))
+        control_messages.ConfigChange(_ref(topic), _configs(topic.set_configs.items()), tuple(topic.delete_configs))
         for topic in message.topics
     )
-    return AlterTopicConfigs(cluster_id=_cluster(message), topics=tuple(changes), validate_only=message.validate_only)
+    return control_messages.AlterTopicConfigs(
+        cluster_id=_cluster(message), topics=tuple(changes), validate_only=message.validate_only
+    )
 
 
-def read_create_partitions(message: pb.CreatePartitionsRequest) -> CreatePartitions:
+def read_create_partitions(message: pb.CreatePartitionsRequest) -> control_messages.CreatePartitions:
     """Topics that grow."""
-    growing = (GrowingTopic(_ref(topic), topic.count, _assignments(topic.assignments)) for topic in message.topics)
-    return CreatePartitions(
+    growing = (
+        control_messages.GrowingTopic(_ref(topic), topic.count, _assignments(topic.assignments))
+        for topic in message.topics
+    )
+    return control_messages.CreatePartitions(
         cluster_id=_cluster(message),
         topics=tuple(growing),
         validate_only=message.validate_only,
@@ -160,22 +138,22 @@ def read_create_partitions(message: pb.CreatePartitionsRequest) -> CreatePartiti
     )
 
 
-def write_topics_deleted(answer: TopicsChanged) -> pb.DeleteTopicsResponse:
+def write_topics_deleted(answer: control_messages.TopicsChanged) -> pb.DeleteTopicsResponse:
     """What became of the topics to delete."""
     return pb.DeleteTopicsResponse(responses=_results(answer.topics))
 
 
-def write_configs_altered(answer: TopicsChanged) -> pb.AlterTopicConfigsResponse:
+def write_configs_altered(answer: control_messages.TopicsChanged) -> pb.AlterTopicConfigsResponse:
     """What became of the settings to change."""
     return pb.AlterTopicConfigsResponse(responses=_results(answer.topics))
 
 
-def write_partitions_created(answer: TopicsChanged) -> pb.CreatePartitionsResponse:
+def write_partitions_created(answer: control_messages.TopicsChanged) -> pb.CreatePartitionsResponse:
     """What became of the topics that grow."""
     return pb.CreatePartitionsResponse(results=_results(answer.topics))
 
 
-def _results(results: Iterable[TopicResult]) -> list[pb.TopicResult]:
+def _results(results: Iterable[control_messages.TopicResult]) -> list[pb.TopicResult]:
     messages = []
     for (name, topic_id), refusal in results:
         message = pb.TopicResult(name=name, topic_id=topic_id)
@@ -184,24 +162,26 @@ def _results(results: Iterable[TopicResult]) -> list[pb.TopicResult]:
     return messages
 
 
-def read_elect_leaders(message: pb.ElectLeadersRequest) -> ElectLeaders:
+def read_elect_leaders(message: pb.ElectLeadersRequest) -> control_messages.ElectLeaders:
     """Elections to hold."""
     is_unclean = message.election_type == pb.ELECTION_TYPE_UNCLEAN
-    return ElectLeaders(
+    return control_messages.ElectLeaders(
         cluster_id=_cluster(message),
-        kind=ElectionKind.UNCLEAN if is_unclean else ElectionKind.PREFERRED,
+        kind=control_messages.ElectionKind.UNCLEAN if is_unclean else control_messages.ElectionKind.PREFERRED,
         partitions=tuple(
-            PartitionsRef(TopicRef(topic.topic, topic.topic_id), tuple(topic.partitions))
+            control_messages.PartitionsRef(
+                control_messages.TopicRef(topic.topic, topic.topic_id), tuple(topic.partitions)
+            )
             for topic in message.topic_partitions
         ),
         seen=tuple(map(read_epochs_seen, message.epochs_seen)),
     )
 
 
-def write_leaders_elected(answer: LeadersElected) -> pb.ElectLeadersResponse:
+def write_leaders_elected(answer: control_messages.LeadersElected) -> pb.ElectLeadersResponse:
     """What became of the elections, by topic."""
     message = pb.ElectLeadersResponse()
-    entries: dict[TopicRef, pb.ElectionTopicResult] = {}
+    entries: dict[control_messages.TopicRef, pb.ElectionTopicResult] = {}
     for result in answer.results:
         if result.topic not in entries:
             name, topic_id = result.topic
@@ -213,62 +193,62 @@ def write_leaders_elected(answer: LeadersElected) -> pb.ElectLeadersResponse:
     return message
 
 
-def read_init_producer_id(message: pb.InitProducerIdRequest) -> InitProducerId:
+def read_init_producer_id(message: pb.InitProducerIdRequest) -> control_messages.InitProducerId:
     """A producer's request for an identity."""
-    return InitProducerId(
+    return control_messages.InitProducerId(
         cluster_id=_cluster(message),
         producer_id=message.producer_id if message.HasField("producer_id") else None,
         producer_epoch=message.producer_epoch if message.HasField("producer_epoch") else None,
     )
 
 
-def write_producer_id(answer: ProducerIdGiven) -> pb.InitProducerIdResponse:
+def write_producer_id(answer: control_messages.ProducerIdGiven) -> pb.InitProducerIdResponse:
     """A producer's identity."""
     message = pb.InitProducerIdResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
     write_error(message, answer.refusal)
     return message
 
 
-def write_allocate_producer_ids(request: AllocateProducerIds) -> pb.AllocateProducerIdsRequest:
+def write_allocate_producer_ids(request: control_messages.AllocateProducerIds) -> pb.AllocateProducerIdsRequest:
     """A node's request for producer ids."""
     return pb.AllocateProducerIdsRequest(
         node_id=request.node_id, node_epoch=request.node_epoch, cluster_id=request.cluster_id
     )
 
 
-def read_allocate_producer_ids(message: pb.AllocateProducerIdsRequest) -> AllocateProducerIds:
+def read_allocate_producer_ids(message: pb.AllocateProducerIdsRequest) -> control_messages.AllocateProducerIds:
     """A node's request for producer ids.
 
     Raises:
         Refused: STALE_BROKER_EPOCH without a node epoch.
     """
-    return AllocateProducerIds(
+    return control_messages.AllocateProducerIds(
         node_id=NodeId(message.node_id),
         node_epoch=required_epoch(message),
         cluster_id=_cluster(message),
     )
 
 
-def write_producer_ids(answer: ProducerIdsAllocated) -> pb.AllocateProducerIdsResponse:
+def write_producer_ids(answer: control_messages.ProducerIdsAllocated) -> pb.AllocateProducerIdsResponse:
     """Producer ids for a node."""
     message = pb.AllocateProducerIdsResponse(producer_id_start=answer.start, producer_id_len=answer.length)
     write_error(message, answer.refusal)
     return message
 
 
-def read_producer_ids(message: pb.AllocateProducerIdsResponse) -> ProducerIdsAllocated:
+def read_producer_ids(message: pb.AllocateProducerIdsResponse) -> control_messages.ProducerIdsAllocated:
     """Producer ids for a node."""
-    return ProducerIdsAllocated(
+    return control_messages.ProducerIdsAllocated(
         refusal=read_error(message), start=message.producer_id_start, length=message.producer_id_len
     )
 
 
-def read_list_nodes(message: pb.ListNodesRequest) -> ListNodes:
+def read_list_nodes(message: pb.ListNodesRequest) -> control_messages.ListNodes:
     """A question for the nodes."""
-    return ListNodes(cluster_id=_cluster(message))
+    return control_messages.ListNodes(cluster_id=_cluster(message))
 
 
-def write_nodes_listed(answer: NodesListed) -> pb.ListNodesResponse:
+def write_nodes_listed(answer: control_messages.NodesListed) -> pb.ListNodesResponse:
     """The registered nodes and their sessions."""
     message = pb.ListNodesResponse(
         cluster_id=answer.cluster_id, controller_id=CONTROLLER_ID, controller_epoch=answer.controller_epoch
@@ -285,16 +265,16 @@ def write_nodes_listed(answer: NodesListed) -> pb.ListNodesResponse:
     return message
 
 
-def read_shutdown_node(message: pb.ShutdownNodeRequest) -> ShutdownNode:
+def read_shutdown_node(message: pb.ShutdownNodeRequest) -> control_messages.ShutdownNode:
     """A controlled shutdown to begin."""
-    return ShutdownNode(
+    return control_messages.ShutdownNode(
         cluster_id=_cluster(message),
         node_id=NodeId(message.node_id),
         node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
     )
 
 
-def write_shutdown_begun(answer: NodeShutdownBegun) -> pb.ShutdownNodeResponse:
+def write_shutdown_begun(answer: control_messages.NodeShutdownBegun) -> pb.ShutdownNodeResponse:
     """How far the shutdown is."""
     message = pb.ShutdownNodeResponse()
     write_error(message, answer.refusal)
@@ -303,32 +283,32 @@ def write_shutdown_begun(answer: NodeShutdownBegun) -> pb.ShutdownNodeResponse:
     return message
 
 
-def read_unregister_node(message: pb.UnregisterNodeRequest) -> UnregisterNode:
+def read_unregister_node(message: pb.UnregisterNodeRequest) -> control_messages.UnregisterNode:
     """A node to remove."""
-    return UnregisterNode(cluster_id=_cluster(message), node_id=NodeId(message.node_id))
+    return control_messages.UnregisterNode(cluster_id=_cluster(message), node_id=NodeId(message.node_id))
 
 
-def write_unregistered(answer: NodeUnregistered) -> pb.UnregisterNodeResponse:
+def write_unregistered(answer: control_messages.NodeUnregistered) -> pb.UnregisterNodeResponse:
     """Whether it was removed."""
     message = pb.UnregisterNodeResponse()
     write_error(message, answer.refusal)
     return message
 
 
-def read_get_metadata(message: pb.GetMetadataRequest) -> GetMetadata:
+def read_get_metadata(message: pb.GetMetadataRequest) -> control_messages.GetMetadata:
     """A client's question for the state."""
     topics = tuple(_ref(topic) for topic in message.topics)
-    return GetMetadata(cluster_id=_cluster(message), topics=topics, linearizable=message.linearizable)
+    return control_messages.GetMetadata(cluster_id=_cluster(message), topics=topics, linearizable=message.linearizable)
 
 
-def write_metadata(answer: MetadataListed) -> pb.GetMetadataResponse:
+def write_metadata(answer: control_messages.MetadataListed) -> pb.GetMetadataResponse:
     """The state, whole."""
     return pb.GetMetadataResponse(metadata=write_image(answer.image))
 
 
-def read_watch(message: pb.WatchMetadataRequest) -> WatchMetadata:
+def read_watch(message: pb.WatchMetadataRequest) -> control_messages.WatchMetadata:
     """A subscription."""
-    return WatchMetadata(
+    return control_messages.WatchMetadata(
         cluster_id=_cluster(message),
         node_id=NodeId(message.node_id) if message.HasField("node_id") else None,
         node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from strandline.core.control.messages import (
-    AlterTopicConfigs,
-    ConfigChange,
-    ConfigsDescribed,
-    ConfigsRef,
-    DescribeConfigs,
-    TopicRef,
-    TopicsChanged,
-)
+from strandline.core.control import messages
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import ConfigSource, TopicConfig
 from strandline.rpc.convert.errors import write_error
@@ -30,20 +22,20 @@ _SOURCES = {
 _READ_SOURCES = {number: source for source, number in _SOURCES.items()}
 
 
-def read_incremental(message: pb.IncrementalAlterConfigsRequest) -> AlterTopicConfigs:
+def read_incremental(message: pb.IncrementalAlterConfigsRequest) -> messages.AlterTopicConfigs:
     """Changes of single settings, as changes of their topics."""
     changes = tuple(_read_change(resource) for resource in message.resources)
     cluster_id = message.cluster_id if message.HasField("cluster_id") else None
-    return AlterTopicConfigs(cluster_id=cluster_id, topics=changes, validate_only=message.validate_only)
+    return messages.AlterTopicConfigs(cluster_id=cluster_id, topics=changes, validate_only=message.validate_only)
 
 
-def _read_change(resource: pb.AlterConfigsResource) -> ConfigChange:
-    topic = TopicRef(resource.resource_name, "")
+def _read_change(resource: pb.AlterConfigsResource) -> messages.ConfigChange:
+    topic = messages.TopicRef(resource.resource_name, "")
     invalid = _wrong_type(resource.resource_type) or _wrong_operation(resource.configs)
     if invalid is not None:
-        return ConfigChange(topic, invalid=invalid)
+        return messages.ConfigChange(topic, invalid=invalid)
     given = sorted((c.name, c.value) for c in resource.configs if not _deletes(c))
-    return ConfigChange(topic, tuple(given), tuple(c.name for c in resource.configs if _deletes(c)))
+    return messages.ConfigChange(topic, tuple(given), tuple(c.name for c in resource.configs if _deletes(c)))
 
 
 def _deletes(config: pb.AlterableConfig) -> bool:
@@ -81,7 +73,7 @@ def _wrong_operation(configs: Iterable[pb.AlterableConfig]) -> Refusal | None:
 
 
 def write_incremental(
-    message: pb.IncrementalAlterConfigsRequest, answer: TopicsChanged
+    message: pb.IncrementalAlterConfigsRequest, answer: messages.TopicsChanged
 ) -> pb.IncrementalAlterConfigsResponse:
     """What became of each entry of the request."""
     response = pb.IncrementalAlterConfigsResponse()
@@ -91,13 +83,13 @@ def write_incremental(
     return response
 
 
-def read_describe_configs(message: pb.DescribeConfigsRequest) -> DescribeConfigs:
+def read_describe_configs(message: pb.DescribeConfigsRequest) -> messages.DescribeConfigs:
     """Settings to describe."""
-    return DescribeConfigs(
+    return messages.DescribeConfigs(
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
         topics=tuple(
-            ConfigsRef(
-                TopicRef(resource.resource_name, ""),
+            messages.ConfigsRef(
+                messages.TopicRef(resource.resource_name, ""),
                 tuple(resource.configuration_keys),
                 _wrong_type(resource.resource_type),
             )
@@ -106,7 +98,9 @@ def read_describe_configs(message: pb.DescribeConfigsRequest) -> DescribeConfigs
     )
 
 
-def write_configs_described(message: pb.DescribeConfigsRequest, answer: ConfigsDescribed) -> pb.DescribeConfigsResponse:
+def write_configs_described(
+    message: pb.DescribeConfigsRequest, answer: messages.ConfigsDescribed
+) -> pb.DescribeConfigsResponse:
     """The settings of each entry of the request."""
     response = pb.DescribeConfigsResponse()
     for resource, described in zip(message.resources, answer.topics, strict=True):

@@ -9,37 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    EpochsSeen,
-    Heartbeat,
-    HeartbeatAnswer,
-    IsrDecision,
-    IsrMember,
-    NodeRegistered,
-    Position,
-    PositionProof,
-    ProposedIsr,
-    RegisterNode,
-)
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, Rules, TopicPartition
+from strandline.rpc.convert import metadata
 from strandline.rpc.convert.errors import by_topic, invalid, read_error, write_error
-from strandline.rpc.convert.metadata import (
-    read_endpoint,
-    read_place,
-    read_position,
-    read_recovery,
-    read_roles,
-    read_rules,
-    write_endpoints,
-    write_place,
-    write_position,
-    write_recovery,
-    write_roles,
-    write_rules,
-)
 from strandline.v1 import controller_service_pb2 as pb
 
 NO_METADATA = -1
@@ -50,21 +24,21 @@ _HOST = re.compile(r"[a-zA-Z0-9._:%-]{1,253}")
 _MOST_CHARACTERS = 255
 
 
-def write_registration(request: RegisterNode) -> pb.RegisterNodeRequest:
+def write_registration(request: messages.RegisterNode) -> pb.RegisterNodeRequest:
     """A registration as the node sends it."""
     message = pb.RegisterNodeRequest(
         node_id=request.node_id,
         cluster_id=request.cluster_id,
         incarnation_id=request.incarnation_id,
         directory_id=request.directory_id,
-        endpoints=write_endpoints(request.client_endpoint, request.internal_endpoint),
+        endpoints=metadata.write_endpoints(request.client_endpoint, request.internal_endpoint),
         rack=request.rack,
-        roles=write_roles(request.roles),
-        rules=write_rules(request.rules),
+        roles=metadata.write_roles(request.roles),
+        rules=metadata.write_rules(request.rules),
         unclean=request.unclean,
         known_incarnation_ids=request.known_incarnations,
-        position=write_position(request.position),
-        topics_position=write_place(request.topics_position),
+        position=metadata.write_position(request.position),
+        topics_position=metadata.write_place(request.topics_position),
     )
     message.feature_levels.min_level = request.feature_min
     message.feature_levels.max_level = request.feature_max
@@ -80,7 +54,7 @@ def write_registration(request: RegisterNode) -> pb.RegisterNodeRequest:
     return message
 
 
-def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> RegisterNode:
+def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> messages.RegisterNode:
     """A registration as the controller takes it; ``rules`` replace those the node does not name.
 
     Raises:
@@ -88,15 +62,15 @@ def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> Register
     """
     _check_registration(message)
     seen = message.epochs_seen
-    return RegisterNode(
+    return messages.RegisterNode(
         node_id=NodeId(message.node_id),
         cluster_id=message.cluster_id if message.HasField("cluster_id") else None,
         incarnation_id=message.incarnation_id,
         directory_id=message.directory_id,
-        roles=read_roles(message.roles),
-        rules=read_rules(message.rules, rules),
-        client_endpoint=read_endpoint(message.endpoints.client),
-        internal_endpoint=read_endpoint(message.endpoints.internal),
+        roles=metadata.read_roles(message.roles),
+        rules=metadata.read_rules(message.rules, rules),
+        client_endpoint=metadata.read_endpoint(message.endpoints.client),
+        internal_endpoint=metadata.read_endpoint(message.endpoints.internal),
         rack=message.rack if message.HasField("rack") else None,
         feature_min=message.feature_levels.min_level,
         feature_max=message.feature_levels.max_level,
@@ -111,12 +85,12 @@ def read_registration(message: pb.RegisterNodeRequest, rules: Rules) -> Register
 
 def _position(
     message: pb.RegisterNodeRequest | pb.HeartbeatRequest | pb.AlterPartitionRequest | pb.AlterPartitionResponse,
-) -> PositionProof | None:
-    return read_position(message.position) if message.HasField("position") else None
+) -> messages.PositionProof | None:
+    return metadata.read_position(message.position) if message.HasField("position") else None
 
 
-def _topics_position(message: pb.RegisterNodeRequest | pb.HeartbeatRequest) -> Position | None:
-    return read_place(message.topics_position) if message.HasField("topics_position") else None
+def _topics_position(message: pb.RegisterNodeRequest | pb.HeartbeatRequest) -> messages.Position | None:
+    return metadata.read_place(message.topics_position) if message.HasField("topics_position") else None
 
 
 def _check_registration(message: pb.RegisterNodeRequest) -> None:
@@ -128,7 +102,7 @@ def _check_registration(message: pb.RegisterNodeRequest) -> None:
             raise invalid(f"{name} is empty; a node makes a UUID for it")
         _check_words(name, value)
     _check_words("rack", message.rack)
-    if not read_roles(message.roles):
+    if not metadata.read_roles(message.roles):
         raise invalid("roles is empty; give leader and follower, or follower alone for an observer")
     for name in ("client", "internal"):
         endpoint = getattr(message.endpoints, name)
@@ -153,38 +127,38 @@ def _check_words(name: str, value: str) -> None:
         raise invalid(f"{name} is {shown}; give at most {_MOST_CHARACTERS} characters that can be printed")
 
 
-def read_epochs_seen(message: pb.PartitionEpochsSeen) -> EpochsSeen:
+def read_epochs_seen(message: pb.PartitionEpochsSeen) -> messages.EpochsSeen:
     """In which epochs somebody saw a partition."""
     tp = TopicPartition(message.topic_id, message.partition)
-    return EpochsSeen(tp, LeaderEpoch(message.leader_epoch), PartitionEpoch(message.partition_epoch))
+    return messages.EpochsSeen(tp, LeaderEpoch(message.leader_epoch), PartitionEpoch(message.partition_epoch))
 
 
-def write_registered(answer: NodeRegistered) -> pb.RegisterNodeResponse:
+def write_registered(answer: messages.NodeRegistered) -> pb.RegisterNodeResponse:
     """What the controller answers to a registration."""
     message = pb.RegisterNodeResponse(
         node_epoch=answer.node_epoch,
         controller_epoch=answer.controller_epoch,
         cluster_id=answer.cluster_id,
         feature_level=answer.feature_level,
-        position=write_position(answer.position),
+        position=metadata.write_position(answer.position),
     )
     write_error(message, answer.refusal)
     return message
 
 
-def read_registered(message: pb.RegisterNodeResponse) -> NodeRegistered:
+def read_registered(message: pb.RegisterNodeResponse) -> messages.NodeRegistered:
     """What the node learns from a registration."""
-    return NodeRegistered(
+    return messages.NodeRegistered(
         refusal=read_error(message),
         node_epoch=NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None,
         controller_epoch=message.controller_epoch,
         cluster_id=message.cluster_id,
         feature_level=message.feature_level,
-        position=read_position(message.position) if message.HasField("position") else None,
+        position=metadata.read_position(message.position) if message.HasField("position") else None,
     )
 
 
-def write_heartbeat(request: Heartbeat) -> pb.HeartbeatRequest:
+def write_heartbeat(request: messages.Heartbeat) -> pb.HeartbeatRequest:
     """A node's sign of life."""
     has_metadata = request.metadata_offset != NO_METADATA
     return pb.HeartbeatRequest(
@@ -196,19 +170,19 @@ def write_heartbeat(request: Heartbeat) -> pb.HeartbeatRequest:
         want_shut_down=request.want_shut_down,
         clock_offset_us=request.clock_offset_us,
         clock_err_us=request.clock_err_us,
-        position=write_position(request.position),
-        topics_position=write_place(request.topics_position),
+        position=metadata.write_position(request.position),
+        topics_position=metadata.write_place(request.topics_position),
         disk_nearly_full=request.disk_nearly_full,
     )
 
 
-def read_heartbeat(message: pb.HeartbeatRequest) -> Heartbeat:
+def read_heartbeat(message: pb.HeartbeatRequest) -> messages.Heartbeat:
     """A node's sign of life.
 
     Raises:
         Refused: STALE_BROKER_EPOCH when the node epoch is absent.
     """
-    return Heartbeat(
+    return messages.Heartbeat(
         cluster_id=message.cluster_id,
         node_id=NodeId(message.node_id),
         node_epoch=required_epoch(message),
@@ -241,7 +215,7 @@ def required_epoch(
     return NodeEpoch(message.node_epoch)
 
 
-def write_heartbeat_answer(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
+def write_heartbeat_answer(answer: messages.HeartbeatAnswer) -> pb.HeartbeatResponse:
     """The controller's view of the node."""
     message = pb.HeartbeatResponse(
         is_caught_up=answer.is_caught_up,
@@ -256,9 +230,9 @@ def write_heartbeat_answer(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
     return message
 
 
-def read_heartbeat_answer(message: pb.HeartbeatResponse) -> HeartbeatAnswer:
+def read_heartbeat_answer(message: pb.HeartbeatResponse) -> messages.HeartbeatAnswer:
     """The controller's view of the node; fenced unless it says otherwise."""
-    return HeartbeatAnswer(
+    return messages.HeartbeatAnswer(
         refusal=read_error(message),
         controller_epoch=message.controller_epoch,
         is_caught_up=message.is_caught_up,
@@ -270,7 +244,7 @@ def read_heartbeat_answer(message: pb.HeartbeatResponse) -> HeartbeatAnswer:
     )
 
 
-def write_alter_partition(request: AlterPartitionRequest) -> pb.AlterPartitionRequest:
+def write_alter_partition(request: messages.AlterPartitionRequest) -> pb.AlterPartitionRequest:
     """A leader's proposals, grouped by topic."""
     message = pb.AlterPartitionRequest(
         node_id=request.node_id,
@@ -278,7 +252,7 @@ def write_alter_partition(request: AlterPartitionRequest) -> pb.AlterPartitionRe
         cluster_id=request.cluster_id,
         controller_epoch=request.controller_epoch,
         request_sequence=request.request_sequence,
-        position=write_position(request.position),
+        position=metadata.write_position(request.position),
     )
     for topic_id, proposals in by_topic(request.partitions, lambda proposal: proposal.tp):
         topic = message.topics.add(topic_id=topic_id)
@@ -286,18 +260,18 @@ def write_alter_partition(request: AlterPartitionRequest) -> pb.AlterPartitionRe
     return message
 
 
-def _write_proposal(proposal: ProposedIsr) -> pb.AlterPartitionProposal:
+def _write_proposal(proposal: messages.ProposedIsr) -> pb.AlterPartitionProposal:
     members = [pb.IsrMember(node_id=member.node_id, node_epoch=member.node_epoch) for member in proposal.new_isr]
     return pb.AlterPartitionProposal(
         partition_index=proposal.tp.partition,
         leader_epoch=proposal.leader_epoch,
         new_isr_with_epochs=members,
-        leader_recovery_state=write_recovery(proposal.recovering),
+        leader_recovery_state=metadata.write_recovery(proposal.recovering),
         partition_epoch=proposal.partition_epoch,
     )
 
 
-def read_alter_partition(message: pb.AlterPartitionRequest) -> AlterPartitionRequest:
+def read_alter_partition(message: pb.AlterPartitionRequest) -> messages.AlterPartitionRequest:
     """A leader's proposals.
 
     Raises:
@@ -307,7 +281,7 @@ def read_alter_partition(message: pb.AlterPartitionRequest) -> AlterPartitionReq
     proposals = tuple(_read_proposals(message))
     if len({proposal.tp for proposal in proposals}) < len(proposals):
         raise invalid("topics names a partition twice; propose one ISR for each")
-    return AlterPartitionRequest(
+    return messages.AlterPartitionRequest(
         cluster_id=message.cluster_id,
         controller_epoch=message.controller_epoch,
         node_id=NodeId(message.node_id),
@@ -318,26 +292,28 @@ def read_alter_partition(message: pb.AlterPartitionRequest) -> AlterPartitionReq
     )
 
 
-def _read_proposals(message: pb.AlterPartitionRequest) -> Iterator[ProposedIsr]:
+def _read_proposals(message: pb.AlterPartitionRequest) -> Iterator[messages.ProposedIsr]:
     for topic in message.topics:
         for proposal in topic.partitions:
-            yield ProposedIsr(
+            yield messages.ProposedIsr(
                 tp=TopicPartition(topic.topic_id, proposal.partition_index),
                 leader_epoch=LeaderEpoch(proposal.leader_epoch),
                 partition_epoch=PartitionEpoch(proposal.partition_epoch),
                 new_isr=tuple(_read_member(member) for member in proposal.new_isr_with_epochs),
-                recovering=read_recovery(proposal.leader_recovery_state),
+                recovering=metadata.read_recovery(proposal.leader_recovery_state),
             )
 
 
-def _read_member(message: pb.IsrMember) -> IsrMember:
-    return IsrMember(NodeId(message.node_id), NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None)
+def _read_member(message: pb.IsrMember) -> messages.IsrMember:
+    return messages.IsrMember(
+        NodeId(message.node_id), NodeEpoch(message.node_epoch) if message.HasField("node_epoch") else None
+    )
 
 
-def write_alter_partition_answer(answer: AlterPartitionAnswer) -> pb.AlterPartitionResponse:
+def write_alter_partition_answer(answer: messages.AlterPartitionAnswer) -> pb.AlterPartitionResponse:
     """The controller's decisions, grouped by topic."""
     message = pb.AlterPartitionResponse(
-        last_request_sequence=answer.last_sequence, position=write_position(answer.position)
+        last_request_sequence=answer.last_sequence, position=metadata.write_position(answer.position)
     )
     write_error(message, answer.refusal)
     for topic_id, decisions in by_topic(answer.partitions, lambda decision: decision.tp):
@@ -346,7 +322,7 @@ def write_alter_partition_answer(answer: AlterPartitionAnswer) -> pb.AlterPartit
     return message
 
 
-def _write_decision(decision: IsrDecision) -> pb.AlterPartitionResult:
+def _write_decision(decision: messages.IsrDecision) -> pb.AlterPartitionResult:
     message = pb.AlterPartitionResult(partition_index=decision.tp.partition)
     if decision.refusal is not None:
         write_error(message, decision.refusal)
@@ -356,14 +332,14 @@ def _write_decision(decision: IsrDecision) -> pb.AlterPartitionResult:
     message.leader_epoch = decision.leader_epoch
     message.isr.extend(decision.isr)
     message.unproven.extend(decision.unproven)
-    message.leader_recovery_state = write_recovery(decision.recovering)
+    message.leader_recovery_state = metadata.write_recovery(decision.recovering)
     message.partition_epoch = decision.partition_epoch
     return message
 
 
-def read_alter_partition_answer(message: pb.AlterPartitionResponse) -> AlterPartitionAnswer:
+def read_alter_partition_answer(message: pb.AlterPartitionResponse) -> messages.AlterPartitionAnswer:
     """The controller's decisions."""
-    return AlterPartitionAnswer(
+    return messages.AlterPartitionAnswer(
         refusal=read_error(message),
         partitions=tuple(
             _read_decision(topic.topic_id, result) for topic in message.topics for result in topic.partitions
@@ -373,14 +349,14 @@ def read_alter_partition_answer(message: pb.AlterPartitionResponse) -> AlterPart
     )
 
 
-def _read_decision(topic_id: str, message: pb.AlterPartitionResult) -> IsrDecision:
-    return IsrDecision(
+def _read_decision(topic_id: str, message: pb.AlterPartitionResult) -> messages.IsrDecision:
+    return messages.IsrDecision(
         tp=TopicPartition(topic_id, message.partition_index),
         refusal=read_error(message),
         leader=NodeId(message.leader_id) if message.HasField("leader_id") else None,
         leader_epoch=LeaderEpoch(message.leader_epoch),
         isr=tuple(NodeId(node_id) for node_id in message.isr),
         partition_epoch=PartitionEpoch(message.partition_epoch),
-        recovering=read_recovery(message.leader_recovery_state),
+        recovering=metadata.read_recovery(message.leader_recovery_state),
         unproven=tuple(NodeId(node_id) for node_id in message.unproven),
     )

@@ -13,34 +13,12 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refused
-from strandline.core.messages import (
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResult,
-    ReplicaState,
-    ServedPartition,
-)
 from strandline.core.types import BatchHeader, EpochEnd, LeaderEpoch, Offset, TopicPartition
 from strandline.records.batch import CONTROL_BIT, check_replicated
 from strandline.records.codec import with_marker
-from strandline.rpc.convert.errors import (
-    Asked,
-    Topics,
-    Unresolved,
-    by_topic,
-    check_cluster,
-    gather,
-    invalid,
-    read_error,
-    read_replica,
-    unresolved_by_topic,
-    wants_leader,
-    write_error,
-    write_leader,
-    write_replica,
-)
+from strandline.rpc.convert import errors
 from strandline.rpc.convert.records import Decoded, FetchedBatches, Pace, decode_records
 from strandline.v1 import follower_service_pb2, leader_service_pb2, partition_pb2
 
@@ -59,8 +37,8 @@ FetchMessage = (
 class FetchAsked(NamedTuple):
     """A fetch message as the core takes it, and what is answered without the core."""
 
-    request: FetchRequest
-    unresolved: tuple[Unresolved, ...]
+    request: messages.FetchRequest
+    unresolved: tuple[errors.Unresolved, ...]
     starts: dict[TopicPartition, Offset] | None
     """Where each partition's decoded records begin; None unless the caller asked for decoding."""
 
@@ -69,19 +47,19 @@ class FetchAsked(NamedTuple):
         """How many partitions the caller named, all of which its call holds in memory while it waits."""
         return len(self.request.partitions) + len(self.unresolved)
 
-    def decoded(self, served: Iterable[ServedPartition], pace: Pace) -> dict[TopicPartition, Decoded]:
+    def decoded(self, served: Iterable[messages.ServedPartition], pace: Pace) -> dict[TopicPartition, Decoded]:
         """The records that were read, as messages, for a caller that asked for that. It may run in any thread."""
         assert self.starts is not None, "the caller wants batches"
         fetched = [FetchedBatches(part.result.tp, bytes_of(part), part.result.aborted) for part in served]
         return decode_records(fetched, self.starts, pace)
 
 
-def bytes_of(part: ServedPartition) -> bytes:
+def bytes_of(part: messages.ServedPartition) -> bytes:
     """The bytes that were read for one partition."""
     return part.payload  # type: ignore[return-value]  # the logs of a server are files, so what was read is bytes
 
 
-def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
+def read_fetch(message: FetchMessage, topics: errors.Topics) -> FetchAsked:
     """Take a fetch message apart.
 
     Raises:
@@ -89,10 +67,12 @@ def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
             FETCH_SESSION_ID_NOT_FOUND for a session on unary Fetch.
     """
     replica = _replica_of(message)
-    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=replica is not None)
+    errors.check_cluster(
+        message.cluster_id if message.HasField("cluster_id") else None, topics, required=replica is not None
+    )
     if isinstance(message, leader_service_pb2.FetchRequest) and message.session_id != 0:
         raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session_id {message.session_id} must be 0")
-    asked: Asked[FetchPartition] = gather(
+    asked: errors.Asked[messages.FetchPartition] = errors.gather(
         [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics],
         topics,
         attrgetter("partition"),
@@ -100,7 +80,7 @@ def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
     )
     if replica is not None:
         _check_replica_topics(message)
-    request = FetchRequest(
+    request = messages.FetchRequest(
         asked.parts,
         replica,
         _wait_ms(message, replica),
@@ -112,20 +92,20 @@ def read_fetch(message: FetchMessage, topics: Topics) -> FetchAsked:
     return FetchAsked(request, asked.unresolved, starts)
 
 
-def _replica_of(message: FetchMessage) -> ReplicaState | None:
+def _replica_of(message: FetchMessage) -> messages.ReplicaState | None:
     if isinstance(message, follower_service_pb2.FollowerServiceFetchRequest) or not message.HasField("replica_state"):
         return None
-    return read_replica(message.replica_state)
+    return errors.read_replica(message.replica_state)
 
 
 def _check_replica_topics(message: FetchMessage) -> None:
     for topic in message.topics:
         if not topic.topic_id:
-            raise invalid(f"topic '{topic.topic}' is named without topic_id; a replica must give it")
+            raise errors.invalid(f"topic '{topic.topic}' is named without topic_id; a replica must give it")
 
 
-def _read_partition(tp: TopicPartition, partition: partition_pb2.FetchPartition) -> FetchPartition:
-    return FetchPartition(
+def _read_partition(tp: TopicPartition, partition: partition_pb2.FetchPartition) -> messages.FetchPartition:
+    return messages.FetchPartition(
         tp,
         Offset(partition.fetch_offset),
         LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
@@ -136,7 +116,7 @@ def _read_partition(tp: TopicPartition, partition: partition_pb2.FetchPartition)
     )
 
 
-def _wait_ms(message: FetchMessage, replica: ReplicaState | None) -> int:
+def _wait_ms(message: FetchMessage, replica: messages.ReplicaState | None) -> int:
     if message.HasField("max_wait_ms"):
         return min(max(message.max_wait_ms, 0), MAX_WAIT_MS)
     return 0 if replica is None else DEFAULT_REPLICA_WAIT_MS
@@ -147,14 +127,14 @@ def _capped(max_bytes: int) -> int:
 
 
 def fetch_topics(
-    served: Iterable[ServedPartition],
-    unresolved: Iterable[Unresolved],
-    topics: Topics,
+    served: Iterable[messages.ServedPartition],
+    unresolved: Iterable[errors.Unresolved],
+    topics: errors.Topics,
     decoded: Mapping[TopicPartition, Decoded] | None = None,
 ) -> list[partition_pb2.FetchTopicResponse]:
     """The answers of a fetch, by topic. With ``decoded`` its records go out, and no batches."""
     answers = []
-    for topic_id, parts in by_topic(served, attrgetter("result.tp")):
+    for topic_id, parts in errors.by_topic(served, attrgetter("result.tp")):
         answer = partition_pb2.FetchTopicResponse(topic=topics.name_of(topic_id), topic_id=topic_id)
         for part in parts:
             row = answer.partitions.add()
@@ -164,31 +144,31 @@ def fetch_topics(
             elif part.payload:
                 records, refusal, next_offset = decoded[part.result.tp]
                 row.simple_records.extend(records)
-                write_error(row, refusal)
+                errors.write_error(row, refusal)
                 if next_offset is not None:
                     row.next_offset = next_offset
         answers.append(answer)
-    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in errors.unresolved_by_topic(unresolved):
         answer = partition_pb2.FetchTopicResponse(topic=name, topic_id=topic_id)
         for lost in not_found:
-            write_error(answer.partitions.add(partition_index=lost.partition), lost.refusal)
+            errors.write_error(answer.partitions.add(partition_index=lost.partition), lost.refusal)
         answers.append(answer)
     return answers
 
 
-def row_without_records(result: FetchResult, topics: Topics) -> partition_pb2.FetchPartitionResponse:
+def row_without_records(result: messages.FetchResult, topics: errors.Topics) -> partition_pb2.FetchPartitionResponse:
     """One partition's answer, as far as it is not records."""
     row = partition_pb2.FetchPartitionResponse()
     _write_row(row, result, topics)
     return row
 
 
-def _write_row(row: partition_pb2.FetchPartitionResponse, result: FetchResult, topics: Topics) -> None:
+def _write_row(row: partition_pb2.FetchPartitionResponse, result: messages.FetchResult, topics: errors.Topics) -> None:
     row.partition_index = result.tp.partition
     if result.refusal is not None:
-        write_error(row, result.refusal)
-        if result.leader_hint is not None and wants_leader(result.refusal):
-            write_leader(row.current_leader, result.leader_hint, topics)
+        errors.write_error(row, result.refusal)
+        if result.leader_hint is not None and errors.wants_leader(result.refusal):
+            errors.write_leader(row.current_leader, result.leader_hint, topics)
     if result.high_watermark is not None:
         row.high_watermark = result.high_watermark
         stable = result.last_stable_offset
@@ -204,7 +184,7 @@ def _write_row(row: partition_pb2.FetchPartitionResponse, result: FetchResult, t
 
 
 def fetch_stream_message(
-    request: FetchRequest, *, cluster_id: str, correlation_id: int
+    request: messages.FetchRequest, *, cluster_id: str, correlation_id: int
 ) -> leader_service_pb2.FetchStreamRequest:
     """A replica's fetch as a message of its stream."""
     message = leader_service_pb2.FetchStreamRequest(
@@ -216,7 +196,7 @@ def fetch_stream_message(
     )
     _write_topics(message, request.partitions)
     if request.replica is not None:
-        write_replica(message.replica_state, request.replica)
+        errors.write_replica(message.replica_state, request.replica)
     return message
 
 
@@ -225,13 +205,15 @@ def forget_message(
 ) -> leader_service_pb2.FetchStreamRequest:
     """A stream message that only ends parked fetches."""
     message = leader_service_pb2.FetchStreamRequest(correlation_id=correlation_id, cluster_id=cluster_id)
-    for topic_id, parts in by_topic(partitions, lambda tp: tp):
+    for topic_id, parts in errors.by_topic(partitions, lambda tp: tp):
         message.forgotten_topics_data.add(topic_id=topic_id, partitions=[tp.partition for tp in parts])
     return message
 
 
-def _write_topics(message: leader_service_pb2.FetchStreamRequest, partitions: Iterable[FetchPartition]) -> None:
-    for topic_id, parts in by_topic(partitions, attrgetter("tp")):
+def _write_topics(
+    message: leader_service_pb2.FetchStreamRequest, partitions: Iterable[messages.FetchPartition]
+) -> None:
+    for topic_id, parts in errors.by_topic(partitions, attrgetter("tp")):
         topic = message.topics.add(topic_id=topic_id)
         for part in parts:
             topic.partitions.add(
@@ -245,7 +227,7 @@ def _write_topics(message: leader_service_pb2.FetchStreamRequest, partitions: It
             )
 
 
-def read_fetched(responses: Iterable[partition_pb2.FetchTopicResponse]) -> tuple[FetchedPartition, ...]:
+def read_fetched(responses: Iterable[partition_pb2.FetchTopicResponse]) -> tuple[messages.FetchedPartition, ...]:
     """The leader's answers, with their batches cut and checked; where they must begin is the core's check."""
     return tuple(
         _read_answer(TopicPartition(topic.topic_id, row.partition_index), row)
@@ -254,7 +236,7 @@ def read_fetched(responses: Iterable[partition_pb2.FetchTopicResponse]) -> tuple
     )
 
 
-def _read_answer(tp: TopicPartition, row: partition_pb2.FetchPartitionResponse) -> FetchedPartition:
+def _read_answer(tp: TopicPartition, row: partition_pb2.FetchPartitionResponse) -> messages.FetchedPartition:
     # Reading the field copies it out of the message, so it is read once.
     payload = memoryview(row.records)
     batches: Sequence[BatchHeader] = ()
@@ -272,9 +254,9 @@ def _read_answer(tp: TopicPartition, row: partition_pb2.FetchPartitionResponse) 
         diverging = _read_diverging(row.diverging_epoch)
         if diverging is None:
             corrupt = "diverging_epoch lacks epoch or end_offset; a leader must give both"
-    return FetchedPartition(
+    return messages.FetchedPartition(
         tp,
-        read_error(row),
+        errors.read_error(row),
         Offset(row.high_watermark) if row.HasField("high_watermark") else None,
         Offset(row.log_start_offset) if row.HasField("log_start_offset") else None,
         diverging,
@@ -331,14 +313,17 @@ _RECORDS = tag(partition_pb2.FetchPartitionResponse, "records")
 
 
 def encode_fetch_answer(
-    correlation_id: int, served: Iterable[ServedPartition], unresolved: Sequence[Unresolved], topics: Topics
+    correlation_id: int,
+    served: Iterable[messages.ServedPartition],
+    unresolved: Sequence[errors.Unresolved],
+    topics: errors.Topics,
 ) -> bytes:
     """A `FetchStreamResponse` that answers these partitions, encoded."""
     head = leader_service_pb2.FetchStreamResponse(correlation_id=correlation_id)
     if unresolved:
         head.responses.extend(fetch_topics((), unresolved, topics))
     pieces: list[bytes] = [head.SerializeToString()]
-    for topic_id, parts in by_topic(served, attrgetter("result.tp")):
+    for topic_id, parts in errors.by_topic(served, attrgetter("result.tp")):
         topic = _topic(topic_id, parts, topics)
         pieces += (_RESPONSES, varint(sum(map(len, topic))), *topic)
     return b"".join(pieces)
@@ -349,7 +334,7 @@ def _topic_without_rows(name: str, topic_id: str) -> bytes:
     return bytes(partition_pb2.FetchTopicResponse(topic=name, topic_id=topic_id).SerializeToString())
 
 
-def _topic(topic_id: str, parts: Iterable[ServedPartition], topics: Topics) -> list[bytes]:
+def _topic(topic_id: str, parts: Iterable[messages.ServedPartition], topics: errors.Topics) -> list[bytes]:
     pieces = [_topic_without_rows(topics.name_of(topic_id), topic_id)]
     for part in parts:
         row = row_without_records(part.result, topics).SerializeToString()

@@ -11,19 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
-from strandline.core.groups.messages import (
-    CommittedPartition,
-    ConsumerGroupHeartbeat,
-    DeletedOffset,
-    FetchedOffset,
-    GroupDescribed,
-    HeartbeatAnswered,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    OffsetToCommit,
-    TxnOffsetCommit,
-)
+from strandline.core.groups import messages
 from strandline.core.messages import LeaderHint
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.rpc.convert.errors import (
@@ -57,14 +45,14 @@ _OUTCOMES = {
 class Commit(NamedTuple):
     """A commit as the coordinator takes it, and what is answered without it."""
 
-    request: OffsetCommit | TxnOffsetCommit
+    request: messages.OffsetCommit | messages.TxnOffsetCommit
     unresolved: tuple[Unresolved, ...]
 
 
 class GroupFetch(NamedTuple):
     """One group of an OffsetFetch, or why it is not asked for; and what is answered without its coordinator."""
 
-    request: OffsetFetch
+    request: messages.OffsetFetch
     unresolved: tuple[Unresolved, ...] = ()
     refusal: Refusal | None = None
 
@@ -89,7 +77,7 @@ def read_commit(message: pb.OffsetCommitRequest, topics: Topics) -> Commit:
     """
     asked = _offsets_of(message, topics)
     epoch = message.generation_id_or_member_epoch if message.HasField("generation_id_or_member_epoch") else None
-    request = OffsetCommit(
+    request = messages.OffsetCommit(
         group_id=message.group_id,
         offsets=asked.parts,
         member_id=message.member_id,
@@ -112,7 +100,7 @@ def read_txn_commit(message: pb.TxnOffsetCommitRequest, topics: Topics) -> Commi
         raise invalid(f"producer_id {message.producer_id} must not be negative")
     if not 0 <= message.producer_epoch <= MAX_PRODUCER_EPOCH:
         raise invalid(f"producer_epoch must be 0 to {MAX_PRODUCER_EPOCH}")
-    request = TxnOffsetCommit(
+    request = messages.TxnOffsetCommit(
         transactional_id=message.transactional_id,
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,
@@ -125,11 +113,13 @@ def read_txn_commit(message: pb.TxnOffsetCommitRequest, topics: Topics) -> Commi
     return Commit(request, asked.unresolved)
 
 
-def _offsets_of(message: pb.OffsetCommitRequest | pb.TxnOffsetCommitRequest, topics: Topics) -> Asked[OffsetToCommit]:
+def _offsets_of(
+    message: pb.OffsetCommitRequest | pb.TxnOffsetCommitRequest, topics: Topics
+) -> Asked[messages.OffsetToCommit]:
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
     if refusal := check_group_id(message.group_id):
         raise Refused.of(refusal)
-    asked: Asked[OffsetToCommit] = gather(
+    asked: Asked[messages.OffsetToCommit] = gather(
         [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics],
         topics,
         attrgetter("partition_index"),
@@ -140,14 +130,14 @@ def _offsets_of(message: pb.OffsetCommitRequest | pb.TxnOffsetCommitRequest, top
     return asked
 
 
-def _read_offset(tp: TopicPartition, partition: pb.OffsetCommitPartition) -> OffsetToCommit:
+def _read_offset(tp: TopicPartition, partition: pb.OffsetCommitPartition) -> messages.OffsetToCommit:
     epoch = LeaderEpoch(partition.committed_leader_epoch) if partition.HasField("committed_leader_epoch") else None
-    return OffsetToCommit(tp, Offset(partition.committed_offset), epoch, partition.committed_metadata)
+    return messages.OffsetToCommit(tp, Offset(partition.committed_offset), epoch, partition.committed_metadata)
 
 
 def write_commit(
     response: CommitResponse,
-    committed: Iterable[CommittedPartition],
+    committed: Iterable[messages.CommittedPartition],
     unresolved: Iterable[Unresolved],
     topics: Topics,
     hint: LeaderHint | None = None,
@@ -168,9 +158,9 @@ def write_commit(
         write_leader(response.current_coordinator, hint, topics)
 
 
-def refused_commit(commit: Commit, refusal: Refusal) -> tuple[CommittedPartition, ...]:
+def refused_commit(commit: Commit, refusal: Refusal) -> tuple[messages.CommittedPartition, ...]:
     """Every partition of a commit, refused with it."""
-    return tuple(CommittedPartition(offset.tp, refusal) for offset in commit.request.offsets)
+    return tuple(messages.CommittedPartition(offset.tp, refusal) for offset in commit.request.offsets)
 
 
 def read_offset_fetch(message: pb.OffsetFetchRequest, topics: Topics) -> tuple[GroupFetch, ...]:
@@ -195,7 +185,7 @@ def _read_group(group: pb.OffsetFetchGroup, require_stable: bool, topics: Topics
             asked = gather(named, topics, int, lambda tp, _: tp)
         except Refused as error:
             refusal = refusal or error.refusal
-    request = OffsetFetch(
+    request = messages.OffsetFetch(
         group_id=group.group_id,
         partitions=asked.parts if asked is not None else None,
         member_id=group.member_id if group.HasField("member_id") else None,
@@ -208,7 +198,7 @@ def _read_group(group: pb.OffsetFetchGroup, require_stable: bool, topics: Topics
 def add_group(
     response: pb.OffsetFetchResponse,
     asked: GroupFetch,
-    found: Sequence[FetchedOffset] | Refusal,
+    found: Sequence[messages.FetchedOffset] | Refusal,
     topics: Topics,
     hint: LeaderHint | None = None,
 ) -> None:
@@ -257,7 +247,7 @@ def add_coordinator(
 
 def read_heartbeat(
     message: pb.ConsumerGroupHeartbeatRequest, topics: Topics, client_host: str
-) -> ConsumerGroupHeartbeat:
+) -> messages.ConsumerGroupHeartbeat:
     """A member's heartbeat. What it holds of topics that are not known here is left out: nobody can hold them.
 
     Raises:
@@ -267,7 +257,7 @@ def read_heartbeat(
     # One question for all that is set: most heartbeats leave most fields out.
     given = {field.name: value for field, value in message.ListFields()}.get
     names, held = given("subscribed_topic_names"), given("topic_partitions")
-    return ConsumerGroupHeartbeat(
+    return messages.ConsumerGroupHeartbeat(
         group_id=message.group_id,
         member_id=message.member_id,
         member_epoch=message.member_epoch,
@@ -286,7 +276,7 @@ def read_heartbeat(
     )
 
 
-def heartbeat_response(answer: HeartbeatAnswered, topics: Topics) -> pb.ConsumerGroupHeartbeatResponse:
+def heartbeat_response(answer: messages.HeartbeatAnswered, topics: Topics) -> pb.ConsumerGroupHeartbeatResponse:
     """The answer to a member's heartbeat."""
     response = pb.ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
@@ -301,7 +291,9 @@ def heartbeat_response(answer: HeartbeatAnswered, topics: Topics) -> pb.Consumer
     return response
 
 
-def read_offset_delete(message: pb.OffsetDeleteRequest, topics: Topics) -> tuple[OffsetDelete, tuple[Unresolved, ...]]:
+def read_offset_delete(
+    message: pb.OffsetDeleteRequest, topics: Topics
+) -> tuple[messages.OffsetDelete, tuple[Unresolved, ...]]:
     """Offsets to delete, and what is answered without the coordinator.
 
     Raises:
@@ -314,11 +306,11 @@ def read_offset_delete(message: pb.OffsetDeleteRequest, topics: Topics) -> tuple
     asked: Asked[TopicPartition] = gather(given, topics, int, lambda tp, _: tp)
     if not asked.parts and not asked.unresolved:
         raise Refused(ErrorCode.INVALID_REQUEST, "topics names no partition; give at least one")
-    return OffsetDelete(group_id=message.group_id, partitions=asked.parts), asked.unresolved
+    return messages.OffsetDelete(group_id=message.group_id, partitions=asked.parts), asked.unresolved
 
 
 def offset_delete_response(
-    deleted: Iterable[DeletedOffset], unresolved: Iterable[Unresolved], topics: Topics
+    deleted: Iterable[messages.DeletedOffset], unresolved: Iterable[Unresolved], topics: Topics
 ) -> pb.OffsetDeleteResponse:
     """What became of them."""
     response = pb.OffsetDeleteResponse()
@@ -333,7 +325,7 @@ def offset_delete_response(
     return response
 
 
-def add_described(response: pb.DescribeGroupsResponse, found: GroupDescribed, topics: Topics) -> None:
+def add_described(response: pb.DescribeGroupsResponse, found: messages.GroupDescribed, topics: Topics) -> None:
     """Add one group with its members."""
     group = response.groups.add(
         group_id=found.group_id,

@@ -10,17 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from strandline.core import messages
 from strandline.core.coordinator.internal_topics import is_internal
-from strandline.core.messages import (
-    Endpoint,
-    MetadataImage,
-    NodeImage,
-    PartitionImage,
-    Position,
-    PositionProof,
-    Reign,
-    TopicImage,
-)
 from strandline.core.types import (
     Durability,
     FetchHw,
@@ -114,7 +105,7 @@ def read_roles(numbers: Iterable[int]) -> frozenset[Role]:
     return frozenset(_ROLE_BACK[number] for number in numbers if number in _ROLE_BACK)
 
 
-def write_endpoints(client: Endpoint | None, internal: Endpoint | None) -> metadata_pb2.NodeEndpoints:
+def write_endpoints(client: messages.Endpoint | None, internal: messages.Endpoint | None) -> metadata_pb2.NodeEndpoints:
     """Where a node is reached."""
     message = metadata_pb2.NodeEndpoints()
     if client is not None:
@@ -124,12 +115,12 @@ def write_endpoints(client: Endpoint | None, internal: Endpoint | None) -> metad
     return message
 
 
-def read_endpoint(message: partition_pb2.Endpoint) -> Endpoint:
+def read_endpoint(message: partition_pb2.Endpoint) -> messages.Endpoint:
     """One advertised address."""
-    return Endpoint(message.host, message.port)
+    return messages.Endpoint(message.host, message.port)
 
 
-def write_node(node: NodeImage) -> metadata_pb2.NodeMetadata:
+def write_node(node: messages.NodeImage) -> metadata_pb2.NodeMetadata:
     """One node, whole."""
     return metadata_pb2.NodeMetadata(
         node_id=node.node_id,
@@ -143,10 +134,10 @@ def write_node(node: NodeImage) -> metadata_pb2.NodeMetadata:
     )
 
 
-def read_node(message: metadata_pb2.NodeMetadata) -> NodeImage:
+def read_node(message: metadata_pb2.NodeMetadata) -> messages.NodeImage:
     """One node, whole."""
     endpoints = message.endpoints
-    return NodeImage(
+    return messages.NodeImage(
         node_id=NodeId(message.node_id),
         node_epoch=NodeEpoch(message.node_epoch),
         roles=read_roles(message.roles),
@@ -159,7 +150,7 @@ def read_node(message: metadata_pb2.NodeMetadata) -> NodeImage:
     )
 
 
-def write_partition(partition: PartitionImage) -> metadata_pb2.PartitionMetadata:
+def write_partition(partition: messages.PartitionImage) -> metadata_pb2.PartitionMetadata:
     """One partition's state."""
     return metadata_pb2.PartitionMetadata(
         partition_index=partition.tp.partition,
@@ -177,10 +168,10 @@ def write_partition(partition: PartitionImage) -> metadata_pb2.PartitionMetadata
     )
 
 
-def read_partition(topic_id: str, message: metadata_pb2.PartitionMetadata) -> PartitionImage:
+def read_partition(topic_id: str, message: metadata_pb2.PartitionMetadata) -> messages.PartitionImage:
     """One partition's state."""
     unclean = message.last_unclean_leader_epoch if message.HasField("last_unclean_leader_epoch") else None
-    return PartitionImage(
+    return messages.PartitionImage(
         tp=TopicPartition(topic_id, message.partition_index),
         replicas=_nodes(message.replicas),
         isr=_nodes(message.isr),
@@ -212,7 +203,7 @@ def _nodes(ids: Iterable[int]) -> tuple[NodeId, ...]:
     return tuple(NodeId(node_id) for node_id in ids)
 
 
-def write_topic(topic: TopicImage) -> metadata_pb2.TopicMetadata:
+def write_topic(topic: messages.TopicImage) -> metadata_pb2.TopicMetadata:
     """One topic with all its partitions."""
     return metadata_pb2.TopicMetadata(
         name=topic.name,
@@ -223,9 +214,9 @@ def write_topic(topic: TopicImage) -> metadata_pb2.TopicMetadata:
     )
 
 
-def read_topic(message: metadata_pb2.TopicMetadata) -> TopicImage:
+def read_topic(message: metadata_pb2.TopicMetadata) -> messages.TopicImage:
     """One topic with all its partitions, in the order of their indexes."""
-    return TopicImage(
+    return messages.TopicImage(
         name=message.name,
         topic_id=message.topic_id,
         configs=tuple(sorted(message.configs.items())),
@@ -233,7 +224,7 @@ def read_topic(message: metadata_pb2.TopicMetadata) -> TopicImage:
     )
 
 
-def write_image(image: MetadataImage) -> metadata_pb2.ClusterMetadata:
+def write_image(image: messages.MetadataImage) -> metadata_pb2.ClusterMetadata:
     """A snapshot or a change; the message around it says which, and to whom it goes."""
     message = metadata_pb2.ClusterMetadata(
         cluster_id=image.cluster_id,
@@ -252,7 +243,7 @@ def write_image(image: MetadataImage) -> metadata_pb2.ClusterMetadata:
     return message
 
 
-def _write_reign(reign: Reign) -> metadata_pb2.Reign:
+def _write_reign(reign: messages.Reign) -> metadata_pb2.Reign:
     return metadata_pb2.Reign(
         reign_id=reign.reign_id,
         controller_epoch=reign.controller_epoch,
@@ -261,19 +252,19 @@ def _write_reign(reign: Reign) -> metadata_pb2.Reign:
     )
 
 
-def _read_reign(message: metadata_pb2.Reign) -> Reign:
-    return Reign(message.reign_id, message.controller_epoch, message.first_offset, message.previous_reign_id)
+def _read_reign(message: metadata_pb2.Reign) -> messages.Reign:
+    return messages.Reign(message.reign_id, message.controller_epoch, message.first_offset, message.previous_reign_id)
 
 
 def read_image(
     message: metadata_pb2.ClusterMetadata, *, is_snapshot: bool, to_node_epoch: NodeEpoch | None = None
-) -> MetadataImage:
+) -> messages.MetadataImage:
     """The state as its receiver believes it.
 
     Raises:
         Refused: INVALID_REQUEST when the rules have a value of a later release.
     """
-    return MetadataImage(
+    return messages.MetadataImage(
         cluster_id=message.cluster_id,
         controller_epoch=message.controller_epoch,
         metadata_offset=message.metadata_offset,
@@ -290,7 +281,7 @@ def read_image(
 
 
 def write_watch_answer(
-    image: MetadataImage | None, to_node_epoch: NodeEpoch | None
+    image: messages.MetadataImage | None, to_node_epoch: NodeEpoch | None
 ) -> controller_service_pb2.WatchMetadataResponse:
     """One message of the watch; without an image it is a sign of life."""
     if image is None:
@@ -305,7 +296,7 @@ def write_watch_news(
     *,
     is_snapshot: bool,
     to_node_epoch: NodeEpoch | None,
-    position: PositionProof | None,
+    position: messages.PositionProof | None,
 ) -> controller_service_pb2.WatchMetadataResponse:
     """One message of the watch around metadata that was written for every watcher."""
     message = controller_service_pb2.WatchMetadataResponse(node_epoch=to_node_epoch, metadata=metadata)
@@ -316,7 +307,7 @@ def write_watch_news(
     return message
 
 
-def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> MetadataImage | None:
+def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> messages.MetadataImage | None:
     """The image in one message of the watch, addressed as it says; None for a sign of life."""
     if not message.HasField("metadata"):
         return None
@@ -325,11 +316,13 @@ def read_watch_answer(message: controller_service_pb2.WatchMetadataResponse) -> 
     if epoch is None or not message.HasField("position_mac"):
         return image
     reign_id = image.reign.reign_id if image.reign else ""
-    position = PositionProof(epoch, image.controller_epoch, image.metadata_offset, message.position_mac, reign_id)
+    position = messages.PositionProof(
+        epoch, image.controller_epoch, image.metadata_offset, message.position_mac, reign_id
+    )
     return replace(image, position=position)
 
 
-def write_position(position: PositionProof | None) -> controller_service_pb2.PositionProof | None:
+def write_position(position: messages.PositionProof | None) -> controller_service_pb2.PositionProof | None:
     """A proof that a node gives back; None for none."""
     if position is None:
         return None
@@ -342,9 +335,9 @@ def write_position(position: PositionProof | None) -> controller_service_pb2.Pos
     )
 
 
-def read_position(message: controller_service_pb2.PositionProof) -> PositionProof:
+def read_position(message: controller_service_pb2.PositionProof) -> messages.PositionProof:
     """A proof that a node gave back, true or not."""
-    return PositionProof(
+    return messages.PositionProof(
         NodeEpoch(message.node_epoch),
         message.controller_epoch,
         message.metadata_offset,
@@ -353,13 +346,13 @@ def read_position(message: controller_service_pb2.PositionProof) -> PositionProo
     )
 
 
-def write_place(position: Position | None) -> metadata_pb2.Position | None:
+def write_place(position: messages.Position | None) -> metadata_pb2.Position | None:
     """A position without a proof; None for none."""
     if position is None:
         return None
     return metadata_pb2.Position(reign_id=position.reign_id, metadata_offset=position.metadata_offset)
 
 
-def read_place(message: metadata_pb2.Position) -> Position:
+def read_place(message: metadata_pb2.Position) -> messages.Position:
     """A position as somebody claims it."""
-    return Position(message.reign_id, message.metadata_offset)
+    return messages.Position(message.reign_id, message.metadata_offset)

@@ -8,117 +8,103 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from strandline.core.messages import (
-    LATEST,
-    DeletedPartition,
-    DeletePartition,
-    EpochEndAnswer,
-    EpochEndQuestion,
-    OffsetAnswer,
-    OffsetQuestion,
-    ReplicaState,
-)
+from strandline.core import messages
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
-from strandline.rpc.convert.errors import (
-    Asked,
-    Topics,
-    Unresolved,
-    by_topic,
-    check_cluster,
-    gather,
-    invalid,
-    read_error,
-    read_replica,
-    unresolved_by_topic,
-    write_error,
-    write_replica,
-)
+from strandline.rpc.convert import errors
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1.partition_pb2 import ISOLATION_LEVEL_READ_COMMITTED
 
 
-def read_asker(message: pb.OffsetForLeaderEpochRequest | pb.ListOffsetsRequest, topics: Topics) -> ReplicaState | None:
+def read_asker(
+    message: pb.OffsetForLeaderEpochRequest | pb.ListOffsetsRequest, topics: errors.Topics
+) -> messages.ReplicaState | None:
     """Who asks; None for a client.
 
     Raises:
         Refused: INVALID_REQUEST or INCONSISTENT_CLUSTER_ID.
     """
-    replica = read_replica(message.replica_state) if message.HasField("replica_state") else None
-    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=replica is not None)
+    replica = errors.read_replica(message.replica_state) if message.HasField("replica_state") else None
+    errors.check_cluster(
+        message.cluster_id if message.HasField("cluster_id") else None, topics, required=replica is not None
+    )
     if replica is not None:
         for topic in message.topics:
             if not topic.topic_id:
-                raise invalid("a topic is named without topic_id; a replica must give it")
+                raise errors.invalid("a topic is named without topic_id; a replica must give it")
     return replica
 
 
-def read_epoch_questions(message: pb.OffsetForLeaderEpochRequest, topics: Topics) -> Asked[EpochEndQuestion]:
+def read_epoch_questions(
+    message: pb.OffsetForLeaderEpochRequest, topics: errors.Topics
+) -> errors.Asked[messages.EpochEndQuestion]:
     """The questions of an OffsetForLeaderEpoch request.
 
     Raises:
         Refused: INVALID_REQUEST, a partition is named twice, or a replica names no current epoch.
     """
 
-    def build(tp: TopicPartition, partition: pb.OffsetForLeaderPartition) -> EpochEndQuestion:
+    def build(tp: TopicPartition, partition: pb.OffsetForLeaderPartition) -> messages.EpochEndQuestion:
         if not partition.HasField("current_leader_epoch") and message.HasField("replica_state"):
-            raise invalid(f"partition {tp.partition} lacks current_leader_epoch; a replica must give it")
-        return EpochEndQuestion(
+            raise errors.invalid(f"partition {tp.partition} lacks current_leader_epoch; a replica must give it")
+        return messages.EpochEndQuestion(
             tp,
             LeaderEpoch(partition.leader_epoch) if partition.HasField("leader_epoch") else None,
             LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
         )
 
     asked = [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics]
-    return gather(asked, topics, attrgetter("partition"), build)
+    return errors.gather(asked, topics, attrgetter("partition"), build)
 
 
-def read_offset_questions(message: pb.ListOffsetsRequest, topics: Topics) -> Asked[OffsetQuestion]:
+def read_offset_questions(
+    message: pb.ListOffsetsRequest, topics: errors.Topics
+) -> errors.Asked[messages.OffsetQuestion]:
     """The questions of a ListOffsets request; an absent timestamp asks for the latest offset.
 
     Raises:
         Refused: INVALID_REQUEST, a replica names no current epoch.
     """
 
-    def build(tp: TopicPartition, partition: pb.ListOffsetsPartition) -> OffsetQuestion:
+    def build(tp: TopicPartition, partition: pb.ListOffsetsPartition) -> messages.OffsetQuestion:
         if not partition.HasField("current_leader_epoch") and message.HasField("replica_state"):
-            raise invalid(f"partition {tp.partition} lacks current_leader_epoch; a replica must give it")
-        return OffsetQuestion(
+            raise errors.invalid(f"partition {tp.partition} lacks current_leader_epoch; a replica must give it")
+        return messages.OffsetQuestion(
             tp,
-            partition.timestamp if partition.HasField("timestamp") else LATEST,
+            partition.timestamp if partition.HasField("timestamp") else messages.LATEST,
             LeaderEpoch(partition.current_leader_epoch) if partition.HasField("current_leader_epoch") else None,
             message.isolation_level == ISOLATION_LEVEL_READ_COMMITTED,
         )
 
     asked = [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics]
     # A follower asks for the latest and the earliest offset of a partition in one request (M30).
-    return gather(asked, topics, attrgetter("partition_index"), build, once_each=False)
+    return errors.gather(asked, topics, attrgetter("partition_index"), build, once_each=False)
 
 
 def epoch_ends_response(
-    answers: Iterable[EpochEndAnswer], unresolved: Iterable[Unresolved], topics: Topics
+    answers: Iterable[messages.EpochEndAnswer], unresolved: Iterable[errors.Unresolved], topics: errors.Topics
 ) -> pb.OffsetForLeaderEpochResponse:
     """The answers of OffsetForLeaderEpoch, by topic."""
     response = pb.OffsetForLeaderEpochResponse()
-    for topic_id, parts in by_topic(answers, lambda answer: answer.tp):
+    for topic_id, parts in errors.by_topic(answers, lambda answer: answer.tp):
         topic = response.topics.add(topic=topics.name_of(topic_id), topic_id=topic_id)
         for answer in parts:
             row = topic.partitions.add(partition=answer.tp.partition)
-            write_error(row, answer.refusal)
+            errors.write_error(row, answer.refusal)
             if answer.end is not None:
                 row.leader_epoch, row.end_offset = answer.end
-    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in errors.unresolved_by_topic(unresolved):
         topic = response.topics.add(topic=name, topic_id=topic_id)
         for lost in not_found:
-            write_error(topic.partitions.add(partition=lost.partition), lost.refusal)
+            errors.write_error(topic.partitions.add(partition=lost.partition), lost.refusal)
     return response
 
 
 def offsets_response(
-    answers: Iterable[OffsetAnswer], unresolved: Iterable[Unresolved], topics: Topics
+    answers: Iterable[messages.OffsetAnswer], unresolved: Iterable[errors.Unresolved], topics: errors.Topics
 ) -> pb.ListOffsetsResponse:
     """The answers of ListOffsets, by topic; every lookup has been made."""
     response = pb.ListOffsetsResponse()
-    for topic_id, parts in by_topic(answers, lambda answer: answer.tp):
+    for topic_id, parts in errors.by_topic(answers, lambda answer: answer.tp):
         topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
         for answer in parts:
             row = topic.partitions.add(
@@ -127,22 +113,22 @@ def offsets_response(
                 timestamp=answer.timestamp,
                 leader_epoch=answer.leader_epoch,
             )
-            write_error(row, answer.refusal)
-    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
+            errors.write_error(row, answer.refusal)
+    for (name, topic_id), not_found in errors.unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
         for lost in not_found:
-            write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+            errors.write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
 
 
 def epoch_ends_request(
-    questions: Iterable[EpochEndQuestion], *, cluster_id: str, replica: ReplicaState | None
+    questions: Iterable[messages.EpochEndQuestion], *, cluster_id: str, replica: messages.ReplicaState | None
 ) -> pb.OffsetForLeaderEpochRequest:
     """OffsetForLeaderEpoch by topic ids."""
     request = pb.OffsetForLeaderEpochRequest(cluster_id=cluster_id)
     if replica is not None:
-        write_replica(request.replica_state, replica)
-    for topic_id, parts in by_topic(questions, lambda question: question.tp):
+        errors.write_replica(request.replica_state, replica)
+    for topic_id, parts in errors.by_topic(questions, lambda question: question.tp):
         topic = request.topics.add(topic_id=topic_id)
         for question in parts:
             topic.partitions.add(
@@ -153,10 +139,10 @@ def epoch_ends_request(
     return request
 
 
-def read_epoch_ends(response: pb.OffsetForLeaderEpochResponse) -> tuple[EpochEndAnswer, ...]:
+def read_epoch_ends(response: pb.OffsetForLeaderEpochResponse) -> tuple[messages.EpochEndAnswer, ...]:
     """The leader's answers."""
     return tuple(
-        EpochEndAnswer(TopicPartition(topic.topic_id, row.partition), _read_end(row), read_error(row))
+        messages.EpochEndAnswer(TopicPartition(topic.topic_id, row.partition), _read_end(row), errors.read_error(row))
         for topic in response.topics
         for row in topic.partitions
     )
@@ -169,10 +155,10 @@ def _read_end(row: pb.OffsetForLeaderPartitionResult) -> EpochEnd | None:
 
 
 def list_offsets_request(
-    questions: Iterable[OffsetQuestion],
+    questions: Iterable[messages.OffsetQuestion],
     *,
     cluster_id: str | None,
-    replica: ReplicaState | None,
+    replica: messages.ReplicaState | None,
     read_committed: bool = False,
 ) -> pb.ListOffsetsRequest:
     """ListOffsets by topic ids. ``read_committed`` is asked of the request as a whole."""
@@ -180,8 +166,8 @@ def list_offsets_request(
     if read_committed:
         request.isolation_level = ISOLATION_LEVEL_READ_COMMITTED
     if replica is not None:
-        write_replica(request.replica_state, replica)
-    for topic_id, parts in by_topic(questions, lambda question: question.tp):
+        errors.write_replica(request.replica_state, replica)
+    for topic_id, parts in errors.by_topic(questions, lambda question: question.tp):
         topic = request.topics.add(topic_id=topic_id)
         for question in parts:
             topic.partitions.add(
@@ -192,15 +178,15 @@ def list_offsets_request(
     return request
 
 
-def read_offsets(response: pb.ListOffsetsResponse) -> tuple[OffsetAnswer, ...]:
+def read_offsets(response: pb.ListOffsetsResponse) -> tuple[messages.OffsetAnswer, ...]:
     """The leader's answers."""
     return tuple(
-        OffsetAnswer(
+        messages.OffsetAnswer(
             TopicPartition(topic.topic_id, row.partition_index),
             Offset(row.offset) if row.HasField("offset") else None,
             row.timestamp if row.HasField("timestamp") else None,
             LeaderEpoch(row.leader_epoch) if row.HasField("leader_epoch") else None,
-            read_error(row),
+            errors.read_error(row),
         )
         for topic in response.topics
         for row in topic.partitions
@@ -218,45 +204,47 @@ HIGH_WATERMARK = -1
 """Kafka's offset that means the high watermark."""
 
 
-def read_deletions(message: pb.DeleteRecordsRequest, topics: Topics) -> tuple[int, Asked[DeletePartition]]:
+def read_deletions(
+    message: pb.DeleteRecordsRequest, topics: errors.Topics
+) -> tuple[int, errors.Asked[messages.DeletePartition]]:
     """How long to wait in ms, and what to delete.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: timeout_ms is negative, no partition is named, or one twice.
     """
-    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    errors.check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
     timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else DEFAULT_TIMEOUT_MS
     if timeout_ms < 0:
-        raise invalid(f"timeout_ms {timeout_ms} must be 0 or more; leave it out for {DEFAULT_TIMEOUT_MS}")
-    asked = gather(
+        raise errors.invalid(f"timeout_ms {timeout_ms} must be 0 or more; leave it out for {DEFAULT_TIMEOUT_MS}")
+    asked = errors.gather(
         [(topic.name, topic.topic_id, topic.partitions) for topic in message.topics],
         topics,
         attrgetter("partition_index"),
         _read_part,
     )
     if not asked.parts and not asked.unresolved:
-        raise invalid("topics names no partition; give at least one")
+        raise errors.invalid("topics names no partition; give at least one")
     return min(timeout_ms, MAX_TIMEOUT_MS), asked
 
 
-def _read_part(tp: TopicPartition, partition: pb.DeleteRecordsPartition) -> DeletePartition:
-    return DeletePartition(tp, None if partition.offset == HIGH_WATERMARK else Offset(partition.offset))
+def _read_part(tp: TopicPartition, partition: pb.DeleteRecordsPartition) -> messages.DeletePartition:
+    return messages.DeletePartition(tp, None if partition.offset == HIGH_WATERMARK else Offset(partition.offset))
 
 
 def deletions_response(
-    answers: Iterable[DeletedPartition], unresolved: Iterable[Unresolved], topics: Topics
+    answers: Iterable[messages.DeletedPartition], unresolved: Iterable[errors.Unresolved], topics: errors.Topics
 ) -> pb.DeleteRecordsResponse:
     """The answers of DeleteRecords, by topic."""
     response = pb.DeleteRecordsResponse()
-    for topic_id, parts in by_topic(answers, lambda answer: answer.tp):
+    for topic_id, parts in errors.by_topic(answers, lambda answer: answer.tp):
         topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
         for answer in parts:
             row = topic.partitions.add(partition_index=answer.tp.partition, low_watermark=answer.low_watermark)
-            write_error(row, answer.refusal)
-    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
+            errors.write_error(row, answer.refusal)
+    for (name, topic_id), not_found in errors.unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
         for lost in not_found:
-            write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+            errors.write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
 
 
@@ -265,20 +253,20 @@ def delete_records_request(
 ) -> pb.DeleteRecordsRequest:
     """DeleteRecords by topic ids; ``offsets`` are first offsets to keep, or HIGH_WATERMARK."""
     request = pb.DeleteRecordsRequest(cluster_id=cluster_id, timeout_ms=timeout_ms)
-    for topic_id, parts in by_topic(offsets, lambda tp: tp):
+    for topic_id, parts in errors.by_topic(offsets, lambda tp: tp):
         topic = request.topics.add(topic_id=topic_id)
         for tp in parts:
             topic.partitions.add(partition_index=tp.partition, offset=offsets[tp])
     return request
 
 
-def read_deleted(response: pb.DeleteRecordsResponse) -> list[DeletedPartition]:
+def read_deleted(response: pb.DeleteRecordsResponse) -> list[messages.DeletedPartition]:
     """The leader's answers."""
     return [
-        DeletedPartition(
+        messages.DeletedPartition(
             TopicPartition(topic.topic_id, row.partition_index),
             Offset(row.low_watermark) if row.HasField("low_watermark") else None,
-            read_error(row),
+            errors.read_error(row),
         )
         for topic in response.topics
         for row in topic.partitions

@@ -18,22 +18,7 @@ from strandline.core.transactions.messages import MarkerQuestion
 from strandline.core.types import Acks, BatchHeader, Marker, Offset, TopicPartition
 from strandline.records.batch import Batch, check_one_batch
 from strandline.records.codec import encode_marker
-from strandline.rpc.convert.errors import (
-    Asked,
-    Topics,
-    Unresolved,
-    by_topic,
-    check_cluster,
-    gather,
-    invalid,
-    named,
-    outcome_to_wire,
-    read_error,
-    unresolved_by_topic,
-    wants_leader,
-    write_error,
-    write_leader,
-)
+from strandline.rpc.convert import errors
 from strandline.rpc.convert.records import encode_records
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -53,7 +38,7 @@ class ProduceAsked(NamedTuple):
     acks: Acks
     timeout_ms: int
     parts: tuple[ProducePartition, ...]
-    unresolved: tuple[Unresolved, ...]
+    unresolved: tuple[errors.Unresolved, ...]
     size_bytes: int = 0
     """The whole message, if it carries more than batches that are appended; it stays in memory while its call waits."""
     transactional_id: str | None = None
@@ -74,7 +59,7 @@ def holds_single_records(message: ProduceMessage) -> bool:
     return False
 
 
-def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = None) -> ProduceAsked:
+def read_produce(message: ProduceMessage, topics: errors.Topics, now_ms: int | None = None) -> ProduceAsked:
     """Take a produce message apart and check each batch, without parsing its records.
 
     ``now_ms``, wall-clock, is the time of single records without one. Without it a partition must hold a batch.
@@ -82,23 +67,23 @@ def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = N
     Raises:
         Refused: INVALID_REQUIRED_ACKS or INVALID_REQUEST for the message as a whole, both NOT_APPENDED.
     """
-    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
+    errors.check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
     acks = _read_acks(message.acks) if message.HasField("acks") else Acks.ALL
     timeout_ms = message.timeout_ms if message.HasField("timeout_ms") else DEFAULT_TIMEOUT_MS
     if timeout_ms < 0:
-        raise invalid(f"timeout_ms {timeout_ms} must not be negative")
+        raise errors.invalid(f"timeout_ms {timeout_ms} must not be negative")
 
     def build(tp: TopicPartition, partition: pb.ProducePartition) -> ProducePartition:
         return _read_part(tp, partition, now_ms)
 
-    asked: Asked[ProducePartition] = gather(
+    asked: errors.Asked[ProducePartition] = errors.gather(
         [(topic.name, topic.topic_id, topic.partition_data) for topic in message.topic_data],
         topics,
         attrgetter("index"),
         build,
     )
     if not asked.parts and not asked.unresolved:
-        raise invalid("topic_data names no partition; give at least one")
+        raise errors.invalid("topic_data names no partition; give at least one")
     return ProduceAsked(
         acks,
         min(timeout_ms, MAX_TIMEOUT_MS),
@@ -109,7 +94,7 @@ def read_produce(message: ProduceMessage, topics: Topics, now_ms: int | None = N
     )
 
 
-def _size_beyond_batches(message: ProduceMessage, asked: Asked[ProducePartition], now_ms: int | None) -> int:
+def _size_beyond_batches(message: ProduceMessage, asked: errors.Asked[ProducePartition], now_ms: int | None) -> int:
     """The message's size if it holds more than the batches that are appended, else 0: measuring costs a copy."""
     if now_ms is None and not asked.unresolved:
         for part in asked.parts:
@@ -133,7 +118,7 @@ def _read_part(tp: TopicPartition, partition: pb.ProducePartition, now_ms: int |
         payload = partition.records
         if now_ms is not None and partition.simple_records:
             if payload:
-                raise invalid("records and simple_records are both given; give one of them")
+                raise errors.invalid("records and simple_records are both given; give one of them")
             payload = encode_records(partition.simple_records, now_ms)
         return ProducePartition(tp, check_one_batch(payload), memoryview(payload))
     except Refused as error:
@@ -141,32 +126,32 @@ def _read_part(tp: TopicPartition, partition: pb.ProducePartition, now_ms: int |
 
 
 def produce_topics(
-    results: Iterable[ProduceResult], unresolved: Iterable[Unresolved], topics: Topics, acks: Acks
+    results: Iterable[ProduceResult], unresolved: Iterable[errors.Unresolved], topics: errors.Topics, acks: Acks
 ) -> list[pb.ProduceTopicResponse]:
     """The answers of a produce, by topic; with acks=0 the base offset stays absent."""
     answers = []
-    for topic_id, parts in by_topic(results, attrgetter("tp")):
+    for topic_id, parts in errors.by_topic(results, attrgetter("tp")):
         answer = pb.ProduceTopicResponse(name=topics.name_of(topic_id), topic_id=topic_id)
         for result in parts:
             _write_result(answer.partition_responses.add(), result, topics, acks)
         answers.append(answer)
-    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in errors.unresolved_by_topic(unresolved):
         answer = pb.ProduceTopicResponse(name=name, topic_id=topic_id)
         for part in not_found:
             row = answer.partition_responses.add(index=part.partition)
-            write_error(row, part.refusal)
+            errors.write_error(row, part.refusal)
             row.outcome = pb.PRODUCE_OUTCOME_NOT_APPENDED
         answers.append(answer)
     return answers
 
 
-def _write_result(row: pb.ProducePartitionResponse, result: ProduceResult, topics: Topics, acks: Acks) -> None:
+def _write_result(row: pb.ProducePartitionResponse, result: ProduceResult, topics: errors.Topics, acks: Acks) -> None:
     row.index = result.tp.partition
     if result.refusal is not None:
-        write_error(row, result.refusal)
-        row.outcome = outcome_to_wire(result.refusal.outcome)
-        if result.leader_hint is not None and wants_leader(result.refusal):
-            write_leader(row.current_leader, result.leader_hint, topics)
+        errors.write_error(row, result.refusal)
+        row.outcome = errors.outcome_to_wire(result.refusal.outcome)
+        if result.leader_hint is not None and errors.wants_leader(result.refusal):
+            errors.write_leader(row.current_leader, result.leader_hint, topics)
     elif result.base_offset is not None and acks is not Acks.NONE:
         row.base_offset = result.base_offset
     if result.log_start_offset is not None:
@@ -176,7 +161,7 @@ def _write_result(row: pb.ProducePartitionResponse, result: ProduceResult, topic
 def refused_stream_answer(correlation_id: int, refusal: Refusal) -> pb.ProduceStreamResponse:
     """The answer to a stream message that was refused as a whole; its stream stays open."""
     answer = pb.ProduceStreamResponse(correlation_id=correlation_id)
-    write_error(answer, refusal)
+    errors.write_error(answer, refusal)
     return answer
 
 
@@ -195,7 +180,7 @@ class MarkersAsked(NamedTuple):
     parts: tuple[ProducePartition, ...]
     counts: tuple[int, ...]
     """How many of ``parts`` each marker has."""
-    unresolved: tuple[tuple[Unresolved, ...], ...]
+    unresolved: tuple[tuple[errors.Unresolved, ...], ...]
     """Of each marker the partitions that are answered without the core."""
 
     def arrives(self, now_ms: int, request_id: int, within_ms: int) -> ProduceArrived:
@@ -203,28 +188,28 @@ class MarkersAsked(NamedTuple):
         return ProduceArrived(now_ms, request_id, Acks.ALL, within_ms, self.parts)
 
 
-def read_markers(request: pb.WriteTxnMarkersRequest, topics: Topics, now_ms: int) -> MarkersAsked:
+def read_markers(request: pb.WriteTxnMarkersRequest, topics: errors.Topics, now_ms: int) -> MarkersAsked:
     """The markers of a request; ``now_ms``, wall-clock, is the time of their records.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: there is none, one names no partition or one twice, or has a
             number that is none of a marker.
     """
-    check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics, required=True)
+    errors.check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics, required=True)
     if not request.markers:
-        raise invalid("markers is empty; give at least one")
+        raise errors.invalid("markers is empty; give at least one")
     parts: list[ProducePartition] = []
     counts: list[int] = []
-    unresolved: list[tuple[Unresolved, ...]] = []
+    unresolved: list[tuple[errors.Unresolved, ...]] = []
     for marker in request.markers:
-        asked = gather(
+        asked = errors.gather(
             [(topic.topic, topic.topic_id, topic.partitions) for topic in marker.topics],
             topics,
             int,
             partial(_part, _encode(marker, now_ms)),
         )
         if not asked.parts and not asked.unresolved:
-            raise invalid(f"the marker of producer {marker.producer_id} names no partition; give at least one")
+            raise errors.invalid(f"the marker of producer {marker.producer_id} names no partition; give at least one")
         parts += asked.parts
         counts.append(len(asked.parts))
         unresolved.append(asked.unresolved)
@@ -237,11 +222,11 @@ def _part(batch: Batch, tp: TopicPartition, _: int) -> ProducePartition:
 
 def _encode(marker: pb.WritableTxnMarker, now_ms: int) -> Batch:
     if marker.producer_id < 0:
-        raise invalid(f"producer_id {marker.producer_id} must not be negative")
+        raise errors.invalid(f"producer_id {marker.producer_id} must not be negative")
     if not 0 <= marker.producer_epoch <= _MOST_EPOCH:
-        raise invalid(f"producer_epoch {marker.producer_epoch} must be 0 to {_MOST_EPOCH}")
+        raise errors.invalid(f"producer_epoch {marker.producer_epoch} must be 0 to {_MOST_EPOCH}")
     if not 0 <= marker.coordinator_epoch <= _MOST_COORDINATOR_EPOCH:
-        raise invalid(f"coordinator_epoch {marker.coordinator_epoch} must not be negative")
+        raise errors.invalid(f"coordinator_epoch {marker.coordinator_epoch} must not be negative")
     said = Marker(marker.transaction_result, marker.coordinator_epoch)
     return encode_marker(
         said, producer_id=marker.producer_id, producer_epoch=marker.producer_epoch, timestamp_ms=now_ms
@@ -249,20 +234,20 @@ def _encode(marker: pb.WritableTxnMarker, now_ms: int) -> Batch:
 
 
 def markers_response(
-    request: pb.WriteTxnMarkersRequest, asked: MarkersAsked, results: Sequence[ProduceResult], topics: Topics
+    request: pb.WriteTxnMarkersRequest, asked: MarkersAsked, results: Sequence[ProduceResult], topics: errors.Topics
 ) -> pb.WriteTxnMarkersResponse:
     """The answer: what became of each marker in each partition."""
     response = pb.WriteTxnMarkersResponse()
     for marker, own, not_found in zip(request.markers, _shares(results, asked.counts), asked.unresolved, strict=True):
         row = response.markers.add(producer_id=marker.producer_id)
-        for topic_id, parts in by_topic(own, lambda result: result.tp):
+        for topic_id, parts in errors.by_topic(own, lambda result: result.tp):
             topic = row.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
             for result in parts:
-                write_error(topic.partitions.add(partition_index=result.tp.partition), result.refusal)
-        for (name, topic_id), lost in unresolved_by_topic(not_found):
+                errors.write_error(topic.partitions.add(partition_index=result.tp.partition), result.refusal)
+        for (name, topic_id), lost in errors.unresolved_by_topic(not_found):
             topic = row.topics.add(name=name, topic_id=topic_id)
             for one in lost:
-                write_error(topic.partitions.add(partition_index=one.partition), one.refusal)
+                errors.write_error(topic.partitions.add(partition_index=one.partition), one.refusal)
     return response
 
 
@@ -273,7 +258,9 @@ def _shares(results: Sequence[ProduceResult], counts: Iterable[int]) -> Iterator
         start += count
 
 
-def markers_request(markers: Sequence[MarkerQuestion], topics: Topics, cluster_id: str) -> pb.WriteTxnMarkersRequest:
+def markers_request(
+    markers: Sequence[MarkerQuestion], topics: errors.Topics, cluster_id: str
+) -> pb.WriteTxnMarkersRequest:
     """What coordinators of this node have for one leader: one entry per marker and partition, in their order."""
     request = pb.WriteTxnMarkersRequest(cluster_id=cluster_id)
     for _, coordinator_epoch, marker in markers:
@@ -282,7 +269,7 @@ def markers_request(markers: Sequence[MarkerQuestion], topics: Topics, cluster_i
             producer_epoch=marker.identity.producer_epoch,
             transaction_result=marker.committed,
             coordinator_epoch=coordinator_epoch,
-            topics=named([marker.tp], topics),
+            topics=errors.named([marker.tp], topics),
         )
     return request
 
@@ -294,4 +281,4 @@ def read_marker_results(response: pb.WriteTxnMarkersResponse, count: int) -> tup
     if len(found) != count or any(len(parts) != 1 for parts in found):
         lost = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader's answer does not fit the markers it was sent")
         return (lost,) * count
-    return tuple(read_error(parts[0]) for parts in found)
+    return tuple(errors.read_error(parts[0]) for parts in found)

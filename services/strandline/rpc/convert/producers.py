@@ -20,35 +20,23 @@ from strandline.core.types import (
     TopicPartition,
     TransactionState,
 )
-from strandline.rpc.convert.errors import (
-    Asked,
-    Topics,
-    Unresolved,
-    by_topic,
-    check_cluster,
-    gather,
-    invalid,
-    read_error,
-    unresolved_by_topic,
-    write_error,
-    write_replica,
-)
+from strandline.rpc.convert import errors
 from strandline.v1 import leader_service_pb2 as pb
 
 
-def read_producer_question(message: pb.FetchProducerSnapshotRequest, topics: Topics) -> ProducerSnapshotQuestion:
+def read_producer_question(message: pb.FetchProducerSnapshotRequest, topics: errors.Topics) -> ProducerSnapshotQuestion:
     """What a replica asks.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: replica_state, topic_id or current_leader_epoch is absent.
     """
-    check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=True)
+    errors.check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics, required=True)
     if not message.HasField("replica_state"):
-        raise invalid("replica_state is absent; only a replica asks for producer state")
+        raise errors.invalid("replica_state is absent; only a replica asks for producer state")
     if not message.topic_id:
-        raise invalid("topic_id is empty; give the id of the topic")
+        raise errors.invalid("topic_id is empty; give the id of the topic")
     if not message.HasField("current_leader_epoch"):
-        raise invalid("current_leader_epoch is absent; a replica must give it")
+        raise errors.invalid("current_leader_epoch is absent; a replica must give it")
     tp = TopicPartition(message.topic_id, message.partition)
     return ProducerSnapshotQuestion(tp, LeaderEpoch(message.current_leader_epoch))
 
@@ -56,7 +44,7 @@ def read_producer_question(message: pb.FetchProducerSnapshotRequest, topics: Top
 def write_producer_snapshot(answer: ProducerSnapshotAnswer) -> pb.FetchProducerSnapshotResponse:
     """A leader's answer."""
     response = pb.FetchProducerSnapshotResponse(log_start_offset=answer.log_start_offset)
-    write_error(response, answer.refusal)
+    errors.write_error(response, answer.refusal)
     for row in answer.producers:
         response.batches.add(**row._asdict())
     for transaction in answer.transactions.open:
@@ -76,7 +64,7 @@ def producer_snapshot_request(
         partition=question.tp.partition,
         current_leader_epoch=question.current_leader_epoch,
     )
-    write_replica(request.replica_state, replica)
+    errors.write_replica(request.replica_state, replica)
     return request
 
 
@@ -97,7 +85,7 @@ def read_producer_snapshot(response: pb.FetchProducerSnapshotResponse, tp: Topic
             )
             for row in response.batches
         ),
-        read_error(response),
+        errors.read_error(response),
         TransactionState(
             open=tuple(
                 OpenTransaction(row.producer_id, Offset(row.first_offset)) for row in response.open_transactions
@@ -125,41 +113,43 @@ MOST_PRODUCERS = 100_000
 """Of one partition in one answer, about 4 MB."""
 
 
-def read_described(request: pb.DescribeProducersRequest, topics: Topics) -> Asked[TopicPartition]:
+def read_described(request: pb.DescribeProducersRequest, topics: errors.Topics) -> errors.Asked[TopicPartition]:
     """Whose producers are asked for.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: no partition is named, or one twice.
     """
-    check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics)
-    asked = gather(
+    errors.check_cluster(request.cluster_id if request.HasField("cluster_id") else None, topics)
+    asked = errors.gather(
         [(topic.topic, topic.topic_id, topic.partitions) for topic in request.topics],
         topics,
         int,
         lambda tp, _: tp,
     )
     if not asked.parts and not asked.unresolved:
-        raise invalid("topics names no partition; give at least one")
+        raise errors.invalid("topics names no partition; give at least one")
     return asked
 
 
 def producers_response(
-    found: Mapping[TopicPartition, Sequence[ActiveProducer] | Refusal], unresolved: Iterable[Unresolved], topics: Topics
+    found: Mapping[TopicPartition, Sequence[ActiveProducer] | Refusal],
+    unresolved: Iterable[errors.Unresolved],
+    topics: errors.Topics,
 ) -> pb.DescribeProducersResponse:
     """The answer, by topic."""
     response = pb.DescribeProducersResponse()
-    for topic_id, tps in by_topic(found, lambda tp: tp):
+    for topic_id, tps in errors.by_topic(found, lambda tp: tp):
         topic = response.topics.add(name=topics.name_of(topic_id), topic_id=topic_id)
         for tp in tps:
             row, producers = topic.partitions.add(partition_index=tp.partition), found[tp]
             if isinstance(producers, Refusal):
-                write_error(row, producers)
+                errors.write_error(row, producers)
             else:
                 row.active_producers.extend(map(_write, producers[:MOST_PRODUCERS]))
-    for (name, topic_id), not_found in unresolved_by_topic(unresolved):
+    for (name, topic_id), not_found in errors.unresolved_by_topic(unresolved):
         topic = response.topics.add(name=name, topic_id=topic_id)
         for lost in not_found:
-            write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
+            errors.write_error(topic.partitions.add(partition_index=lost.partition), lost.refusal)
     return response
 
 

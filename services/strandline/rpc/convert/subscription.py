@@ -13,35 +13,11 @@ from dataclasses import dataclass, replace
 import crc32c
 from google.protobuf.message import DecodeError
 
+from strandline.core import messages as core_messages
 from strandline.core.errors import Refused
-from strandline.core.messages import (
-    AsOf,
-    Endpoint,
-    MetadataImage,
-    NodeImage,
-    PartitionImage,
-    PositionProof,
-    TopicImage,
-    Wanted,
-)
 from strandline.core.types import NodeId, Rules
+from strandline.rpc.convert import metadata
 from strandline.rpc.convert.fetch import tag, varint
-from strandline.rpc.convert.metadata import (
-    CONTROLLER_ID,
-    read_endpoint,
-    read_image,
-    read_node,
-    read_partition,
-    read_position,
-    read_rules,
-    read_topic,
-    read_watch_answer,
-    write_endpoints,
-    write_image,
-    write_position,
-    write_topic,
-    write_watch_news,
-)
 from strandline.v1 import controller_service_pb2, metadata_pb2, partition_pb2
 from strandline.v1 import metadata_service_pb2 as pb
 
@@ -51,26 +27,26 @@ class KnownController:
     """One controller, by the ports at which it is known to be reached."""
 
     controller_id: int
-    client: Endpoint | None = None
-    internal: Endpoint | None = None
+    client: core_messages.Endpoint | None = None
+    internal: core_messages.Endpoint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataUpdate:
     """One message of a subscription as its subscriber reads it; None and empty: as before."""
 
-    as_of: AsOf
+    as_of: core_messages.AsOf
     is_snapshot: bool = False
     cluster_id: str = ""
     rules: Rules | None = None
     feature_level: int | None = None
-    topics: tuple[TopicImage, ...] = ()
-    changed: tuple[tuple[str, tuple[PartitionImage, ...]], ...] = ()
+    topics: tuple[core_messages.TopicImage, ...] = ()
+    changed: tuple[tuple[str, tuple[core_messages.PartitionImage, ...]], ...] = ()
     """Partitions by topic id."""
     deleted_topic_ids: tuple[str, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
     """Names and ids."""
-    nodes: tuple[NodeImage, ...] = ()
+    nodes: tuple[core_messages.NodeImage, ...] = ()
     removed_node_ids: tuple[NodeId, ...] = ()
     controllers: tuple[KnownController, ...] = ()
 
@@ -81,7 +57,7 @@ class MetadataUpdate:
         return not any((*news, self.missing, self.nodes, self.removed_node_ids))
 
 
-def write_as_of(as_of: AsOf) -> pb.AsOf:
+def write_as_of(as_of: core_messages.AsOf) -> pb.AsOf:
     """A position with its age and sender."""
     message = pb.AsOf(
         controller_epoch=as_of.controller_epoch,
@@ -90,15 +66,15 @@ def write_as_of(as_of: AsOf) -> pb.AsOf:
         age_ms=as_of.age_ms,
     )
     if as_of.node_id is None:
-        message.controller_id = CONTROLLER_ID
+        message.controller_id = metadata.CONTROLLER_ID
     else:
         message.node_id = as_of.node_id
     return message
 
 
-def read_as_of(message: pb.AsOf) -> AsOf:
+def read_as_of(message: pb.AsOf) -> core_messages.AsOf:
     """A position with its age and sender."""
-    return AsOf(
+    return core_messages.AsOf(
         controller_epoch=message.controller_epoch,
         metadata_offset=message.metadata_offset,
         reign_id=message.reign_id,
@@ -107,7 +83,7 @@ def read_as_of(message: pb.AsOf) -> AsOf:
     )
 
 
-def write_wanted(wanted: Wanted, cluster_id: str | None) -> pb.SubscribeRequest:
+def write_wanted(wanted: core_messages.Wanted, cluster_id: str | None) -> pb.SubscribeRequest:
     """One message of a subscriber."""
     return pb.SubscribeRequest(
         cluster_id=cluster_id,
@@ -118,9 +94,9 @@ def write_wanted(wanted: Wanted, cluster_id: str | None) -> pb.SubscribeRequest:
     )
 
 
-def read_wanted(message: pb.SubscribeRequest) -> Wanted:
+def read_wanted(message: pb.SubscribeRequest) -> core_messages.Wanted:
     """One message of a subscriber."""
-    return Wanted(
+    return core_messages.Wanted(
         add=_read_refs(message.add_topics),
         remove=_read_refs(message.remove_topics),
         all_topics=message.all_topics,
@@ -139,7 +115,9 @@ def _read_refs(messages: Iterable[partition_pb2.TopicReference]) -> tuple[tuple[
 def write_controllers(known: Iterable[KnownController]) -> list[pb.ControllerEndpoints]:
     """Where controllers are reached."""
     return [
-        pb.ControllerEndpoints(controller_id=one.controller_id, endpoints=write_endpoints(one.client, one.internal))
+        pb.ControllerEndpoints(
+            controller_id=one.controller_id, endpoints=metadata.write_endpoints(one.client, one.internal)
+        )
         for one in known
     ]
 
@@ -153,8 +131,8 @@ def _read_controller(message: pb.ControllerEndpoints) -> KnownController:
     ends = message.endpoints
     return KnownController(
         message.controller_id,
-        read_endpoint(ends.client) if ends.HasField("client") else None,
-        read_endpoint(ends.internal) if ends.HasField("internal") else None,
+        metadata.read_endpoint(ends.client) if ends.HasField("client") else None,
+        metadata.read_endpoint(ends.internal) if ends.HasField("internal") else None,
     )
 
 
@@ -168,34 +146,39 @@ def read_update(message: pb.SubscribeResponse) -> MetadataUpdate:
         as_of=read_as_of(message.as_of),
         is_snapshot=message.is_snapshot,
         cluster_id=message.cluster_id,
-        rules=read_rules(message.rules, Rules()) if message.HasField("rules") else None,
+        rules=metadata.read_rules(message.rules, Rules()) if message.HasField("rules") else None,
         feature_level=message.feature_level or None,
-        topics=tuple(read_topic(topic) for topic in message.topics),
+        topics=tuple(metadata.read_topic(topic) for topic in message.topics),
         changed=tuple(
-            (topic.topic_id, tuple(read_partition(topic.topic_id, partition) for partition in topic.partitions))
+            (
+                topic.topic_id,
+                tuple(metadata.read_partition(topic.topic_id, partition) for partition in topic.partitions),
+            )
             for topic in message.changed_topics
         ),
         deleted_topic_ids=tuple(message.deleted_topic_ids),
         missing=_read_refs(message.missing_topics),
-        nodes=tuple(read_node(node) for node in message.nodes),
+        nodes=tuple(metadata.read_node(node) for node in message.nodes),
         removed_node_ids=tuple(NodeId(node_id) for node_id in message.removed_node_ids),
         controllers=read_controllers(message.controllers),
     )
 
 
-def read_current_metadata(message: pb.MetadataServiceGetMetadataResponse) -> tuple[AsOf, MetadataImage]:
+def read_current_metadata(
+    message: pb.MetadataServiceGetMetadataResponse,
+) -> tuple[core_messages.AsOf, core_messages.MetadataImage]:
     """The state that a process knows, and how current it is.
 
     Raises:
         Refused: INVALID_REQUEST when the rules have a value of a later release.
     """
-    return read_as_of(message.as_of), read_image(message.metadata, is_snapshot=True)
+    return read_as_of(message.as_of), metadata.read_image(message.metadata, is_snapshot=True)
 
 
-def update_of_image(image: MetadataImage) -> MetadataUpdate:
+def update_of_image(image: core_messages.MetadataImage) -> MetadataUpdate:
     """What a watch of an earlier release brought, or a whole state, as an update; topics are whole in both."""
     return MetadataUpdate(
-        as_of=AsOf(image.controller_epoch, image.metadata_offset),
+        as_of=core_messages.AsOf(image.controller_epoch, image.metadata_offset),
         is_snapshot=image.is_snapshot,
         cluster_id=image.cluster_id,
         rules=image.rules,
@@ -228,13 +211,13 @@ class ImageWriter:
     partitions costs what these topics cost, however many there are."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, tuple[TopicImage, bytes]] = {}
+        self._topics: dict[str, tuple[core_messages.TopicImage, bytes]] = {}
 
-    def to_bytes(self, image: MetadataImage) -> bytes:
+    def to_bytes(self, image: core_messages.MetadataImage) -> bytes:
         """A whole snapshot as file content."""
         known = self._topics
         self._topics = {topic.topic_id: _encoded(topic, known.get(topic.topic_id)) for topic in image.topics}
-        pieces = [write_image(replace(image, topics=())).SerializeToString()]
+        pieces = [metadata.write_image(replace(image, topics=())).SerializeToString()]
         for _, encoded in self._topics.values():
             pieces += (_TOPICS, varint(len(encoded)), encoded)
         head = _around(image).SerializeToString()
@@ -242,32 +225,36 @@ class ImageWriter:
         return _HEAD.pack(_MAGIC, crc32c.crc32c(body)) + body
 
 
-def _encoded(topic: TopicImage, known: tuple[TopicImage, bytes] | None) -> tuple[TopicImage, bytes]:
+def _encoded(
+    topic: core_messages.TopicImage, known: tuple[core_messages.TopicImage, bytes] | None
+) -> tuple[core_messages.TopicImage, bytes]:
     if known is not None and known[0] is topic:
         return known
-    return topic, write_topic(topic).SerializeToString()
+    return topic, metadata.write_topic(topic).SerializeToString()
 
 
-def _around(image: MetadataImage) -> controller_service_pb2.WatchMetadataResponse:
+def _around(image: core_messages.MetadataImage) -> controller_service_pb2.WatchMetadataResponse:
     """What is written beside the metadata itself."""
     own = image.position if image.position is not None and _is_of(image, image.position) else None
-    message = write_watch_news(None, is_snapshot=image.is_snapshot, to_node_epoch=image.to_node_epoch, position=own)
+    message = metadata.write_watch_news(
+        None, is_snapshot=image.is_snapshot, to_node_epoch=image.to_node_epoch, position=own
+    )
     if image.position is not None and own is None:
-        later = write_position(image.position)
+        later = metadata.write_position(image.position)
         assert later is not None
         message.later_position.CopyFrom(later)
-    registered = write_position(image.registered)
+    registered = metadata.write_position(image.registered)
     if registered is not None:
         message.registered_position.CopyFrom(registered)
     return message
 
 
-def image_to_bytes(image: MetadataImage) -> bytes:
+def image_to_bytes(image: core_messages.MetadataImage) -> bytes:
     """A whole snapshot as file content."""
     return ImageWriter().to_bytes(image)
 
 
-def image_from_bytes(content: bytes) -> MetadataImage | None:
+def image_from_bytes(content: bytes) -> core_messages.MetadataImage | None:
     """The snapshot in a file's content; None if it is damaged."""
     if len(content) <= _HEAD.size:
         return None
@@ -277,18 +264,18 @@ def image_from_bytes(content: bytes) -> MetadataImage | None:
         return None
     try:
         if magic == _WITHOUT_PROOF:
-            return read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
+            return metadata.read_image(metadata_pb2.ClusterMetadata.FromString(body), is_snapshot=True)
         message = controller_service_pb2.WatchMetadataResponse.FromString(body)
-        image = read_watch_answer(message)
+        image = metadata.read_watch_answer(message)
         if image is not None and message.HasField("later_position"):
-            image = replace(image, position=read_position(message.later_position))
+            image = replace(image, position=metadata.read_position(message.later_position))
         if image is not None and message.HasField("registered_position"):
-            image = replace(image, registered=read_position(message.registered_position))
+            image = replace(image, registered=metadata.read_position(message.registered_position))
         return image
     except (DecodeError, Refused):
         # The second: rules of a later release. Their snapshot says nothing to this one, but stops no node.
         return None
 
 
-def _is_of(image: MetadataImage, position: PositionProof) -> bool:
+def _is_of(image: core_messages.MetadataImage, position: core_messages.PositionProof) -> bool:
     return (position.controller_epoch, position.metadata_offset) == (image.controller_epoch, image.metadata_offset)

@@ -10,15 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.transactions.messages import (
-    AddPartitions,
-    EndTxn,
-    InitProducerId,
-    ListedTransaction,
-    ListTransactions,
-    ProducerIdentity,
-    TransactionDescribed,
-)
+from strandline.core.transactions import messages
 from strandline.rpc.convert.errors import Topics, check_cluster, gather, invalid, named, read_error
 from strandline.v1 import transaction_service_pb2 as pb
 
@@ -45,15 +37,15 @@ def _must_be_id(transactional_id: str) -> str:
     return transactional_id
 
 
-def _identity(producer_id: int, producer_epoch: int) -> ProducerIdentity:
+def _identity(producer_id: int, producer_epoch: int) -> messages.ProducerIdentity:
     if producer_id < 0:
         raise invalid(f"producer_id {producer_id} must not be negative")
     if not 0 <= producer_epoch <= _MOST_EPOCH:
         raise invalid(f"producer_epoch {producer_epoch} must be 0 to {_MOST_EPOCH}")
-    return ProducerIdentity(producer_id, producer_epoch)
+    return messages.ProducerIdentity(producer_id, producer_epoch)
 
 
-def read_init(message: pb.TransactionServiceInitProducerIdRequest, topics: Topics) -> InitProducerId:
+def read_init(message: pb.TransactionServiceInitProducerIdRequest, topics: Topics) -> messages.InitProducerId:
     """A producer that wants its identity.
 
     Raises:
@@ -63,21 +55,21 @@ def read_init(message: pb.TransactionServiceInitProducerIdRequest, topics: Topic
     has_id, has_epoch = message.HasField("producer_id"), message.HasField("producer_epoch")
     if has_id is not has_epoch:
         raise invalid("producer_id and producer_epoch belong together; give both or neither")
-    return InitProducerId(
+    return messages.InitProducerId(
         transactional_id=_must_be_id(message.transactional_id),
         timeout_ms=message.transaction_timeout_ms if message.HasField("transaction_timeout_ms") else None,
         given=_identity(message.producer_id, message.producer_epoch) if has_id else None,
     )
 
 
-def read_end(message: pb.EndTxnRequest, topics: Topics) -> EndTxn:
+def read_end(message: pb.EndTxnRequest, topics: Topics) -> messages.EndTxn:
     """A transaction that is to be decided.
 
     Raises:
         Refused: INCONSISTENT_CLUSTER_ID; INVALID_REQUEST: an id that none can have, or no identity.
     """
     check_cluster(message.cluster_id if message.HasField("cluster_id") else None, topics)
-    return EndTxn(
+    return messages.EndTxn(
         transactional_id=_must_be_id(message.transactional_id),
         identity=_identity(message.producer_id, message.producer_epoch),
         committed=message.committed,
@@ -88,7 +80,7 @@ class Adding(NamedTuple):
     """One transaction of an AddPartitionsToTxn, or why its coordinator is not asked."""
 
     transactional_id: str
-    request: AddPartitions | Refusal
+    request: messages.AddPartitions | Refusal
 
 
 def read_added(message: pb.AddPartitionsToTxnRequest, topics: Topics) -> tuple[Adding, ...]:
@@ -107,14 +99,14 @@ def read_added(message: pb.AddPartitionsToTxnRequest, topics: Topics) -> tuple[A
     )
 
 
-def _read_adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPartitions | Refusal:
+def _read_adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> messages.AddPartitions | Refusal:
     try:
         return _adding(message, topics)
     except Refused as error:
         return error.refusal
 
 
-def _adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPartitions | Refusal:
+def _adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> messages.AddPartitions | Refusal:
     transactional_id = _must_be_id(message.transactional_id)
     asked = gather(
         [(topic.topic, topic.topic_id, topic.partitions) for topic in message.topics], topics, int, lambda tp, _: tp
@@ -123,7 +115,7 @@ def _adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPar
         return asked.unresolved[0].refusal
     if not asked.parts:
         raise invalid(f"the transaction of {transactional_id!r} names no partition; give at least one")
-    return AddPartitions(
+    return messages.AddPartitions(
         transactional_id=transactional_id,
         identity=_identity(message.producer_id, message.producer_epoch),
         partitions=asked.parts,
@@ -132,7 +124,7 @@ def _adding(message: pb.AddPartitionsToTxnTransaction, topics: Topics) -> AddPar
 
 
 def add_partitions_request(
-    questions: Iterable[AddPartitions], topics: Topics, cluster_id: str
+    questions: Iterable[messages.AddPartitions], topics: Topics, cluster_id: str
 ) -> pb.AddPartitionsToTxnRequest:
     """What this node's leaders ask; each transactional id once."""
     request = pb.AddPartitionsToTxnRequest(cluster_id=cluster_id)
@@ -148,7 +140,7 @@ def add_partitions_request(
 
 
 def read_results(
-    response: pb.AddPartitionsToTxnResponse, questions: Sequence[AddPartitions]
+    response: pb.AddPartitionsToTxnResponse, questions: Sequence[messages.AddPartitions]
 ) -> tuple[Refusal | None, ...]:
     """What each question was answered, in their order; one that the answer leaves out is UNKNOWN_SERVER_ERROR."""
     rows = {row.transactional_id: read_error(row) for row in response.results_by_transaction}
@@ -156,7 +148,7 @@ def read_results(
     return tuple(rows.get(question.transactional_id, lost) for question in questions)
 
 
-def read_list(message: pb.ListTransactionsRequest, topics: Topics) -> ListTransactions:
+def read_list(message: pb.ListTransactionsRequest, topics: Topics) -> messages.ListTransactions:
     """Which transactional ids to list.
 
     Raises:
@@ -166,14 +158,14 @@ def read_list(message: pb.ListTransactionsRequest, topics: Topics) -> ListTransa
     longer_than_ms = message.duration_filter if message.HasField("duration_filter") else None
     if longer_than_ms is not None and longer_than_ms < 0:
         raise invalid(f"duration_filter {longer_than_ms} must not be negative")
-    return ListTransactions(
+    return messages.ListTransactions(
         states=tuple(message.state_filters),
         producer_ids=tuple(message.producer_id_filters),
         longer_than_ms=longer_than_ms,
     )
 
 
-def add_listed(response: pb.ListTransactionsResponse, listed: Iterable[ListedTransaction]) -> None:
+def add_listed(response: pb.ListTransactionsResponse, listed: Iterable[messages.ListedTransaction]) -> None:
     """Add transactional ids to a list."""
     for each in listed:
         response.transaction_states.add(
@@ -184,7 +176,7 @@ def add_listed(response: pb.ListTransactionsResponse, listed: Iterable[ListedTra
         )
 
 
-def write_described(row: pb.DescribedTransaction, found: TransactionDescribed, topics: Topics) -> None:
+def write_described(row: pb.DescribedTransaction, found: messages.TransactionDescribed, topics: Topics) -> None:
     """Describe one transactional id."""
     row.transaction_state = found.state
     row.transaction_timeout_ms = found.timeout_ms

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from strandline.core.messages import EARLIEST, LATEST, FetchPartition, OffsetQuestion, ReplicaState
 from strandline.core.types import Acks, LeaderEpoch, Marker, NodeEpoch, Offset
+from strandline_sim.scenario import transactions
 from strandline_sim.scenario.call import Call, Verb
 from strandline_sim.scenario.clients import consumer_of
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.telling import sight_of
-from strandline_sim.scenario.transactions import (
-    EMPTY,
-    header,
-    in_batches,
-    marker,
-    named,
-    records_of,
-    shown_epochs,
-    shown_records,
-)
 from strandline_sim.scenario.verbs.scene import RECORD_BYTES
 
 _ACKS = {"all": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
@@ -47,13 +38,13 @@ def _produce(call: Call, acks: Acks) -> None:
         raise call.wrong(call.options["sequence"], "producer= beside a sequence")
     if producer is not None and sequence is None:
         sequence = stage.clients.producers.next_sequence.get(producer.text, 0)
-    for values in in_batches([value for value, _ in records], call.positive_option("batch", 1)):
-        label = call.text_option("as", named(values))
+    for values in transactions.in_batches([value for value, _ in records], call.positive_option("batch", 1)):
+        label = call.text_option("as", transactions.named(values))
         again = next((v for v in (label, *values[1:]) if v in stage.clients.calls), None)
         if again is not None and acks is not Acks.NONE:
             word = next(word for value, word in reversed(records) if value in (again, values[0]))
             raise call.wrong(word, "a record that was not produced yet, or another name for it with as=", f"{again!r}")
-        batch = header(
+        batch = transactions.header(
             count=len(values),
             size_bytes=call.integer_option("size", RECORD_BYTES),
             stamp=None if producer is None else producers.stamp(producer.text, sequence or 0),
@@ -103,7 +94,7 @@ def _end(call: Call, *, committed: bool) -> None:
     epoch = call.integer_option("epoch", producers.epochs.get(name, 0) + 1)
     said = Marker(committed, call.integer_option("coordinator", 0))
     value = f"{'commit' if committed else 'abort'}({name})"
-    batch = marker(said, producers.stamp(name, -1, epoch))
+    batch = transactions.marker(said, producers.stamp(name, -1, epoch))
     timeout_ms = call.duration_option("timeout", 30_000)
     label = call.text_option("as", value)
     if label in stage.clients.calls:
@@ -241,11 +232,11 @@ def show(call: Call) -> None:
 def _drawn(actor: Actor) -> str:
     sight = sight_of(actor.core)
     hw = sight.hw if sight.role else actor.log.hw_cached
-    below = shown_records(records_of(actor.log, None, hw))
-    above = shown_records(records_of(actor.log, max(hw, actor.log.log_start)))
+    below = transactions.shown_records(transactions.records_of(actor.log, None, hw))
+    above = transactions.shown_records(transactions.records_of(actor.log, max(hw, actor.log.log_start)))
     role = f"{sight.role} {sight.epoch}" if sight.role else "no replica" if actor.is_running else "down"
-    log = " ".join(part for part in (below, "|", above) if part != EMPTY)
-    return f"{role}: {log} (leo {actor.log.leo}, hw {hw}, epochs {shown_epochs(actor.log.epochs)})"
+    log = " ".join(part for part in (below, "|", above) if part != transactions.EMPTY)
+    return f"{role}: {log} (leo {actor.log.leo}, hw {hw}, epochs {transactions.shown_epochs(actor.log.epochs)})"
 
 
 VERBS = (

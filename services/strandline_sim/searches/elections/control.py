@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import permutations
 
+from strandline.core import messages
 from strandline.core.control.alter_partition import Attempts, alter_partitions
 from strandline.core.control.draft import Draft
 from strandline.core.control.leadership import fence, held_back, take_reports, unfence
@@ -18,18 +19,6 @@ from strandline.core.control.nodes import Sessions, register
 from strandline.core.control.state import ClusterHeader, ClusterState, EpochSkips, NodeRecord
 from strandline.core.control.step_parts import ReplicaReports
 from strandline.core.log.isr import FollowerProgress, may_join
-from strandline.core.messages import (
-    AlterPartitionRequest,
-    Endpoint,
-    IsrMember,
-    NodeImage,
-    PartitionImage,
-    ProposedIsr,
-    RegisterNode,
-    ReplicaLogInfo,
-    ReportReplicaLogs,
-    TopicImage,
-)
 from strandline.core.types import (
     HIGHEST,
     EpochEntry,
@@ -43,41 +32,32 @@ from strandline.core.types import (
     TopicPartition,
 )
 from strandline_sim.runs.historic_rules import joins_at_hw
-from strandline_sim.searches.elections.world import (
-    MIN_ISR,
-    NO_REPORTS,
-    NOBODY,
-    REPLICAS,
-    Partition,
-    Reign,
-    Report,
-    Status,
-)
+from strandline_sim.searches.elections import world
 
 TP = TopicPartition("t", 0)
-_HERE = Endpoint("h", 1)
+_HERE = messages.Endpoint("h", 1)
 _ROLES = frozenset({Role.LEADER, Role.FOLLOWER})
 _PRESENT, _EARLIER, _NEXT = "present", "earlier", "next"
 _NEW_EPOCH = 100
 """Above the node epochs of all that is there."""
 
 Order = tuple[int, ...]
-_ORDERS: tuple[Order, ...] = tuple(permutations(REPLICAS))
-Statuses = tuple[Status, ...]
-Reports = tuple[Report | None, ...]
+_ORDERS: tuple[Order, ...] = tuple(permutations(world.REPLICAS))
+Statuses = tuple[world.Status, ...]
+Reports = tuple[world.Report | None, ...]
 
 
 @cache
 def returned(
-    partition: Partition, statuses: Statuses, reports: Reports, node: int, *, is_known: bool, unclean: bool
-) -> frozenset[Partition]:
+    partition: world.Partition, statuses: Statuses, reports: Reports, node: int, *, is_known: bool, unclean: bool
+) -> frozenset[world.Partition]:
     """A new process of a node registers, and sends its first heartbeat. ``is_known``: to its directory is the process
     that registered last."""
     sessions = Sessions(9_000, 2_000)
-    for each in REPLICAS:
-        if statuses[each] is not Status.GONE:
+    for each in world.REPLICAS:
+        if statuses[each] is not world.Status.GONE:
             sessions.grant(NodeId(each), 0)
-    request = RegisterNode(
+    request = messages.RegisterNode(
         node_id=NodeId(node),
         cluster_id="c",
         incarnation_id=_NEXT,
@@ -104,11 +84,11 @@ def returned(
 
 @cache
 def ended(
-    partition: Partition, statuses: Statuses, reports: Reports, due: tuple[int, ...]
-) -> tuple[frozenset[Partition], frozenset[int]]:
+    partition: world.Partition, statuses: Statuses, reports: Reports, due: tuple[int, ...]
+) -> tuple[frozenset[world.Partition], frozenset[int]]:
     """The sessions of these dead nodes are due: the partition then, and whose sessions ended."""
-    silent = {NodeId(n) for n in REPLICAS if statuses[n] is Status.DEAD}
-    asked = _draft(partition, statuses, reports, REPLICAS)
+    silent = {NodeId(n) for n in world.REPLICAS if statuses[n] is world.Status.DEAD}
+    asked = _draft(partition, statuses, reports, world.REPLICAS)
     ending = {NodeId(n) for n in due} - held_back(asked, {NodeId(n) for n in due}, silent)
 
     def decide(draft: Draft) -> None:
@@ -118,7 +98,9 @@ def ended(
 
 
 @cache
-def suspected(partition: Partition, statuses: Statuses, reports: Reports, node: int) -> frozenset[Partition]:
+def suspected(
+    partition: world.Partition, statuses: Statuses, reports: Reports, node: int
+) -> frozenset[world.Partition]:
     """The session of a node that runs ends, and its next heartbeat begins another."""
 
     def decide(draft: Draft) -> None:
@@ -130,10 +112,10 @@ def suspected(partition: Partition, statuses: Statuses, reports: Reports, node: 
 
 @cache
 def reported(
-    partition: Partition, statuses: Statuses, reports: Reports, node: int, report: Report
-) -> frozenset[Partition]:
+    partition: world.Partition, statuses: Statuses, reports: Reports, node: int, report: world.Report
+) -> frozenset[world.Partition]:
     """A node reports its log."""
-    request = ReportReplicaLogs(
+    request = messages.ReportReplicaLogs(
         cluster_id="c", node_id=NodeId(node), node_epoch=_node_epoch(node), logs=(_info(partition, report),)
     )
     found = set()
@@ -147,13 +129,13 @@ def reported(
 
 @cache
 def altered(
-    partition: Partition, statuses: Statuses, members: tuple[int, ...], proven: frozenset[int]
-) -> Partition | None:
+    partition: world.Partition, statuses: Statuses, members: tuple[int, ...], proven: frozenset[int]
+) -> world.Partition | None:
     """The leader proposes an ISR with the epochs of ``proven`` members; None if the controller refuses."""
-    draft = _draft(partition, statuses, NO_REPORTS, REPLICAS)
-    new_isr = tuple(IsrMember(NodeId(n), _node_epoch(n) if n in proven else None) for n in members)
-    proposal = ProposedIsr(TP, LeaderEpoch(partition.leader_epoch), PartitionEpoch(0), new_isr)
-    request = AlterPartitionRequest(
+    draft = _draft(partition, statuses, world.NO_REPORTS, world.REPLICAS)
+    new_isr = tuple(messages.IsrMember(NodeId(n), _node_epoch(n) if n in proven else None) for n in members)
+    proposal = messages.ProposedIsr(TP, LeaderEpoch(partition.leader_epoch), PartitionEpoch(0), new_isr)
+    request = messages.AlterPartitionRequest(
         cluster_id="c",
         controller_epoch=1,
         node_id=NodeId(partition.leader),
@@ -167,7 +149,7 @@ def altered(
     return _read(draft)
 
 
-def is_counted(reign: Reign, node: int, leader_leo: int) -> bool:
+def is_counted(reign: world.Reign, node: int, leader_leo: int) -> bool:
     """Whether a follower's present process was counted where it may join the ISR, or be proven in it (M44, M64)."""
     counted = reign.counted[node]
     if not counted.by_present_process:
@@ -192,8 +174,8 @@ def forget() -> None:
 
 
 def _outcomes(
-    partition: Partition, statuses: Statuses, reports: Reports, decide: Callable[[Draft], None]
-) -> frozenset[Partition]:
+    partition: world.Partition, statuses: Statuses, reports: Reports, decide: Callable[[Draft], None]
+) -> frozenset[world.Partition]:
     found = set()
     for order in _ORDERS:
         draft = _draft(partition, statuses, reports, order)
@@ -202,7 +184,7 @@ def _outcomes(
     return frozenset(found)
 
 
-def _draft(partition: Partition, statuses: Statuses, reports: Reports, order: Order) -> Draft:
+def _draft(partition: world.Partition, statuses: Statuses, reports: Reports, order: Order) -> Draft:
     return _of_one_reign(_cluster(partition, statuses, order), _collected(partition, reports, order))
 
 
@@ -215,46 +197,46 @@ def _of_one_reign(cluster: ClusterState, reports: ReplicaReports) -> Draft:
 
 
 @cache
-def _cluster(partition: Partition, statuses: Statuses, order: Order) -> ClusterState:
+def _cluster(partition: world.Partition, statuses: Statuses, order: Order) -> ClusterState:
     header = ClusterHeader(cluster_id="c", controller_epoch=1, feature_level=HIGHEST, next_node_epoch=_NEW_EPOCH)
-    topic = TopicImage(name="t", topic_id=TP.topic_id, partitions=(_image(partition, order),))
+    topic = messages.TopicImage(name="t", topic_id=TP.topic_id, partitions=(_image(partition, order),))
     return ClusterState(
-        header=header, nodes={NodeId(n): _record(n, statuses[n]) for n in REPLICAS}, topics={TP.topic_id: topic}
+        header=header, nodes={NodeId(n): _record(n, statuses[n]) for n in world.REPLICAS}, topics={TP.topic_id: topic}
     )
 
 
-def _image(partition: Partition, order: Order) -> PartitionImage:
-    return PartitionImage(
+def _image(partition: world.Partition, order: Order) -> messages.PartitionImage:
+    return messages.PartitionImage(
         tp=TP,
         replicas=tuple(NodeId(n) for n in order),
         isr=tuple(NodeId(n) for n in partition.isr),
         elr=tuple(NodeId(n) for n in partition.elr),
-        leader=None if partition.leader == NOBODY else NodeId(partition.leader),
+        leader=None if partition.leader == world.NOBODY else NodeId(partition.leader),
         leader_epoch=LeaderEpoch(partition.leader_epoch),
         partition_epoch=PartitionEpoch(0),
-        min_isr=MIN_ISR,
+        min_isr=world.MIN_ISR,
         unproven=tuple(NodeId(n) for n in partition.unproven),
     )
 
 
 @cache
-def _record(node: int, status: Status) -> NodeRecord:
-    image = NodeImage(
+def _record(node: int, status: world.Status) -> NodeRecord:
+    image = messages.NodeImage(
         node_id=NodeId(node),
         node_epoch=_node_epoch(node),
         roles=_ROLES,
         client_endpoint=_HERE,
         internal_endpoint=_HERE,
-        fenced=status is Status.GONE,
+        fenced=status is world.Status.GONE,
     )
     return NodeRecord(image=image, incarnation_id=_PRESENT, directory_id=f"d{node}", feature_max=HIGHEST)
 
 
 def _node_epoch(node: int) -> NodeEpoch:
-    return NodeEpoch(node + len(REPLICAS))
+    return NodeEpoch(node + len(world.REPLICAS))
 
 
-def _collected(partition: Partition, reports: Reports, order: Order) -> ReplicaReports:
+def _collected(partition: world.Partition, reports: Reports, order: Order) -> ReplicaReports:
     collected = ReplicaReports()
     collected.follow([_image(partition, order)], 0)
     for node, report in enumerate(reports):
@@ -264,8 +246,8 @@ def _collected(partition: Partition, reports: Reports, order: Order) -> ReplicaR
     return collected
 
 
-def _info(partition: Partition, report: Report) -> ReplicaLogInfo:
-    return ReplicaLogInfo(
+def _info(partition: world.Partition, report: world.Report) -> messages.ReplicaLogInfo:
+    return messages.ReplicaLogInfo(
         tp=TP,
         leader_epoch=LeaderEpoch(partition.leader_epoch),
         log_start_offset=Offset(0),
@@ -279,11 +261,11 @@ def _info(partition: Partition, report: Report) -> ReplicaLogInfo:
     )
 
 
-def _read(draft: Draft) -> Partition:
+def _read(draft: Draft) -> world.Partition:
     found = draft.partition(TP)
     assert found is not None
-    return Partition(
-        NOBODY if found.leader is None else found.leader,
+    return world.Partition(
+        world.NOBODY if found.leader is None else found.leader,
         found.leader_epoch,
         tuple(sorted(found.isr)),
         tuple(sorted(found.elr)),

@@ -9,19 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+from strandline.core.log import events as log_events
 from strandline.core.log.effects import AnswerEpochEnds, AnswerFetch, AnswerOffsets, Effect, SendEpochEnds, SendFetch
-from strandline.core.log.events import (
-    AlterPartitionAnswered,
-    EpochEndsAnswered,
-    EpochEndsAsked,
-    Event,
-    FetchAnswered,
-    FetchArrived,
-    OffsetsAnswered,
-    OffsetsAsked,
-    ProduceArrived,
-    Ticked,
-)
 from strandline.core.log.follower import FetchState
 from strandline.core.messages import AlterPartitionAnswer, FetchedPartition, FetchResult, ProducePartition, ReplicaState
 from strandline.core.types import Acks, BatchHeader, LeaderEpoch, NodeId, Offset
@@ -55,8 +44,8 @@ class Actions:
         self._bench = bench
         self._controller = Controller(bench)
         self._questions: dict[Local, Question | None] = {}
-        self._served: dict[tuple[Local, int, Question], tuple[Local, FetchResult | Event]] = {}
-        self._heard: dict[tuple[Local, Event], Local] = {}
+        self._served: dict[tuple[Local, int, Question], tuple[Local, FetchResult | log_events.Event]] = {}
+        self._heard: dict[tuple[Local, log_events.Event], Local] = {}
         self._proposed: dict[tuple[Local, Image], tuple[Image, Local]] = {}
         self._controlled: dict[Image, list[tuple[str, int, Image]]] = {}
 
@@ -67,7 +56,7 @@ class Actions:
     def write(self, local: Local) -> Local:
         """A producer's record arrives, with acks=0: nobody waits, and min ISR refuses nothing."""
         part = ProducePartition(TP, BatchHeader(Offset(0), None, 1, 1, 0), ())
-        return self._take(local, ProduceArrived(NOW_MS, 1, Acks.NONE, 0, (part,)))
+        return self._take(local, log_events.ProduceArrived(NOW_MS, 1, Acks.NONE, 0, (part,)))
 
     def shrink(self, local: Local, late: int) -> Local:
         """The leader finds that follower ``late`` has lagged for too long, and no other has."""
@@ -76,12 +65,12 @@ class Actions:
         for follower in leader.progress.values():
             follower.last_caught_up_ms = None if follower.node_id == late else NOW_MS
         core._next_expand_ms = core._next_checkpoint_ms = core._next_retention_ms = NEVER_MS
-        return self._run(core, local, Ticked(NOW_MS))[0]
+        return self._run(core, local, log_events.Ticked(NOW_MS))[0]
 
-    def _take(self, local: Local, event: Event) -> Local:
+    def _take(self, local: Local, event: log_events.Event) -> Local:
         return self._run(self._bench.core(local), local, event)[0]
 
-    def _run(self, core: object, local: Local, *events: Event) -> tuple[Local, list[Effect]]:
+    def _run(self, core: object, local: Local, *events: log_events.Event) -> tuple[Local, list[Effect]]:
         try:
             return self._bench.run(core, local, *events)  # type: ignore[arg-type]
         except AssertionError as error:
@@ -100,7 +89,7 @@ class Actions:
         # At least one batch is given, and as many more as fit: the model leaves open how many do.
         for count in range(min(1, end - start), end - start + 1):
             received = _received(answer, after.log[start : start + count], start)
-            fetched = FetchAnswered(NOW_MS, question.leader, 0, (received,))
+            fetched = log_events.FetchAnswered(NOW_MS, question.leader, 0, (received,))
             trips.append(Trip(self._answered(asker, fetched), after, count))
         return trips
 
@@ -109,7 +98,7 @@ class Actions:
             self._questions[asker] = self._bench.question(self._bench.core(asker))
         return self._questions[asker]
 
-    def _serve(self, asker: Local, asked: Local, question: Question) -> tuple[Local, FetchResult | Event]:
+    def _serve(self, asker: Local, asked: Local, question: Question) -> tuple[Local, FetchResult | log_events.Event]:
         """What the asked node answers, and where it stands then."""
         key = (asked, asker.node_id, question)
         known = self._served.get(key)
@@ -118,24 +107,28 @@ class Actions:
             known = self._served[key] = self._serve_now(asked, replica, question)
         return known
 
-    def _serve_now(self, asked: Local, replica: ReplicaState, question: Question) -> tuple[Local, FetchResult | Event]:
+    def _serve_now(
+        self, asked: Local, replica: ReplicaState, question: Question
+    ) -> tuple[Local, FetchResult | log_events.Event]:
         core, leader = self._bench.core(asked), question.leader
         if isinstance(question, SendFetch):
-            after, effects = self._run(core, asked, FetchArrived(NOW_MS, 1, question.request))
+            after, effects = self._run(core, asked, log_events.FetchArrived(NOW_MS, 1, question.request))
             (result,) = _only(effects, AnswerFetch).results
             return after, result
         if isinstance(question, SendEpochEnds):
-            after, effects = self._run(core, asked, EpochEndsAsked(NOW_MS, 1, question.questions, replica))
-            return after, EpochEndsAnswered(NOW_MS, leader, 0, _only(effects, AnswerEpochEnds).answers)
-        after, effects = self._run(core, asked, OffsetsAsked(NOW_MS, 1, question.questions, replica))
-        return after, OffsetsAnswered(NOW_MS, leader, 0, _only(effects, AnswerOffsets).answers)
+            after, effects = self._run(core, asked, log_events.EpochEndsAsked(NOW_MS, 1, question.questions, replica))
+            return after, log_events.EpochEndsAnswered(NOW_MS, leader, 0, _only(effects, AnswerEpochEnds).answers)
+        after, effects = self._run(core, asked, log_events.OffsetsAsked(NOW_MS, 1, question.questions, replica))
+        return after, log_events.OffsetsAnswered(NOW_MS, leader, 0, _only(effects, AnswerOffsets).answers)
 
-    def _answered(self, asker: Local, answer: Event) -> Local:
+    def _answered(self, asker: Local, answer: log_events.Event) -> Local:
         known = self._heard.get((asker, answer))
         if known is None:
             core = self._bench.core(asker)
             question = self._bench.question(core)
-            assert question is not None and isinstance(answer, FetchAnswered | EpochEndsAnswered | OffsetsAnswered)
+            assert question is not None and isinstance(
+                answer, log_events.FetchAnswered | log_events.EpochEndsAnswered | log_events.OffsetsAnswered
+            )
             named = replace(answer, correlation_id=question.correlation_id)
             known = self._heard[asker, answer] = self._run(core, asker, named)[0]
         return known
@@ -155,7 +148,7 @@ class Actions:
         return after, self._decided(core, local, request.request_sequence, answer)
 
     def _decided(self, core: object, local: Local, sequence: int, answer: AlterPartitionAnswer) -> Local:
-        return self._run(core, local, AlterPartitionAnswered(NOW_MS, sequence, answer))[0]
+        return self._run(core, local, log_events.AlterPartitionAnswered(NOW_MS, sequence, answer))[0]
 
     def control(self, now: Image) -> list[tuple[str, int, Image]]:
         """What the controller can do on its own: elect or fence, whom, and its state then."""

@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from strandline.core.log.effects import (
-    Append,
-    AppendReplicated,
-    Effect,
-    Flush,
-    SendAlterPartition,
-    SendEpochEnds,
-    SendFetch,
-    SendListOffsets,
-)
+from strandline.core import messages
+from strandline.core.log import effects
 from strandline.core.log.events import Event, LogFlushed, LogOpened, MetadataArrived, Registered
 from strandline.core.log.follower import FollowerReplica
 from strandline.core.log.isr import IsrState, PendingIsr
@@ -26,15 +18,6 @@ from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.node import NodeCore
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.log.saving_order import NodeTimings
-from strandline.core.messages import (
-    AlterPartitionRequest,
-    IsrMember,
-    MetadataImage,
-    NodeImage,
-    PartitionImage,
-    ProposedIsr,
-    TopicImage,
-)
 from strandline.core.types import (
     EpochEntry,
     LeaderEpoch,
@@ -68,12 +51,12 @@ class RecordLogs:
         """A new log: a state that has one brings it along."""
         return Opened(Offset(0), Offset(0), Offset(0), (), ())
 
-    def append(self, effect: Append) -> bool:
+    def append(self, effect: effects.Append) -> bool:
         """Write a record as leader."""
         self.records.append(Rec(effect.leader_epoch, self.node_id))
         return False
 
-    def append_replicated(self, effect: AppendReplicated) -> bool:
+    def append_replicated(self, effect: effects.AppendReplicated) -> bool:
         """Write the leader's records."""
         records: Any = effect.payload
         self.records.extend(records)
@@ -107,7 +90,7 @@ FIRST_NODE_EPOCH = 1
 TIMINGS = NodeTimings(replica_fetch_wait_max_ms=0)
 """Nothing is parked: an empty fetch is answered empty at once."""
 
-Question = SendFetch | SendEpochEnds | SendListOffsets
+Question = effects.SendFetch | effects.SendEpochEnds | effects.SendListOffsets
 
 
 def node_epoch(node_id: int) -> NodeEpoch:
@@ -115,9 +98,9 @@ def node_epoch(node_id: int) -> NodeEpoch:
     return NodeEpoch(FIRST_NODE_EPOCH + node_id)
 
 
-def node_images(replicas: int) -> tuple[NodeImage, ...]:
+def node_images(replicas: int) -> tuple[messages.NodeImage, ...]:
     """All nodes, registered and unfenced."""
-    return tuple(NodeImage(node_id=NodeId(n), node_epoch=node_epoch(n), fenced=False) for n in range(replicas))
+    return tuple(messages.NodeImage(node_id=NodeId(n), node_epoch=node_epoch(n), fenced=False) for n in range(replicas))
 
 
 class Bench:
@@ -132,7 +115,7 @@ class Bench:
         self._logs = RecordLogs()
         self._performers: dict[type[object], Perform] = {
             **LogPerformers(cast(Logs, self._logs), lambda: NOW_MS).table,
-            Flush: lambda effect: LogFlushed(NOW_MS, TP, Offset(len(self._logs.records))),
+            effects.Flush: lambda effect: LogFlushed(NOW_MS, TP, Offset(len(self._logs.records))),
         }
 
     def core(self, local: Local) -> NodeCore:
@@ -190,14 +173,16 @@ class Bench:
                 core._isr.waiting[TP] = proposal
         state.leaders[TP] = leader
 
-    def _proposal(self, local: Local, part: Leading) -> ProposedIsr:
+    def _proposal(self, local: Local, part: Leading) -> messages.ProposedIsr:
         assert part.proposed is not None and local.image is not None
-        members = tuple(IsrMember(NodeId(n), node_epoch(n)) for n in part.proposed)
-        return ProposedIsr(TP, LeaderEpoch(local.image.leader_epoch), PartitionEpoch(part.proposed_at), members)
+        members = tuple(messages.IsrMember(NodeId(n), node_epoch(n)) for n in part.proposed)
+        return messages.ProposedIsr(
+            TP, LeaderEpoch(local.image.leader_epoch), PartitionEpoch(part.proposed_at), members
+        )
 
-    def partition_image(self, image: Image) -> PartitionImage:
+    def partition_image(self, image: Image) -> messages.PartitionImage:
         """An `Image` in the words of the protocol."""
-        return PartitionImage(
+        return messages.PartitionImage(
             tp=TP,
             replicas=self.replicas,
             isr=tuple(map(NodeId, image.isr)),
@@ -210,7 +195,7 @@ class Bench:
 
     def metadata(self, local: Local, image: Image) -> MetadataArrived:
         """The event that brings ``image`` to this node."""
-        reported = MetadataImage(
+        reported = messages.MetadataImage(
             cluster_id=CLUSTER,
             controller_epoch=1,
             metadata_offset=1,
@@ -221,9 +206,9 @@ class Bench:
         )
         return MetadataArrived(NOW_MS, reported)
 
-    def run(self, core: NodeCore, local: Local, *events: Event) -> tuple[Local, list[Effect]]:
+    def run(self, core: NodeCore, local: Local, *events: Event) -> tuple[Local, list[effects.Effect]]:
         """Step ``core`` (which stands at ``local``) through events; where it stands then, and what it asked for."""
-        logs, wanted, queue = self._logs, list[Effect](), list(events)
+        logs, wanted, queue = self._logs, list[effects.Effect](), list(events)
         logs.node_id, logs.records = core.state.node_id, list(local.log)
         while queue:
             self.steps += 1
@@ -238,16 +223,18 @@ class Bench:
 
     def question(self, core: NodeCore) -> Question | None:
         """What a follower has to ask next, made by its own core; it then waits for the answer."""
-        out: list[Effect] = []
+        out: list[effects.Effect] = []
         core._fetcher.consider(TP)
         core._fetcher.ask(NOW_MS, out)
-        return next((e for e in out if isinstance(e, SendFetch | SendEpochEnds | SendListOffsets)), None)
+        return next(
+            (e for e in out if isinstance(e, effects.SendFetch | effects.SendEpochEnds | effects.SendListOffsets)), None
+        )
 
-    def proposal(self, core: NodeCore) -> AlterPartitionRequest | None:
+    def proposal(self, core: NodeCore) -> messages.AlterPartitionRequest | None:
         """The request with which a leader proposes an ISR, made by its own core; it then waits for the answer."""
-        out: list[Effect] = []
+        out: list[effects.Effect] = []
         core._isr.maybe_send(NOW_MS, out)
-        return next((e.request for e in out if isinstance(e, SendAlterPartition)), None)
+        return next((e.request for e in out if isinstance(e, effects.SendAlterPartition)), None)
 
     def read(self, core: NodeCore, disk: tuple[Rec, ...]) -> Local:
         """Where ``core`` stands, with the records its log holds."""
@@ -287,8 +274,8 @@ def _agreed(leader: LeaderReplica) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _topic(image: PartitionImage) -> TopicImage:
-    return TopicImage(name=TOPIC, topic_id=TP.topic_id, partitions=(image,))
+def _topic(image: messages.PartitionImage) -> messages.TopicImage:
+    return messages.TopicImage(name=TOPIC, topic_id=TP.topic_id, partitions=(image,))
 
 
-Run = Callable[[], tuple[Local, list[Effect]]]
+Run = Callable[[], tuple[Local, list[effects.Effect]]]

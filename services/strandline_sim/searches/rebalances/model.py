@@ -10,17 +10,9 @@ from typing import Any
 
 from strandline.core.coordinator.machine import Record
 from strandline.core.errors import Refusal
+from strandline.core.groups import records
 from strandline.core.groups.heartbeats import fence, release
 from strandline.core.groups.messages import HeartbeatAnswered
-from strandline.core.groups.records import (
-    GroupKey,
-    GroupValue,
-    MemberState,
-    TargetEpochKey,
-    TargetEpochValue,
-    TargetKey,
-    TargetValue,
-)
 from strandline_sim.searches import breadth_first
 from strandline_sim.searches.breadth_first import Interned
 from strandline_sim.searches.rebalances.world import (
@@ -150,9 +142,9 @@ def _targets(world: World, bounds: Bounds) -> Iterator[Step]:
         for member in members:
             mine = tuple(tp for tp, owner in zip(moved, owners, strict=True) if owner == member)
             mine += fixed if member == members[0] else ()
-            rows.append(Record(TargetKey(GROUP, member), TargetValue(epoch, tuple(sorted(mine)))))
-        last = Record(TargetEpochKey(GROUP), TargetEpochValue(epoch, "uniform", 0))
-        batch = (*rows, Record(GroupKey(GROUP), GroupValue(epoch)), last)
+            rows.append(Record(records.TargetKey(GROUP, member), records.TargetValue(epoch, tuple(sorted(mine)))))
+        last = Record(records.TargetEpochKey(GROUP), records.TargetEpochValue(epoch, "uniform", 0))
+        batch = (*rows, Record(records.GroupKey(GROUP), records.GroupValue(epoch)), last)
         yield f"target {epoch}: {' '.join(owners)}", world._replace(rows=with_batch(world.rows, batch))
 
 
@@ -160,10 +152,10 @@ def _removed(world: World, index: int, bounds: Bounds) -> Iterator[Step]:
     """The rebalance time-out of a member ends; and later its lease, and with that its hold on its partitions (G21)."""
     member, group = MEMBERS[index], group_of(world.rows)
     row = group.current.get(member)
-    if row is None or not (row.state is MemberState.UNREVOKED or group.is_fenced(member)):
+    if row is None or not (row.state is records.MemberState.UNREVOKED or group.is_fenced(member)):
         return
     changes = changes_of(world.rows)
-    if row.state is MemberState.UNREVOKED:
+    if row.state is records.MemberState.UNREVOKED:
         if group.epoch < bounds.epochs:
             fence(changes, member)
             yield f"{member} does not give up in time", world._replace(rows=with_batch(world.rows, changes.batch()))

@@ -12,23 +12,10 @@ from typing import NamedTuple
 
 from strandline.core.coordinator.machine import Batch, Context, Key, Record, TopicEntry
 from strandline.core.errors import Refusal
+from strandline.core.groups import records
 from strandline.core.groups.group import Changes, Group
 from strandline.core.groups.heartbeats import HeartbeatParts, heartbeat
 from strandline.core.groups.messages import ConsumerGroupHeartbeat, GroupSettings, HeartbeatAnswered
-from strandline.core.groups.records import (
-    AssignedPartition,
-    CurrentKey,
-    CurrentValue,
-    GroupKey,
-    GroupValue,
-    MemberKey,
-    MemberState,
-    MemberValue,
-    TargetEpochKey,
-    TargetEpochValue,
-    TargetKey,
-    TargetValue,
-)
 from strandline.core.groups.targets import Subscriptions
 from strandline.core.groups.timers import Timers
 from strandline.core.types import LeaderEpoch, TopicPartition
@@ -38,9 +25,9 @@ GROUP = "g"
 MEMBERS = ("m1", "m2")
 PARTITIONS = tuple(TopicPartition("t", index) for index in range(3))
 KEYS: tuple[Key, ...] = (
-    GroupKey(GROUP),
-    TargetEpochKey(GROUP),
-    *(kind(GROUP, member) for member in MEMBERS for kind in (MemberKey, TargetKey, CurrentKey)),
+    records.GroupKey(GROUP),
+    records.TargetEpochKey(GROUP),
+    *(kind(GROUP, member) for member in MEMBERS for kind in (records.MemberKey, records.TargetKey, records.CurrentKey)),
 )
 """Every key that this group can have a row of."""
 
@@ -149,13 +136,15 @@ def changes_of(rows: Rows) -> Changes:
 
 def start() -> World:
     """The first member has all partitions, the second has none."""
-    said = MemberValue(session_timeout_ms=45_000, rebalance_timeout_ms=1, topic_names=("t",))
-    first = CurrentValue(1, 0, MemberState.STABLE, tuple(AssignedPartition(tp, 1) for tp in PARTITIONS))
+    said = records.MemberValue(session_timeout_ms=45_000, rebalance_timeout_ms=1, topic_names=("t",))
+    first = records.CurrentValue(
+        1, 0, records.MemberState.STABLE, tuple(records.AssignedPartition(tp, 1) for tp in PARTITIONS)
+    )
     rows: Rows = (
-        GroupValue(1),
-        TargetEpochValue(1, "uniform", 0),
-        *(said, TargetValue(1, PARTITIONS), first),
-        *(said, TargetValue(1, ()), CurrentValue(1, 0, MemberState.STABLE)),
+        records.GroupValue(1),
+        records.TargetEpochValue(1, "uniform", 0),
+        *(said, records.TargetValue(1, PARTITIONS), first),
+        *(said, records.TargetValue(1, ()), records.CurrentValue(1, 0, records.MemberState.STABLE)),
     )
     return World(rows, (Client(1, frozenset(PARTITIONS)), Client(1, frozenset())))
 
@@ -178,15 +167,15 @@ def exchanged_rows(rows: Rows, how: Exchange) -> Rows:
 
 
 def _value(value: object, how: Exchange) -> object:
-    if isinstance(value, TargetValue):
+    if isinstance(value, records.TargetValue):
         return replace(value, partitions=tuple(sorted(how[tp] for tp in value.partitions)))
-    if isinstance(value, CurrentValue):
+    if isinstance(value, records.CurrentValue):
         return replace(value, assigned=_assigned(value.assigned, how), revoking=_assigned(value.revoking, how))
     return value
 
 
-def _assigned(held: tuple[AssignedPartition, ...], how: Exchange) -> tuple[AssignedPartition, ...]:
-    return tuple(sorted(AssignedPartition(how[tp], epoch) for tp, epoch in held))
+def _assigned(held: tuple[records.AssignedPartition, ...], how: Exchange) -> tuple[records.AssignedPartition, ...]:
+    return tuple(sorted(records.AssignedPartition(how[tp], epoch) for tp, epoch in held))
 
 
 def exchanged_client(client: Client, how: Exchange) -> Client:

@@ -8,29 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from strandline.core.reigns.effects import (
-    Append,
-    AppendSettled,
-    Campaign,
-    DropCore,
-    GrantLease,
-    ReadStore,
-    ReignEffect,
-    Resign,
-    Settled,
-    StartCore,
-    TakeKey,
-)
-from strandline.core.reigns.events import (
-    HandOverAsked,
-    Head,
-    Holder,
-    LeaseGranted,
-    ReignEvent,
-    StoreRead,
-    Ticked,
-    TransactionsCame,
-)
+from strandline.core.reigns import effects as reigns_effects
+from strandline.core.reigns import events
 from strandline.core.reigns.reign import ReignCore, State, _Batch, _Question, _Reign
 from strandline_sim.control import stored_values
 
@@ -107,7 +86,7 @@ def end_certainty(core: ReignCore) -> None:
         core._reign.proven_ms = LONG_AGO_MS
 
 
-def asked_at(core: ReignCore, number: int, sent_ms: int, applied: Head | None) -> None:
+def asked_at(core: ReignCore, number: int, sent_ms: int, applied: events.Head | None) -> None:
     """A read was asked for at ``sent_ms``, when the copy of the state ended at ``applied``."""
     core._questions[number] = _Question(core._questions[number].effect, sent_ms, 0, applied)
 
@@ -119,7 +98,7 @@ def _given(effect: Any) -> tuple[Any, ...]:
 def _fields(of: object, names: tuple[str, ...]) -> tuple[Any, ...]:
     found = (getattr(of, name) for name in names)
     return tuple(
-        value is not None and HandOverAsked(0) if name == "hand_over" else value
+        value is not None and events.HandOverAsked(0) if name == "hand_over" else value
         for name, value in zip(names, found, strict=True)
     )
 
@@ -140,8 +119,8 @@ class Store(NamedTuple):
     """The store: what was written last, the election key, every transaction, and the leases that live."""
 
     revision: int
-    key: Holder | None
-    log: tuple[Head, ...]
+    key: events.Holder | None
+    log: tuple[events.Head, ...]
     leases: frozenset[int]
     campaigns: int = 0
     """How often the key was put."""
@@ -151,7 +130,7 @@ class Store(NamedTuple):
     """How often a key was taken from a controller that refused connections, or that was asked to hand over."""
     restores: int = 0
     """How often the store may still be put back to an earlier state, with the controllers' own files lost."""
-    sent: Head | None = None
+    sent: events.Head | None = None
     """The last transaction that nodes were sent, where the store may be, or was, put back."""
 
     @property
@@ -160,7 +139,7 @@ class Store(NamedTuple):
         return self.sent is not None and self.sent not in self.log
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> events.Head | None:
         """The last transaction."""
         return self.log[-1] if self.log else None
 
@@ -182,9 +161,9 @@ class World(NamedTuple):
 
     store: Store
     controllers: tuple[Controller, ...]
-    late: frozenset[tuple[int, ReignEffect]] = frozenset()
+    late: frozenset[tuple[int, reigns_effects.ReignEffect]] = frozenset()
     """Writes that were given up without an answer, and may still reach the store: by whom, and what."""
-    refused: frozenset[Head] = frozenset()
+    refused: frozenset[events.Head] = frozenset()
     """Batches that a caller heard are not stored."""
 
 
@@ -204,29 +183,29 @@ def _new_controllers() -> tuple[Controller, ...]:
     controllers = []
     for lease_id, name in enumerate(NAMES, 1):
         core = ReignCore(name, f"{name}-process")
-        asked = {type(effect): effect for effect in core.step(Ticked(0))}
-        grant, read = asked[GrantLease], asked[ReadStore]
-        assert isinstance(grant, GrantLease) and isinstance(read, ReadStore)
-        core.step(LeaseGranted(0, grant.question, lease_id))
-        core.step(TransactionsCame(0, None))
-        core.step(StoreRead(0, read.question, 1, None, None))
+        asked = {type(effect): effect for effect in core.step(events.Ticked(0))}
+        grant, read = asked[reigns_effects.GrantLease], asked[reigns_effects.ReadStore]
+        assert isinstance(grant, reigns_effects.GrantLease) and isinstance(read, reigns_effects.ReadStore)
+        core.step(events.LeaseGranted(0, grant.question, lease_id))
+        core.step(events.TransactionsCame(0, None))
+        core.step(events.StoreRead(0, read.question, 1, None, None))
         value, numbers = freeze(core)
         controllers.append(tidied(Controller(value, (None,) * len(numbers))))
     return tuple(controllers)
 
 
-def stepped(world: World, who: int, core: ReignCore, event: ReignEvent, calls: dict[int, Any]) -> World:
+def stepped(world: World, who: int, core: ReignCore, event: events.ReignEvent, calls: dict[int, Any]) -> World:
     """The world after a controller took an event; ``calls`` are its calls under way, the answered one left out."""
     before = core.token
     effects = core.step(event)
     is_dropping, is_doubted = world.controllers[who].is_dropping, world.controllers[who].is_doubted
     for effect in effects:
-        if isinstance(effect, StartCore):
+        if isinstance(effect, reigns_effects.StartCore):
             _begins(world.store, core, effect)
             is_doubted = world.store.sent is not None
-        elif isinstance(effect, DropCore):
+        elif isinstance(effect, reigns_effects.DropCore):
             is_dropping, is_doubted = True, False
-        elif isinstance(effect, AppendSettled):
+        elif isinstance(effect, reigns_effects.AppendSettled):
             world = _settles(world, effect)
     if core.state is State.STOPPED:
         raise Broken("I0: a controller believes that a sound store is damaged or went back in time")
@@ -259,7 +238,7 @@ def tidied(controller: Controller) -> Controller:
     *rest, questions = controller.core
     pairs = list(zip(questions, controller.calls, strict=True))
     asked = [pair for pair in pairs if not _is_unread(pair)]
-    asked += [((ReadStore, ()), None)] * any(map(_is_unread, pairs))
+    asked += [((reigns_effects.ReadStore, ()), None)] * any(map(_is_unread, pairs))
     asked.sort(key=repr)
     calls = tuple(answer for _, answer in asked)
     rest[OWN] = _with_lowest_revision(rest[OWN], calls)
@@ -268,7 +247,7 @@ def tidied(controller: Controller) -> Controller:
 
 def _is_unread(pair: tuple[Value, Any]) -> bool:
     (kind, _), answer = pair
-    return kind is ReadStore and answer is None
+    return kind is reigns_effects.ReadStore and answer is None
 
 
 def _with_lowest_revision(own: Value, calls: tuple[Any, ...]) -> Value:
@@ -288,37 +267,39 @@ def _tokens(world: World, but: int) -> set[int | None]:
     return {thaw(each.core).token for who, each in enumerate(world.controllers) if who != but}
 
 
-def _begins(store: Store, core: ReignCore, effect: StartCore) -> None:
+def _begins(store: Store, core: ReignCore, effect: reigns_effects.StartCore) -> None:
     reigns = store.key is not None and store.key.token == effect.token
     if reigns and effect.head != store.head:
         raise Broken(f"I22: {core.controller_id} begins from {said(effect.head)}, the log ends at {said(store.head)}")
 
 
-def _settles(world: World, effect: AppendSettled) -> World:
+def _settles(world: World, effect: reigns_effects.AppendSettled) -> World:
     is_stored = effect.head in world.store.log
-    if effect.settled is Settled.DONE and not is_stored:
+    if effect.settled is reigns_effects.Settled.DONE and not is_stored:
         raise Broken(f"I20: {said(effect.head)} is answered as done, and is not in the store")
-    if effect.settled is Settled.REFUSED:
+    if effect.settled is reigns_effects.Settled.REFUSED:
         if is_stored:
             raise Broken(f"I20: {said(effect.head)} is answered as refused, and is in the store")
         return world._replace(refused=world.refused | {effect.head})
-    if effect.settled is Settled.DONE and world.store.restores:
+    if effect.settled is reigns_effects.Settled.DONE and world.store.restores:
         return world._replace(store=world.store._replace(sent=effect.head))
     return world
 
 
-def said(head: Head | None) -> str:
+def said(head: events.Head | None) -> str:
     """A transaction, for people."""
     return "nothing" if head is None else f"{head.offset} of {head.reign_id}"
 
 
-def performed(store: Store, effect: ReignEffect, name: str, lease_id: int, refused: frozenset[Head]) -> Store:
+def performed(
+    store: Store, effect: reigns_effects.ReignEffect, name: str, lease_id: int, refused: frozenset[events.Head]
+) -> Store:
     """The store after a write reached it; the store itself when it compared and wrote nothing."""
     incarnation = f"{name}-process"
     match effect:
-        case Campaign():
+        case reigns_effects.Campaign():
             # A put with a lease that has ended is refused.
-            wanted = Holder(0, name, incarnation, effect.lease_id)
+            wanted = events.Holder(0, name, incarnation, effect.lease_id)
             key = (
                 stored_values.put_key(store.key, wanted, store.revision + 1)
                 if effect.lease_id in store.leases
@@ -327,17 +308,17 @@ def performed(store: Store, effect: ReignEffect, name: str, lease_id: int, refus
             if key is None:
                 return store
             return store._replace(revision=store.revision + 1, key=key, campaigns=store.campaigns + 1)
-        case TakeKey():
-            return _taken(store, effect.token, Holder(effect.token, name, incarnation, lease_id))
-        case Resign():
-            store = _taken(store, effect.token, Holder(effect.token, name, incarnation, lease_id))
+        case reigns_effects.TakeKey():
+            return _taken(store, effect.token, events.Holder(effect.token, name, incarnation, lease_id))
+        case reigns_effects.Resign():
+            store = _taken(store, effect.token, events.Holder(effect.token, name, incarnation, lease_id))
             return store if effect.lease_id is None else ended(store, effect.lease_id)
-        case Append():
+        case reigns_effects.Append():
             return _appended(store, effect, refused)
     raise AssertionError(effect)
 
 
-def _appended(store: Store, effect: Append, refused: frozenset[Head]) -> Store:
+def _appended(store: Store, effect: reigns_effects.Append, refused: frozenset[events.Head]) -> Store:
     if not stored_values.may_append(store.key, store.head, effect.token, effect.after):
         return store
     if store.key is None or store.key.token != effect.token:
@@ -346,7 +327,7 @@ def _appended(store: Store, effect: Append, refused: frozenset[Head]) -> Store:
         raise Broken(f"I19: {said(effect.head)} is written after {said(store.head)}")
     if effect.head in refused:
         raise Broken(f"I20: {said(effect.head)} was answered as refused, and is written")
-    head = Head(effect.head.reign_id, effect.head.offset, effect.head.digest, store.revision + 1)
+    head = events.Head(effect.head.reign_id, effect.head.offset, effect.head.digest, store.revision + 1)
     return store._replace(revision=store.revision + 1, log=(*store.log, head))
 
 
@@ -356,7 +337,7 @@ def ended(store: Store, lease_id: int) -> Store:
     return _deleted(store) if store.key is not None and store.key.lease_id == lease_id else store
 
 
-def _taken(store: Store, token: int, taker: Holder) -> Store:
+def _taken(store: Store, token: int, taker: events.Holder) -> Store:
     key = stored_values.key_after_taking(store.key, token, taker)
     return store if key == store.key else store._replace(revision=store.revision + 1, key=key)
 

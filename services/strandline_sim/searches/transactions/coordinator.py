@@ -12,27 +12,21 @@ from typing import NamedTuple
 
 from strandline.core.coordinator.machine import Context, Decision, Record, Reports, TopicEntry
 from strandline.core.errors import Refusal
+from strandline.core.transactions import records
 from strandline.core.transactions.machine import TransactionMachine
 from strandline.core.transactions.messages import ProducerIdentity, TxnMarker, TxnMarkerAnswer
-from strandline.core.transactions.records import (
-    PREPARED,
-    TransactionalId,
-    TransactionalIdKey,
-    TransactionSettings,
-    TxnState,
-)
 from strandline.core.types import LeaderEpoch, TopicPartition
 from strandline_sim.searches.transactions.partition import ID, PRODUCER, TOPIC_ID, TPS, Entry
 
 _TIMEOUT_MS = 10
 _PLACE = TopicPartition("00000000-0000-4000-8000-000000000002", 0)
-_SETTINGS = TransactionSettings(timeout_check_ms=1)
+_SETTINGS = records.TransactionSettings(timeout_check_ms=1)
 
 
 class Coordinator(NamedTuple):
     """What the coordinator knows of the transactional id, in one leader epoch of its partition."""
 
-    row: TransactionalId
+    row: records.TransactionalId
     epoch: int = 1
     """The coordinator epoch."""
     done: frozenset[int] = frozenset()
@@ -41,7 +35,7 @@ class Coordinator(NamedTuple):
     @property
     def is_ending(self) -> bool:
         """Whether a transaction is decided and markers are on their way."""
-        return self.row.state in PREPARED
+        return self.row.state in records.PREPARED
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -92,7 +86,9 @@ _TOPICS = _Topics()
 
 def started() -> Coordinator:
     """The producer has its identity, and nothing was sent with it."""
-    return Coordinator(TransactionalId(identity=ProducerIdentity(PRODUCER, 0), timeout_ms=_TIMEOUT_MS, update_ms=0))
+    return Coordinator(
+        records.TransactionalId(identity=ProducerIdentity(PRODUCER, 0), timeout_ms=_TIMEOUT_MS, update_ms=0)
+    )
 
 
 @cache
@@ -105,7 +101,7 @@ def asked(coordinator: Coordinator, request: object) -> tuple[Coordinator, objec
 @cache
 def timed_out(coordinator: Coordinator) -> Coordinator:
     """The time of the open transaction is over."""
-    assert coordinator.row.state is TxnState.ONGOING, "no transaction is open"
+    assert coordinator.row.state is records.TxnState.ONGOING, "no transaction is open"
     decisions = _machine(coordinator).tick(_context(coordinator, _TIMEOUT_MS + 1))
     for decision in decisions:
         coordinator = _after(coordinator, decision)
@@ -145,7 +141,7 @@ def _context(coordinator: Coordinator, now_ms: int = 0) -> Context:
 
 def _machine(coordinator: Coordinator) -> TransactionMachine:
     machine = TransactionMachine(Reports(_PLACE, LeaderEpoch(coordinator.epoch)), _NoMoreIds(), _SETTINGS)
-    machine.apply(Record(TransactionalIdKey(ID), coordinator.row))
+    machine.apply(Record(records.TransactionalIdKey(ID), coordinator.row))
     machine.excuse(_context(coordinator))
     for partition in coordinator.done:
         machine._markers[ID].written(TPS[partition])
@@ -155,6 +151,6 @@ def _machine(coordinator: Coordinator) -> TransactionMachine:
 def _after(coordinator: Coordinator, decision: Decision) -> Coordinator:
     for batch in decision.batches:
         for record in batch:
-            assert isinstance(record.value, TransactionalId), "an id is not forgotten here"
+            assert isinstance(record.value, records.TransactionalId), "an id is not forgotten here"
             coordinator = Coordinator(record.value, coordinator.epoch)
     return coordinator

@@ -11,17 +11,8 @@ from functools import cache
 from typing import NamedTuple
 
 from strandline.core.errors import ErrorCode, Refusal
+from strandline.core.log import events
 from strandline.core.log.effects import AnswerFetch, AnswerProduce, Append, Effect, SendAddPartitions
-from strandline.core.log.events import (
-    AddPartitionsAnswered,
-    Event,
-    FetchArrived,
-    LogFlushed,
-    LogOpened,
-    ProduceArrived,
-    Registered,
-    Ticked,
-)
 from strandline.core.log.leader import LeaderReplica
 from strandline.core.log.node import NodeCore
 from strandline.core.log.producers import ProducerLedger
@@ -128,7 +119,7 @@ def agreed(partition: Partition) -> After:
     assert question is not None and question.answer is not None, "no answer is on its way"
     refusal = None if question.answer is ErrorCode.NONE else Refusal(question.answer, "")
     bench = _Bench(partition)
-    bench.step(AddPartitionsAnswered(_NOW_MS, bench.asked, refusal))
+    bench.step(events.AddPartitionsAnswered(_NOW_MS, bench.asked, refusal))
     return bench.after()
 
 
@@ -136,7 +127,7 @@ def agreed(partition: Partition) -> After:
 def committed(partition: Partition) -> After:
     """Everything appended is committed."""
     bench = _Bench(partition)
-    bench.step(LogFlushed(_NOW_MS, _TP, Offset(len(partition.log))))
+    bench.step(events.LogFlushed(_NOW_MS, _TP, Offset(len(partition.log))))
     return bench.after()
 
 
@@ -144,7 +135,7 @@ def committed(partition: Partition) -> After:
 def expired(partition: Partition) -> After:
     """The deadline of everything that waits has come."""
     bench = _Bench(partition)
-    bench.step(Ticked(_NOW_MS + _TIMEOUT_MS, _NOW_MS + _TIMEOUT_MS))
+    bench.step(events.Ticked(_NOW_MS + _TIMEOUT_MS, _NOW_MS + _TIMEOUT_MS))
     return bench.after()
 
 
@@ -161,7 +152,7 @@ def given(partition: Partition, offset: int) -> tuple[Entry, ...]:
     part = FetchPartition(_TP, Offset(offset))
     request = FetchRequest((part,), None, max_wait_ms=0, min_bytes=0, read_committed=True)
     answer = next(
-        e for e in bench.step(FetchArrived(_NOW_MS, _FIRST_REQUEST - 1, request)) if isinstance(e, AnswerFetch)
+        e for e in bench.step(events.FetchArrived(_NOW_MS, _FIRST_REQUEST - 1, request)) if isinstance(e, AnswerFetch)
     )
     found = answer.results[0]
     assert found.refusal is None, f"a fetch at {offset} was refused: {found.refusal}"
@@ -206,8 +197,8 @@ class _Bench:
 
     def __init__(self, partition: Partition) -> None:
         self._core = NodeCore(node_id=_NODE, rules=_RULES, timings=_TIMINGS)
-        self._core.step(Registered(_NOW_MS, "transactions", NodeEpoch(1), 1))
-        self._core.step(Ticked(_NOW_MS, _NOW_MS))
+        self._core.step(events.Registered(_NOW_MS, "transactions", NodeEpoch(1), 1))
+        self._core.step(events.Ticked(_NOW_MS, _NOW_MS))
         self._entries = list(partition.log)
         self.log = self._opened(partition)
         self._lead()
@@ -229,7 +220,7 @@ class _Bench:
         for offset, entry in enumerate(partition.log):
             ledger.observe(_header(entry, offset), Offset(offset))
         leo, epochs = Offset(len(partition.log)), (EpochEntry(LeaderEpoch(0), Offset(0)),)
-        opened = LogOpened(
+        opened = events.LogOpened(
             _NOW_MS,
             _TP,
             Offset(0),
@@ -291,11 +282,11 @@ class _Bench:
         number = _FIRST_REQUEST + len(self._requests)
         self._requests[number] = request
         part = ProducePartition(_TP, _header(request.entry)._replace(leader_epoch=None), b"")
-        self.step(ProduceArrived(_NOW_MS, number, Acks.ALL, _TIMEOUT_MS, (part,), transactional_id=ID))
+        self.step(events.ProduceArrived(_NOW_MS, number, Acks.ALL, _TIMEOUT_MS, (part,), transactional_id=ID))
 
-    def step(self, event: Event) -> list[Effect]:
+    def step(self, event: events.Event) -> list[Effect]:
         """Step the core, and note what it did."""
-        if isinstance(event, AddPartitionsAnswered):
+        if isinstance(event, events.AddPartitionsAnswered):
             self._question = None
         effects = self._core.step(event)
         for effect in effects:
