@@ -21,9 +21,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 from bars import OURS
@@ -40,7 +41,6 @@ RARE = 0.05
 """System calls that are rarer than this per batch in every column are left out."""
 _ROW = re.compile(r"^\s+(\w+)\s+(\d+)\s+\d+\s")
 
-Measure = Callable[[Pace], dict[str, object]]
 Counts = dict[str, Counter[str]]
 """What was counted, by role."""
 Figures = dict[str, dict[str, float]]
@@ -52,7 +52,7 @@ class Pipeline:
     """Something to measure: its processes by role, and a measurement of one shape."""
 
     pids: dict[str, int]
-    measure: Measure
+    measure: Callable[[Pace], dict[str, Any]]
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def system_calls(summary: str) -> Counter[str]:
 def as_it_is(pipeline: Pipeline, pace: Pace) -> tuple[Counts, int]:
     """Counters of the kernel around one run."""
     before = {role: _spent(pipeline.pids[role]) for role in ROLES}
-    batches = int(str(pipeline.measure(pace)["requests"]))
+    batches = int(pipeline.measure(pace)["requests"])
     found = {role: _spent(pipeline.pids[role]) for role in ROLES}
     return {role: Counter({k: found[role][k] - before[role][k] for k in found[role]}) for role in ROLES}, batches
 
@@ -112,7 +112,7 @@ def traced(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int
         command = ["perf", "trace", "-s", "-o", str(directory / role), "-p", str(pipeline.pids[role])]
         tracers[role] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        batches = int(str(pipeline.measure(pace)["requests"]))
+        batches = int(pipeline.measure(pace)["requests"])
     finally:
         for tracer in tracers.values():
             tracer.send_signal(signal.SIGINT)
@@ -129,7 +129,7 @@ def probed(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int
     """What the probe counts in one run."""
     for role in ROLES:
         os.kill(pipeline.pids[role], signal.SIGUSR1)
-    batches = int(str(pipeline.measure(pace)["requests"]))
+    batches = int(pipeline.measure(pace)["requests"])
     found: Counts = {}
     for role in ROLES:
         written = directory / f"{pipeline.pids[role]}.json"
@@ -170,15 +170,12 @@ def anatomy(name: str, shape: Shape, pace: Pace, directory: Path) -> Figures:
                 figures[role][total] = sum(counts[role].values()) / batches
             figures[role] |= {key: count / batches for key, count in sorted(counts[role].items(), key=lambda p: -p[1])}
 
-    memory = UsedMemory(directory)
-    with ExitStack() as stack:
-        stack.enter_context(probes(directory / f"{name}-probes"))
-        pipeline = stack.enter_context(start(directory / f"{name}-probed", shape))
+    with probes(directory / f"{name}-probes"), start(directory / f"{name}-probed", shape) as pipeline:
         pipeline.measure(Pace(0, 1))
         add(probed(pipeline, pace, directory / f"{name}-probes"))
     with start(directory / name, shape) as pipeline:
         pipeline.measure(Pace(0, 1))
-        memory.fill()
+        UsedMemory(directory).fill()
         add(as_it_is(pipeline, pace))
         (directory / f"{name}-traces").mkdir()
         add(traced(pipeline, pace, directory / f"{name}-traces"), "system calls")

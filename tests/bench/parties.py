@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bars import NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED
 from child import HERE, RUN_GRACE_S, in_loop, run_script
@@ -27,14 +27,6 @@ from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.client import Admin
 
 _IN_SYNC_S = 60
-
-
-class Party(Protocol):
-    """One system under measurement; each measurement is on a fresh topic or stream."""
-
-    name: str
-
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]: ...
 
 
 def _loop(script: str, shape: Shape, pace: Pace, *where: object) -> dict[str, Any]:
@@ -239,9 +231,9 @@ class Servers:
             return None
         return self._if_present(Kafka.name, lambda home: kafka_servers(home, self._kafka_warm_s))
 
-    def all_parties(self) -> list[Party]:
+    def all_parties(self) -> list[Any]:
         """Every party of the closed loop that can be had, in the order of the tables."""
-        found: list[Party | None] = [
+        found = [
             Strandline(self.cached, OURS),
             Strandline(self.synced, SYNCED),
             self._if_present(NATS, lambda home: nats_servers(home, sync_always=False)),

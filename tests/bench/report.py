@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from bars import BARS, KAFKA, MET, MISSED, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED, all_cpu, ratios, speed
+from bars import BARS, KAFKA, MET, MISSED, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED, all_cpu, having, ratios, speed
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Any]
@@ -40,6 +40,7 @@ SHAPES = ("64 KiB, window 1", "64 KiB, window 5", "256 KiB, window 5")
 PARTIES = (OURS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED)
 FAULTS = {"kill": "`kill -9`", "stop": "SIGSTOP", "vanish": "vanished address"}
 BESIDE_PEERS = ("throughput", "clients")
+VERDICTS = {True: MET, False: MISSED, None: ""}
 SIZES = ("groups", "transactions", "metadata")
 """Parts that are one table: rows of a figure, what was wanted of it, what was measured, and whether that is met."""
 
@@ -53,7 +54,7 @@ def span(values: Sequence[float], digits: int = 1) -> str:
 
 def figures_of(rows: Iterable[Row], **wanted: object) -> list[Row]:
     """The figures of the rows that have these values."""
-    return [row["figures"] for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return [row["figures"] for row in having(rows, **wanted)]
 
 
 def table(head: str, lines: Iterable[Sequence[object]]) -> str:
@@ -113,12 +114,12 @@ SECTIONS: Mapping[str, tuple[str, str, Callable[[Sequence[Row]], str]]] = {
 }
 
 
-def page(results: Results, parts: Sequence[str] = (*SECTIONS, *SIZES)) -> str:
-    """Bars, and the tables of these parts."""
+def page(results: Results) -> str:
+    """Bars, and the tables of what was measured."""
     measured: Mapping[str, Row] = results.get("parts", {})
     if not measured:
         return HEAD
-    newest = max(measured.values(), key=lambda about: str(about["date"]))
+    newest = max((about for about in measured.values() if "nats" in about), key=lambda about: str(about["date"]))
     machine = _machine(newest)
     how = f"grpcio {newest['grpcio']}, {newest['nats']}, everybody at nice {newest['nice']}, {newest['scheduler']}"
     lines = [HEAD, f"Measured on {machine}, {how} scheduling.\n"]
@@ -128,21 +129,14 @@ def page(results: Results, parts: Sequence[str] = (*SECTIONS, *SIZES)) -> str:
         head = "measure | figure | wanted | obtained | "
         lines += ["## Bars\n", table(head, (bar.line(results) for bar in BARS))]
     for part, (heading, method, drawn) in SECTIONS.items():
-        if part in parts and part in measured:
+        if part in measured:
             lines += [f"## {heading}\n", _facts(part, measured[part], machine), method, drawn(results[part])]
-    sizes = [part for part in SIZES if part in parts and part in measured]
-    if sizes:
-        lines.append("## Groups, transactions and metadata\n")
-        lines.append(
-            "\n".join(_facts(part, measured[part], machine, f"{part.capitalize()}:").strip() for part in sizes) + "\n"
-        )
-        verdicts = {True: MET, False: MISSED, None: ""}
-        cells = [
-            (row["figure"], row["wanted"], row["measured"], verdicts[row["is_met"]])
-            for part in sizes
-            for row in results[part]
-        ]
-        lines.append(table("figure | wanted | measured | ", cells))
+    if sizes := [part for part in SIZES if part in measured]:
+        about = "".join(_facts(part, measured[part], machine, f"{part.capitalize()}:") for part in sizes)
+        rows = [row for part in sizes for row in results[part]]
+        cells = [(row["figure"], row["wanted"], row["measured"], VERDICTS[row["is_met"]]) for row in rows]
+        table_of_sizes = table("figure | wanted | measured | ", cells)
+        lines += ["## Groups, transactions and metadata\n", about, table_of_sizes]
     return "\n".join(lines)
 
 
