@@ -98,27 +98,19 @@ test-with: .venv/.installed ## tests with what is fetched for them: WHAT=kafka|f
 	@PYTHONPATH=tests/analytics/formats $(BIN)/python $(or $(WITH_$(WHAT)),$(error WHAT is kafka, formats, matrix or kubernetes)) $(FLAGS) \
 	  || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
-# What `make bench WHAT=...` runs. Each keeps its block for `make docs`, or only prints.
-BENCH_ := tests/bench/run.py
-BENCH_smoke := tests/bench/run.py --smoke --out "$$(mktemp -d)"
-BENCH_anatomy := tests/bench/anatomy.py
-BENCH_growth := -m growth
-BENCH_metadata := -m metadata_gate
-BENCH_groups := -m group_figures
-BENCH_transactions := -m transaction_figures
-BENCH_perf := tests/bench/perf_agreement.py
-BENCH_export := tests/bench/export_cost.py
-BENCH_sim := tests/bench/sim.py
-BENCH_kafka-history := tests/bench/kafka_history.py
-BENCH_kafka-collector := tests/bench/kafka_collector.py
-BENCH_kafka-broker := tests/bench/kafka_collector_at_broker.py
-BENCH_analytics := tests/bench/analytics.py
-BENCH_analytics-cold := tests/bench/analytics_cold.py
-BENCH_analytics-counts := tests/bench/analytics_counts.py
-BENCHES := $(patsubst BENCH_%,%,$(filter BENCH_%,$(.VARIABLES)))
+# What `make bench WHAT=...` runs. Each keeps its rows or its block for `make docs`, or only prints.
+BENCH_ := run.py
+BENCH_smoke := run.py --smoke --out "$$(mktemp -d)"
+BENCH_anatomy := anatomy.py
+BENCH_groups := run.py --only groups
+BENCH_transactions := run.py --only transactions
+BENCH_metadata := run.py --only metadata
+BENCH_analytics := statistics_cost.py
+BENCH_PATHS := tests/bench:tests/kafka/live:tests/chaos:tests/analytics/duck
+BENCHES := $(patsubst BENCH_%,%,$(filter-out BENCH_PATHS,$(filter BENCH_%,$(.VARIABLES))))
 
 bench: .venv/.bench ## measure beside NATS and Kafka, or one thing alone: 1 minute to hours [WHAT=smoke FLAGS="--only failover"]
-	@PYTHONPATH=tests/bench:tests/kafka $(BIN)/python $(or $(BENCH_$(WHAT)),$(error WHAT is nothing, or one of: $(sort $(BENCHES)))) $(FLAGS)
+	@PYTHONPATH=$(BENCH_PATHS) $(BIN)/python tests/bench/$(or $(BENCH_$(WHAT)),$(error WHAT is nothing, or one of: $(sort $(BENCHES)))) $(FLAGS)
 
 images: .venv/.installed ## build the container images, as deploy/README.md says: minutes [BASE=image JAVA=image ETCD=image TARGETS="data-plane etcd"]
 	@$(if $(BASE),BASE=$(BASE)) $(if $(JAVA),JAVA=$(JAVA)) $(if $(ETCD),ETCD=$(ETCD)) PYTHON=$(BIN)/python deploy/images/build $(TARGETS)

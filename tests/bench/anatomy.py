@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import pstats
+import re
 import shutil
 import signal
 import subprocess
@@ -20,23 +21,30 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
-from anatomy_page import ROLES, Figures, rows_of, shown, system_calls
-from parties import Pace, Shape, Strandline, cluster, stripped_pipeline
+from bars import OURS
+from child import HERE
+from parties import Strandline, cluster, stripped_pipeline
+from plan import Pace, Shape
 from rich.console import Console
 from rich.table import Table
 from used_memory import UsedMemory
 
-HERE = Path(__file__).parent
 PROBE_S = 10
+ROLES = ("leader", "follower0")
+RARE = 0.05
+"""System calls that are rarer than this per batch in every column are left out."""
+_ROW = re.compile(r"^\s+(\w+)\s+(\d+)\s+\d+\s")
 
-Measure = Callable[[Pace], dict[str, object]]
 Counts = dict[str, Counter[str]]
 """What was counted, by role."""
+Figures = dict[str, dict[str, float]]
+"""Per role and name, the count of one acknowledged batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +52,14 @@ class Pipeline:
     """Something to measure: its processes by role, and a measurement of one shape."""
 
     pids: dict[str, int]
-    measure: Measure
+    measure: Callable[[Pace], dict[str, Any]]
 
 
 @contextmanager
 def ours(directory: Path, shape: Shape) -> Iterator[Pipeline]:
     """A cluster with one topic."""
     with cluster(directory, "page-cache") as running:
-        party = Strandline(running, "stream", "page-cache")
+        party = Strandline(running, OURS)
         with party.topic() as topic:
             yield Pipeline(party.pids_of(topic), lambda pace: party.measure_on(topic, shape, pace))
 
@@ -80,10 +88,19 @@ def _spent(pid: int) -> Counter[str]:
     )
 
 
+def system_calls(summary: str) -> Counter[str]:
+    """The calls of all threads in a summary of `perf trace -s`."""
+    calls: Counter[str] = Counter()
+    for line in summary.splitlines():
+        if (row := _ROW.match(line)) is not None:
+            calls[row[1]] += int(row[2])
+    return calls
+
+
 def as_it_is(pipeline: Pipeline, pace: Pace) -> tuple[Counts, int]:
     """Counters of the kernel around one run."""
     before = {role: _spent(pipeline.pids[role]) for role in ROLES}
-    batches = int(str(pipeline.measure(pace)["requests"]))
+    batches = int(pipeline.measure(pace)["requests"])
     found = {role: _spent(pipeline.pids[role]) for role in ROLES}
     return {role: Counter({k: found[role][k] - before[role][k] for k in found[role]}) for role in ROLES}, batches
 
@@ -95,7 +112,7 @@ def traced(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int
         command = ["perf", "trace", "-s", "-o", str(directory / role), "-p", str(pipeline.pids[role])]
         tracers[role] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        batches = int(str(pipeline.measure(pace)["requests"]))
+        batches = int(pipeline.measure(pace)["requests"])
     finally:
         for tracer in tracers.values():
             tracer.send_signal(signal.SIGINT)
@@ -112,7 +129,7 @@ def probed(pipeline: Pipeline, pace: Pace, directory: Path) -> tuple[Counts, int
     """What the probe counts in one run."""
     for role in ROLES:
         os.kill(pipeline.pids[role], signal.SIGUSR1)
-    batches = int(str(pipeline.measure(pace)["requests"]))
+    batches = int(pipeline.measure(pace)["requests"])
     found: Counts = {}
     for role in ROLES:
         written = directory / f"{pipeline.pids[role]}.json"
@@ -153,19 +170,23 @@ def anatomy(name: str, shape: Shape, pace: Pace, directory: Path) -> Figures:
                 figures[role][total] = sum(counts[role].values()) / batches
             figures[role] |= {key: count / batches for key, count in sorted(counts[role].items(), key=lambda p: -p[1])}
 
-    memory = UsedMemory(directory)
-    with ExitStack() as stack:
-        stack.enter_context(probes(directory / f"{name}-probes"))
-        pipeline = stack.enter_context(start(directory / f"{name}-probed", shape))
+    with probes(directory / f"{name}-probes"), start(directory / f"{name}-probed", shape) as pipeline:
         pipeline.measure(Pace(0, 1))
         add(probed(pipeline, pace, directory / f"{name}-probes"))
     with start(directory / name, shape) as pipeline:
         pipeline.measure(Pace(0, 1))
-        memory.fill()
+        UsedMemory(directory).fill()
         add(as_it_is(pipeline, pace))
         (directory / f"{name}-traces").mkdir()
         add(traced(pipeline, pace, directory / f"{name}-traces"), "system calls")
     return figures
+
+
+def rows_of(found: dict[str, Figures]) -> list[tuple[str, list[float]]]:
+    """Name, and the count at our leader, the stripped leader, our follower, the stripped follower."""
+    names = dict.fromkeys(n for figures in found.values() for role in ROLES for n in figures[role])
+    rows = [(n, [found[party][role].get(n, 0.0) for role in ROLES for party in ("ours", "stripped")]) for n in names]
+    return [row for row in rows if max(row[1]) >= RARE]
 
 
 def main() -> None:
@@ -187,10 +208,9 @@ def main() -> None:
                 show_calls(name, directory / f"{name}-probes", asked.calls)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    rows = rows_of(found)
     table = Table("per acknowledged batch", "our leader", "stripped", "our follower", "stripped", box=None)
-    for name, values in rows:
-        table.add_row(name, *map(shown, values))
+    for name, values in rows_of(found):
+        table.add_row(name, *map(_shown, values))
     Console().print(table)
 
 
@@ -202,8 +222,12 @@ def show_calls(name: str, directory: Path, count: int) -> None:
         table = Table(f"{name}: {role}", "calls per batch", "us per batch, own", box=None)
         for place, (_, calls, own_s, _, _) in sorted(found.items(), key=lambda item: -item[1][2])[:count]:
             function = f"{Path(place[0]).name}:{place[1]} {place[2]}"
-            table.add_row(function, shown(calls / batches), shown(own_s * 1e6 / batches))
+            table.add_row(function, _shown(calls / batches), _shown(own_s * 1e6 / batches))
         Console().print(table)
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 if __name__ == "__main__":

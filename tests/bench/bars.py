@@ -1,12 +1,12 @@
 """The bars that the speed of Strandline is held against: a figure per round, the median of the rounds, met or missed.
 
-A bar whose peer was not measured in the run is listed as not measured, and a missed one stays as it is, with where the
-time went. A ratio is one of two figures of the same round.
+A bar whose peer was not measured in the run is listed as not measured, and a missed one stays as it is. A ratio is one
+of two figures of the same round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -18,8 +18,9 @@ Results = Mapping[str, Any]
 OURS, SYNCED = "Strandline stream, page-cache", "Strandline stream, fsync"
 NATS, NATS_SYNCED = "NATS JetStream R3", "NATS JetStream R3, sync: always"
 STRIPPED, KAFKA = "stripped pipeline", "Kafka"
+CLIENT_CACHED, CLIENT_SYNCED = "strandline.client, page-cache", "strandline.client, fsync"
+AIOKAFKA, JAVA = "aiokafka to Kafka", "Kafka's Java producer"
 MET, MISSED = "met", "**missed**"
-CLIENT_SYNCED, AIOKAFKA, JAVA = "strandline.client, fsync", "aiokafka to Kafka", "Kafka's Java producer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,48 +36,48 @@ class Bar:
     digits: int = 2
     rounds: int = 5
     """Of fewer it is judged with a remark."""
-    sides: tuple[str, str] | None = None
-    """The party and the peer of a ratio of throughput."""
 
-    def is_met(self, obtained: float) -> bool:
-        """Whether this is good enough."""
-        return obtained >= self.wanted if self.at_least else obtained <= self.wanted
-
-    def verdict(self, results: Results) -> str:
+    def verdict(self, values: Sequence[float]) -> str:
         """Met, missed or not measured."""
-        values = self.values(results)
         if not values:
             return "not measured"
-        verdict = MET if self.is_met(self.reduced(values)) else MISSED
-        return verdict if len(values) >= self.rounds else f"{verdict}, of fewer than {self.rounds} rounds"
+        obtained = self.reduced(values)
+        is_met = obtained >= self.wanted if self.at_least else obtained <= self.wanted
+        remark = "" if len(values) >= self.rounds else f", of fewer than {self.rounds} rounds"
+        return f"{MET if is_met else MISSED}{remark}"
 
-    def is_missed(self, results: Results) -> bool:
-        """Whether it was measured and is not met."""
-        return self.verdict(results).startswith(MISSED)
+    def line(self, results: Results) -> list[object]:
+        """The cells of its row."""
+        values = self.values(results)
+        wanted = f"{'at least' if self.at_least else 'at most'} {self.wanted:g}"
+        found = [f"{f(values):.{self.digits}f}" for f in (self.reduced, min, max) if values]
+        obtained = "{} [{}-{}]".format(*found) if found else ""
+        return [self.measure, self.what, wanted, obtained, self.verdict(values)]
+
+
+def having(rows: Iterable[Row], **wanted: object) -> list[Row]:
+    """The rows that have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def ratios(rows: Sequence[Row], figure: Callable[[Figures], float], ours: Row, theirs: Row) -> list[float]:
     """The figure of the rows that have ``ours``, divided by that of ``theirs``, for each round that has both."""
-    over, under = _by_round(rows, figure, ours), _by_round(rows, figure, theirs)
+    over, under = ({row["round"]: figure(row["figures"]) for row in having(rows, **one)} for one in (ours, theirs))
     return [over[number] / under[number] for number in sorted(over.keys() & under.keys()) if under[number]]
 
 
-def _by_round(rows: Sequence[Row], figure: Callable[[Figures], float], wanted: Row) -> dict[int, float]:
-    return {
-        row["round"]: figure(row["figures"]) for row in rows if all(row[key] == value for key, value in wanted.items())
-    }
-
-
-def _speed(figures: Figures) -> float:
+def speed(figures: Figures) -> float:
+    """MB/s."""
     return float(figures["megabytes_per_s"])
+
+
+def all_cpu(figures: Figures) -> float:
+    """CPU ms/MB of all processes."""
+    return float(sum(figures["cpu_ms_per_mb"].values()))
 
 
 def _p50(figures: Figures) -> float:
     return float(figures["p50_ms"])
-
-
-def _cpu(figures: Figures) -> float:
-    return float(sum(figures["cpu_ms_per_mb"].values()))
 
 
 def _server_rss(figures: Figures) -> float:
@@ -88,14 +89,14 @@ def _records(figures: Figures) -> float:
 
 
 def _of_throughput(
-    shape: str, what: str, figure: Callable[[Figures], float], party: str, peer: str, wanted: float, *, at_least: bool
+    shape: str, what: str, figure: Callable[[Figures], float], party: str, peer: str, wanted: float
 ) -> Bar:
     def values(results: Results) -> list[float]:
         rows = results.get("throughput", ())
         return ratios(rows, figure, {"shape": shape, "party": party}, {"shape": shape, "party": peer})
 
-    name = f"{what} of {party} to {peer}"
-    return Bar(measure=shape, what=name, values=values, wanted=wanted, at_least=at_least, sides=(party, peer))
+    what = f"{what} of {party} to {peer}"
+    return Bar(measure=shape, what=what, values=values, wanted=wanted, at_least=figure is speed)
 
 
 def _of_clients(peer: str, wanted: float) -> Bar:
@@ -107,10 +108,9 @@ def _of_clients(peer: str, wanted: float) -> Bar:
 
 
 def gaps_of(results: Results, fault: str, session_ms: int) -> list[float]:
-    """The gaps in ms by this fault; figures of the earlier measure are none."""
-    rows = results.get("failover", ())
-    found = (row for row in rows if row.get("fault") == fault and row["session_timeout_ms"] == session_ms)
-    return [gap for row in found for gap in row["gaps_ms"]]
+    """The gaps in ms by this fault."""
+    rows = having(results.get("failover", ()), fault=fault, session_timeout_ms=session_ms)
+    return [gap for row in rows for gap in row["gaps_ms"]]
 
 
 def _of_kills(what: str, reduced: Callable[[Sequence[float]], float], wanted: float) -> Bar:
@@ -130,7 +130,7 @@ def _of_vanishing(session_ms: int) -> Bar:
 
 
 def _idle(results: Results) -> list[float]:
-    rows = (row["figures"]["cpu_percent"] for row in results.get("idle", ()) if row["partitions"] == 1_000)
+    rows = [row["figures"]["cpu_percent"] for row in having(results.get("idle", ()), partitions=1_000)]
     return [max(percent for name, percent in row.items() if name.startswith("node")) for row in rows]
 
 
@@ -139,17 +139,17 @@ _ALONE = "64 KiB, window 1"
 _ALL_CPU = "CPU ms/MB, all processes,"
 
 BARS = (
-    _of_throughput(_SMALL, "MB/s", _speed, OURS, NATS, 1.0, at_least=True),
-    _of_throughput(_SMALL, "MB/s", _speed, OURS, KAFKA, 1.0, at_least=True),
-    _of_throughput(_LARGE, "MB/s", _speed, OURS, NATS, 1.2, at_least=True),
-    _of_throughput(_LARGE, "MB/s", _speed, OURS, KAFKA, 1.0, at_least=True),
-    _of_throughput(_ALONE, "MB/s", _speed, OURS, NATS, 0.8, at_least=True),
-    _of_throughput(_ALONE, "p50", _p50, OURS, NATS, 1.2, at_least=False),
-    _of_throughput(_SMALL, _ALL_CPU, _cpu, OURS, STRIPPED, 1.15, at_least=False),
-    _of_throughput(_LARGE, _ALL_CPU, _cpu, OURS, STRIPPED, 1.15, at_least=False),
-    _of_throughput(_SMALL, "MB/s", _speed, SYNCED, OURS, 0.85, at_least=True),
-    _of_throughput(_SMALL, "MB/s", _speed, SYNCED, NATS_SYNCED, 1.5, at_least=True),
-    _of_throughput(_SMALL, "RSS of the largest server", _server_rss, OURS, KAFKA, 0.15, at_least=False),
+    _of_throughput(_SMALL, "MB/s", speed, OURS, NATS, 1.0),
+    _of_throughput(_SMALL, "MB/s", speed, OURS, KAFKA, 1.0),
+    _of_throughput(_LARGE, "MB/s", speed, OURS, NATS, 1.2),
+    _of_throughput(_LARGE, "MB/s", speed, OURS, KAFKA, 1.0),
+    _of_throughput(_ALONE, "MB/s", speed, OURS, NATS, 0.8),
+    _of_throughput(_ALONE, "p50", _p50, OURS, NATS, 1.2),
+    _of_throughput(_SMALL, _ALL_CPU, all_cpu, OURS, STRIPPED, 1.15),
+    _of_throughput(_LARGE, _ALL_CPU, all_cpu, OURS, STRIPPED, 1.15),
+    _of_throughput(_SMALL, "MB/s", speed, SYNCED, OURS, 0.85),
+    _of_throughput(_SMALL, "MB/s", speed, SYNCED, NATS_SYNCED, 1.5),
+    _of_throughput(_SMALL, "RSS of the largest server", _server_rss, OURS, KAFKA, 0.15),
     _of_clients(AIOKAFKA, 1.6),
     _of_clients(JAVA, 1.1),
     _of_kills("median gap, ms", median, 100),
@@ -158,23 +158,3 @@ BARS = (
     _of_vanishing(2_000),
     Bar(measure="idle, 1,000 partitions", what="CPU of the busiest node, % of a core", values=_idle, wanted=1.0),
 )
-
-
-def bars_table(results: Results) -> str:
-    """Each bar with what was wanted, what was obtained, and the verdict."""
-    lines = [
-        "## Bars",
-        "",
-        "| measure | figure | wanted | rounds | obtained | range | |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for bar in BARS:
-        wanted = f"{'at least' if bar.at_least else 'at most'} {bar.wanted:g}"
-        values, verdict = bar.values(results), bar.verdict(results)
-        if not values:
-            lines.append(f"| {bar.measure} | {bar.what} | {wanted} | 0 | | | {verdict} |")
-            continue
-        obtained = f"{bar.reduced(values):.{bar.digits}f}"
-        span = f"{min(values):.{bar.digits}f}-{max(values):.{bar.digits}f}"
-        lines.append(f"| {bar.measure} | {bar.what} | {wanted} | {len(values)} | {obtained} | {span} | {verdict} |")
-    return "\n".join([*lines, ""])

@@ -1,7 +1,10 @@
-"""What every measure gets: the plan, the servers, a directory of its own, the rule of steal time, and a way to speak.
+"""What every measure gets: the plan, the servers, a directory of its own, and a way to speak.
 
 A measure is a module with ``rows(bench)``, which yields rows for `benchmarks.json` one by one, so that an interrupted
 run keeps what it had, and ``expected_s(plan)``, about how long it takes.
+
+Invariant: a measurement that the host disturbed twice is dropped and named, never silently kept, and never replaced for
+any reason but steal time: a slow round is a finding.
 """
 
 from __future__ import annotations
@@ -13,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from parties import Servers
 from plan import Plan
-from servers import Servers
-from steady import Steady
 from used_memory import UsedMemory
 
 Row = dict[str, Any]
@@ -25,15 +27,17 @@ _MOST_OF_AN_ERROR = 200
 
 @dataclass(slots=True)
 class Bench:
-    """One run's means."""
+    """One run's means, and what could not be measured in it."""
 
     plan: Plan
     servers: Servers
     directory: Path
     say: Callable[[str], None]
-    steady: Steady = field(default_factory=Steady)
     notes: list[str] = field(default_factory=list)
     """What a measure could not do, in sentences."""
+    repeated: int = 0
+    dropped: list[str] = field(default_factory=list)
+    """Names of measurements that the host disturbed twice."""
     memory: UsedMemory = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,9 +46,19 @@ class Bench:
     def row(self, measure: Callable[[], Figures], **names: object) -> Iterator[Row]:
         """One row with these names and the measure's figures; none if it failed or the host disturbed it twice."""
         name = ", ".join(f"{key} {value}" if isinstance(value, int) else str(value) for key, value in names.items())
-        figures = self.attempted(name, lambda: self.steady.measured(name, measure))
+        figures = self.attempted(name, lambda: self._undisturbed(name, measure))
         if figures is not None:
             yield {**names, "figures": figures}
+
+    def _undisturbed(self, name: str, measure: Callable[[], Figures]) -> Figures | None:
+        for is_last in (False, True):
+            figures = measure()
+            if figures["steal_percent"] <= self.plan.most_steal_percent:
+                return figures
+            if not is_last:
+                self.repeated += 1
+        self.dropped.append(name)
+        return None
 
     def attempted(self, name: str, measure: Callable[[], Figures | None]) -> Figures | None:
         """What ``measure`` returns.
@@ -72,10 +86,6 @@ class Bench:
 class Measure(Protocol):
     """A module that measures one thing."""
 
-    def rows(self, bench: Bench) -> Iterator[Row]:
-        """The rows, one by one."""
-        ...
+    def rows(self, bench: Bench) -> Iterator[Row]: ...
 
-    def expected_s(self, plan: Plan) -> float:
-        """About how long it takes."""
-        ...
+    def expected_s(self, plan: Plan) -> float: ...

@@ -1,15 +1,26 @@
-"""Runs a process to its end, and ends it with the caller: by SIGTERM, so that it can end its own processes too.
+"""Runs processes to their end, and ends them with the caller: by SIGTERM, so that they can end their own processes too.
 
-Invariant: the child has a session of its own, so that a Ctrl-C at the terminal reaches it once, from here.
+Invariant: a child has a session of its own, so that a Ctrl-C at the terminal reaches it once, from here.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+HERE = Path(__file__).parent
+RUN_GRACE_S = 60
+"""How much longer than its measured seconds a process may take."""
 _GRACE_S = 15
+
+in_loop = asyncio.Runner().run
+"""Runs a coroutine to its end, all of them in one loop: grpc.aio allows one per process."""
 
 
 def output_of(command: Sequence[str], limit_s: float) -> str:
@@ -28,6 +39,24 @@ def output_of(command: Sequence[str], limit_s: float) -> str:
     if process.returncode:
         raise RuntimeError(f"{Path(command[1]).name} failed: {errors.strip()[-2000:]}")
     return output
+
+
+def run_script(script: str, *arguments: object, limit_s: float) -> dict[str, Any]:
+    """Run a file of this folder as a process; what it printed last, which must be JSON.
+
+    Raises:
+        RuntimeError, subprocess.TimeoutExpired: as `output_of`.
+    """
+    output = output_of([sys.executable, str(HERE / script), *map(str, arguments)], limit_s)
+    figures: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return figures
+
+
+def free_port() -> int:
+    """A port of loopback that no process listens on: the kernel's choice, free again when this returns."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _end(process: subprocess.Popen[str]) -> None:

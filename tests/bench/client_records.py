@@ -1,39 +1,44 @@
-"""Measures records/s through the full clients: ours by durability, aiokafka and Kafka's Java producer against Kafka.
+"""Measures records per second through the full clients: ours by durability, aiokafka and Kafka's Java producer against
+Kafka.
 
 Six partitions, three replicas, acks=all, records of 1 KiB, the same batches and linger for everybody.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from bars import AIOKAFKA, CLIENT_CACHED, CLIENT_SYNCED, JAVA
 from bench import Bench, Row
-from parties import RUN_GRACE_S, fresh_topic, run_script
+from child import RUN_GRACE_S, run_script
+from parties import fresh_topic, in_words
 from party_kafka import Kafka
 from plan import Pace, Plan
 from records_producer import BATCH_BYTES, records_figures
 
 from strandline.cli.local.local_cluster import LocalCluster
-from strandline.client import Admin
 
 PARTITIONS = 6
-OURS, OURS_SYNCED = "strandline.client, page-cache", "strandline.client, fsync"
-AIOKAFKA, JAVA = "aiokafka to Kafka", "Kafka's Java producer"
 _PER_MEASUREMENT_S = 3.0
-_IN_SYNC_S = 30
 
 Contender = tuple[str, Callable[[Pace], Mapping[str, Any]]]
 
 
 def rows(bench: Bench) -> Iterator[Row]:
     """The client that is first changes from round to round."""
-    contenders = _contenders(bench)
+    servers = bench.servers
+    contenders: list[Contender] = [
+        (CLIENT_CACHED, partial(_ours, servers.cached)),
+        (CLIENT_SYNCED, partial(_ours, servers.synced)),
+    ]
+    if (kafka := servers.kafka) is not None:
+        contenders += [(AIOKAFKA, partial(_aiokafka, kafka)), (JAVA, partial(_java, kafka))]
     for number in range(bench.plan.rounds):
         first = number % len(contenders)
         for name, measure in contenders[first:] + contenders[:first]:
-            yield from bench.row(lambda measure=measure: measure(bench.plan.records_pace), round=number, client=name)
+            yield from bench.row(partial(measure, bench.plan.records_pace), round=number, client=name)
 
 
 def expected_s(plan: Plan) -> float:
@@ -41,29 +46,15 @@ def expected_s(plan: Plan) -> float:
     return plan.rounds * 4 * (plan.records_pace.total_s + _PER_MEASUREMENT_S)
 
 
-def _contenders(bench: Bench) -> list[Contender]:
-    servers = bench.servers
-    cached, synced, kafka = servers.cached, servers.synced, servers.kafka
-    found: list[Contender] = [
-        (OURS, lambda pace: _ours(cached, pace)),
-        (OURS_SYNCED, lambda pace: _ours(synced, pace)),
-    ]
-    if kafka is not None:
-        found += [(AIOKAFKA, lambda pace: _aiokafka(kafka, pace)), (JAVA, lambda pace: _java(kafka, pace))]
-    return found
-
-
 def _ours(cluster: LocalCluster, pace: Pace) -> Mapping[str, Any]:
-    pids = ",".join(f"{service.name}:{service.pid}" for service in cluster.nodes.values())
+    pids = in_words({service.name: service.pid for service in cluster.nodes.values()})
     with fresh_topic(cluster.bootstrap, "records", PARTITIONS) as topic:
-        wait_in_sync(cluster.bootstrap, topic)
         return _producer("strandline", cluster.bootstrap, topic, pids, pace)
 
 
 def _aiokafka(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:
-    pids = ",".join(f"{name}:{pid}" for name, pid in kafka.pids.items())
     with kafka.topic(PARTITIONS) as topic:
-        return _producer("aiokafka", kafka.bootstrap, topic, pids, pace)
+        return _producer("aiokafka", kafka.bootstrap, topic, in_words(kafka.pids), pace)
 
 
 def _producer(kind: str, bootstrap: str, topic: str, pids: str, pace: Pace) -> Mapping[str, Any]:
@@ -74,21 +65,3 @@ def _producer(kind: str, bootstrap: str, topic: str, pids: str, pace: Pace) -> M
 def _java(kafka: Kafka, pace: Pace) -> Mapping[str, Any]:
     with kafka.topic(PARTITIONS) as topic:
         return records_figures(*kafka.send_records(topic, BATCH_BYTES, pace))
-
-
-def wait_in_sync(bootstrap: str, *topics: str) -> None:
-    """Wait until every partition of these topics has a leader and three replicas in its ISR.
-
-    Raises:
-        TimeoutError: it does not happen.
-    """
-
-    async def wait() -> None:
-        async with Admin(bootstrap) as admin, asyncio.timeout(_IN_SYNC_S):
-            while True:
-                partitions = [one for topic in await admin.describe_topics(topics) for one in topic.partitions]
-                if all(one.leader is not None and len(one.isr) == 3 for one in partitions):
-                    return
-                await asyncio.sleep(0.1)
-
-    asyncio.run(wait())

@@ -7,39 +7,26 @@ compare them with what was interleaved in the same run, never across runs.
 from __future__ import annotations
 
 import asyncio
+import json
+import math
+import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from machine_time import Watch
-from percentiles import latencies_ms
 
 Send = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """One measurement. CPU is of all threads, in ms per MB acknowledged; RSS in MiB at the end."""
+async def show_loop(send: Send, size_bytes: int, numbers: Sequence[str], pids: Mapping[str, int]) -> None:
+    """Run a closed loop, and print its figures as one JSON line.
 
-    megabytes_per_s: float
-    p50_ms: float
-    p99_ms: float
-    p999_ms: float
-    requests: int
-    cpu_ms_per_mb: Mapping[str, float]
-    rss_mib: Mapping[str, float]
-    steal_percent: float
-    others_percent: float
-
-    def as_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return asdict(self)
-
-
-async def measure(
-    send: Send, *, size_bytes: int, window: int, warm_s: float, run_s: float, pids: Mapping[str, int]
-) -> Figures:
-    """Run ``window`` slots for ``warm_s`` unmeasured and ``run_s`` measured seconds; CPU is charged to ``pids``."""
+    Args:
+        send: sends one request of ``size_bytes`` and waits for its answer.
+        numbers: the window, and for how many seconds it runs unmeasured and measured, as on the command line.
+        pids: of the servers, by role; CPU in ms per MB acknowledged is charged to them and to this process.
+    """
+    window, (warm_s, run_s) = int(numbers[0]), map(float, numbers[1:3])
     loop = asyncio.get_running_loop()
     begin = loop.time() + warm_s
     end = begin + run_s
@@ -56,21 +43,42 @@ async def measure(
 
     async def mark() -> Watch:
         await asyncio.sleep(warm_s)
-        return Watch(pids)
+        return Watch({**pids, "client": os.getpid()})
 
     marking = asyncio.create_task(mark())
     await asyncio.gather(*(slot() for _ in range(window)))
     spent = (await marking).end()
     megabytes = len(latencies) * size_bytes / 1e6
-    times = latencies_ms(latencies)
-    return Figures(
-        megabytes_per_s=round(megabytes / spent.elapsed_s, 1),
-        p50_ms=times["p50_ms"],
-        p99_ms=times["p99_ms"],
-        p999_ms=times["p999_ms"],
-        requests=len(latencies),
-        cpu_ms_per_mb=spent.per_mb(megabytes),
-        rss_mib=spent.rss_mib,
-        steal_percent=spent.steal_percent,
-        others_percent=spent.others_percent,
-    )
+    figures = {
+        "megabytes_per_s": round(megabytes / spent.elapsed_s, 1),
+        **latencies_ms(latencies),
+        "requests": len(latencies),
+        "cpu_ms_per_mb": spent.per_mb(megabytes),
+        **spent.machine(),
+    }
+    print(json.dumps(figures), flush=True)
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest of the ordered values that at least ``percent`` of them do not exceed: one that was measured.
+
+    Raises:
+        ValueError: there is no value.
+    """
+    if not ordered:
+        raise ValueError("no value, so no percentile")
+    # A whole number of thousandths: 99.9 % of 1,000 is the 999th, whatever floats make of it.
+    rank = math.ceil(round(percent * len(ordered) / 100, 6))
+    return ordered[max(1, rank) - 1]
+
+
+def latencies_ms(seconds: Iterable[float]) -> dict[str, float]:
+    """p50, p99 and p99.9 in ms of latencies in seconds."""
+    ordered = sorted(seconds)
+    named = {"p50_ms": 50.0, "p99_ms": 99.0, "p999_ms": 99.9}
+    return {name: round(1e3 * percentile(ordered, percent), 2) for name, percent in named.items()}
+
+
+def pids_of(text: str) -> dict[str, int]:
+    """`name:pid,...` of the command line."""
+    return {name: int(pid) for name, pid in (pair.split(":") for pair in text.split(","))}

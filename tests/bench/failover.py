@@ -6,14 +6,12 @@ repeated for steal time: the longest ones count, and a bad moment of the host wo
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
+from functools import partial
 
 from bench import Bench, Row
-from child import output_of
+from child import run_script
 from failover_faults import lacking
-from parties import HERE
 from plan import KILL, Faults, Plan
 
 _STARTING_S = 8.0
@@ -31,10 +29,9 @@ def rows(bench: Bench) -> Iterator[Row]:
             continue
         home = bench.directory / f"failover-{faults.fault}-{faults.session_ms}"
         numbers = (faults.rounds, faults.session_ms, faults.heartbeat_ms, bench.plan.load_records_per_s)
-        command = [sys.executable, str(HERE / "failover_gap.py"), faults.fault, str(home), *map(str, numbers)]
         row = bench.attempted(
             f"{faults.fault}: {faults.rounds} times, session time-out {faults.session_ms} ms",
-            lambda command=command, faults=faults: _answer(command, _LIMIT_S * faults.rounds),
+            partial(run_script, "failover_gap.py", faults.fault, home, *numbers, limit_s=_LIMIT_S * faults.rounds),
         )
         if row is not None:
             yield dict(row)
@@ -47,8 +44,3 @@ def expected_s(plan: Plan) -> float:
 
 def _each_s(faults: Faults) -> float:
     return _KILL_S if faults.fault == KILL else faults.session_ms / 1_000 + _OTHER_S
-
-
-def _answer(command: list[str], limit_s: float) -> Row:
-    row: Row = json.loads(output_of(command, limit_s).splitlines()[-1])
-    return row

@@ -7,64 +7,27 @@ of it arrives anywhere, and nothing closes a connection. The last one needs root
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
-from plan import KILL, STOP, VANISH
+from plan import KILL, VANISH
 
 from strandline.cli.local.local_cluster import LocalCluster, Plan
 from strandline.node.settings import ReplicaSettings
 
-CHAOS = Path(__file__).resolve().parents[1] / "chaos"
 
+class FaultyCluster:
+    """A cluster on loopback, and `kill` or `stop`."""
 
-class FaultyCluster(Protocol):
-    """A cluster, and its one fault."""
-
-    client_prefix: Sequence[str]
+    client_prefix: Sequence[str] = ()
     """What a client's command begins with, so that it reaches the cluster."""
 
-    @property
-    def bootstrap(self) -> str:
-        """The controller's address."""
-        ...
-
-    async def start(self) -> None:
-        """Start it."""
-        ...
+    def __init__(self, cluster: LocalCluster, fault: str) -> None:
+        self.cluster, self._fault = cluster, fault
 
     def lose(self, node_id: int) -> None:
         """Lose this node."""
-        ...
-
-    async def bring_back(self, node_id: int) -> None:
-        """Undo it."""
-        ...
-
-
-class OnLoopback:
-    """`kill` and `stop`, on loopback."""
-
-    client_prefix: Sequence[str] = ()
-
-    def __init__(self, fault: str, directory: Path, sessions: Mapping[str, str]) -> None:
-        self._fault = fault
-        self.cluster = LocalCluster(Plan(directory=directory, controller_settings=sessions))
-
-    @property
-    def bootstrap(self) -> str:
-        """The controller's address."""
-        return self.cluster.bootstrap
-
-    async def start(self) -> None:
-        """Start it."""
-        await self.cluster.start()
-
-    def lose(self, node_id: int) -> None:
-        """SIGKILL or SIGSTOP."""
         node = self.cluster.nodes[node_id]
         if self._fault == KILL:
             node.kill()
@@ -79,7 +42,7 @@ class OnLoopback:
             self.cluster.nodes[node_id].resume()
 
 
-class OnACable:
+class WiredCluster(FaultyCluster):
     """`vanish`: every process in a network namespace of its own, joined by a bridge."""
 
     def __init__(self, directory: Path, sessions: Mapping[str, str], namespaces: object) -> None:
@@ -88,18 +51,10 @@ class OnACable:
 
         # The settings of tests/chaos suit short tests; what is measured has the defaults.
         defaults = {name: str(ReplicaSettings.model_fields[name].default) for name in NODE_SETTINGS}
-        self.cluster = Cluster(directory, namespaces, controller_settings=sessions, node_settings=defaults)
+        wired = Cluster(directory, namespaces, controller_settings=sessions, node_settings=defaults)
+        super().__init__(wired, VANISH)
         self._namespaces, self._ip = namespaces, ip
-        self.client_prefix: Sequence[str] = namespaces.inside("cli0")
-
-    @property
-    def bootstrap(self) -> str:
-        """The controller's address."""
-        return self.cluster.bootstrap
-
-    async def start(self) -> None:
-        """Start it."""
-        await self.cluster.start()
+        self.client_prefix = namespaces.inside("cli0")
 
     def lose(self, node_id: int) -> None:
         """Unplug its cable at the bridge: its own end does not notice either."""
@@ -115,26 +70,19 @@ class OnACable:
 
 @contextmanager
 def faulty_cluster(fault: str, directory: Path, sessions: Mapping[str, str]) -> Iterator[FaultyCluster]:
-    """A cluster that can suffer ``fault``; not started yet. Call it before any thread is started.
-
-    Raises:
-        ValueError: there is no such fault.
-    """
-    if fault not in (KILL, STOP, VANISH):
-        raise ValueError(f"fault {fault!r} must be {KILL}, {STOP} or {VANISH}")
+    """A cluster that can suffer ``fault``; not started yet. Call it before any thread is started."""
     if fault != VANISH:
-        running = OnLoopback(fault, directory, sessions)
+        running = FaultyCluster(LocalCluster(Plan(directory=directory, controller_settings=sessions)), fault)
         try:
             yield running
         finally:
             running.cluster.kill()
         return
-    sys.path.append(str(CHAOS))
     from harness.namespaces import Namespaces
 
     with Namespaces() as namespaces:
         namespaces.enter_hub()
-        wired = OnACable(directory, sessions, namespaces)
+        wired = WiredCluster(directory, sessions, namespaces)
         try:
             yield wired
         finally:
@@ -145,7 +93,6 @@ def lacking(fault: str) -> str | None:
     """Why this fault cannot be had on this machine, in one sentence; None if it can."""
     if fault != VANISH:
         return None
-    sys.path.append(str(CHAOS))
     from harness.facilities import NAMESPACES, missing
 
     return "; ".join(missing([NAMESPACES])) or None

@@ -41,11 +41,8 @@ class Spent:
 
     def machine(self) -> dict[str, object]:
         """What every measurement says beside its own figures, for JSON."""
-        return {
-            "rss_mib": dict(self.rss_mib),
-            "steal_percent": self.steal_percent,
-            "others_percent": self.others_percent,
-        }
+        names = ("rss_mib", "steal_percent", "others_percent")
+        return {name: getattr(self, name) for name in names}
 
 
 class Watch:

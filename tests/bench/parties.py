@@ -1,66 +1,42 @@
-"""The systems that are compared: starts each one's servers once, and measures one shape at a time.
+"""The systems that are compared: each one's servers are started once, when they are first needed, and stay up until
+`Servers.close`; a measurement is a process of its own, because grpc.aio allows one loop per process.
 
-Invariant: a measurement is a process of its own (grpc.aio allows one loop per process), and every server this file
-starts is stopped by its pid.
+Invariant: a party that cannot be had is named in `Servers.absent` with the reason, and measured nowhere. Servers are
+not stopped in between, because a frozen quorum would elect leaders when it goes on; what the idle ones use during a
+measurement is in its ``others_percent``. Every server that this file starts is stopped by its pid.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from child import output_of
+from bars import NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED
+from child import HERE, RUN_GRACE_S, in_loop, run_script
+from party_kafka import Kafka, PartyAbsent, kafka_servers
 from plan import Pace, Shape
 
 from strandline.cli.local.local_cluster import LocalCluster, Plan
+from strandline.client import Admin
 
-HERE = Path(__file__).parent
-RUN_GRACE_S = 60
-
-
-class PartyAbsent(Exception):
-    """A party cannot be run here; the message says why."""
+_IN_SYNC_S = 60
 
 
-class Party(Protocol):
-    """One system under measurement."""
-
-    name: str
-
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
-        """One measurement, on a fresh topic or stream."""
-        ...
+def _loop(script: str, shape: Shape, pace: Pace, *where: object) -> dict[str, Any]:
+    numbers = (shape.kib * 1024, shape.window, pace.warm_s, pace.run_s)
+    return run_script(script, *where, *numbers, limit_s=pace.total_s + RUN_GRACE_S)
 
 
-def run_script(script: str, *arguments: object, limit_s: float) -> dict[str, object]:
-    """Run a file of this folder as a process; what it printed last, which must be JSON."""
-    output = output_of([sys.executable, str(HERE / script), *map(str, arguments)], limit_s)
-    figures: dict[str, object] = json.loads(output.splitlines()[-1])
-    return figures
-
-
-def _run(script: str, *arguments: object, pace: Pace) -> dict[str, object]:
-    return run_script(script, *arguments, pace.warm_s, pace.run_s, limit_s=pace.total_s + RUN_GRACE_S)
-
-
-class Echo:
-    """The bare bidi echo."""
-
-    name = "bare bidi echo"
-
-    def __init__(self, port: int, pid: int) -> None:
-        self._port, self._pid = port, pid
-
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
-        """One measurement."""
-        return _run("party_echo.py", "measure", self._port, self._pid, shape.kib * 1024, shape.window, pace=pace)
+def in_words(pids: Mapping[Any, int | None]) -> str:
+    """`name:pid,...`, as a script takes it."""
+    return ",".join(f"{name}:{pid}" for name, pid in pids.items())
 
 
 class Nats:
@@ -68,19 +44,15 @@ class Nats:
 
     def __init__(self, name: str, ports: list[int], pids: list[int]) -> None:
         self.name = name
-        self._ports = ",".join(map(str, ports))
-        self._pids = ",".join(map(str, pids))
-        self._streams = 0
+        self._ports, self._pids = (",".join(map(str, each)) for each in (ports, pids))
+        self._streams = count(1)
 
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
         """One measurement on a stream of its own."""
-        self._streams += 1
-        stream = f"bench{self._streams}"
+        stream = f"bench{next(self._streams)}"
         self._call("create", stream)
         try:
-            return _run(
-                "party_nats.py", "measure", self._ports, self._pids, stream, shape.kib * 1024, shape.window, pace=pace
-            )
+            return _loop("party_nats.py", shape, pace, "measure", self._ports, stream, self._pids)
         finally:
             self._call("delete", stream)
 
@@ -90,14 +62,14 @@ class Nats:
 
 
 class Strandline:
-    """One Strandline path against one Strandline cluster."""
+    """The produce stream of a Strandline cluster."""
 
-    def __init__(self, cluster: LocalCluster, path: str, durability: str) -> None:
-        self.name = f"Strandline {path}, {durability}"
-        self._cluster, self._path = cluster, path
-        self._topics = 0
+    def __init__(self, cluster: LocalCluster, name: str) -> None:
+        self.name = name
+        self._cluster = cluster
+        self._topics = count(1)
 
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
         """One measurement on a topic of its own."""
         with self.topic() as topic:
             return self.measure_on(topic, shape, pace)
@@ -105,74 +77,71 @@ class Strandline:
     @contextmanager
     def topic(self) -> Iterator[str]:
         """A topic with one partition and three replicas."""
-        self._topics += 1
-        with fresh_topic(self._cluster.bootstrap, f"bench-{self._path}-{self._topics}", 1) as topic:
+        with fresh_topic(self._cluster.bootstrap, f"bench-{next(self._topics)}", 1) as topic:
             yield topic
 
-    def measure_on(self, topic: str, shape: Shape, pace: Pace) -> dict[str, object]:
+    def measure_on(self, topic: str, shape: Shape, pace: Pace) -> dict[str, Any]:
         """One measurement on a topic that exists."""
-        pids = ",".join(f"{n}:{service.pid}" for n, service in self._cluster.nodes.items())
-        size_bytes = shape.kib * 1024
-        return _run(
-            "party_strandline.py", self._path, self._cluster.bootstrap, pids, topic, size_bytes, shape.window, pace=pace
-        )
+        pids = in_words({n: service.pid for n, service in self._cluster.nodes.items()})
+        return _loop("party_strandline.py", shape, pace, "stream", self._cluster.bootstrap, topic, pids)
 
     def pids_of(self, topic: str) -> dict[str, int]:
         """The processes of the leader and the followers of a topic's partition."""
-        command = [sys.executable, str(HERE / "party_strandline.py"), "leader", self._cluster.bootstrap, topic]
-        found = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_GRACE_S, check=True)
-        leader = int(found.stdout)
+        asked = ("leader", self._cluster.bootstrap, topic)
+        leader = run_script("party_strandline.py", *asked, limit_s=RUN_GRACE_S)["leader"]
         pids = {n: service.pid for n, service in self._cluster.nodes.items() if service.pid is not None}
         followers = [pid for n, pid in pids.items() if n != leader]
         return {"leader": pids[leader], **{f"follower{i}": pid for i, pid in enumerate(followers)}}
 
 
-def strandline(bootstrap: str, *arguments: str) -> None:
-    """Run the project's own command line; it must succeed."""
-    command = [sys.executable, "-m", "strandline.cli", *arguments, "--bootstrap", bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_GRACE_S, check=False)
-    if done.returncode:
-        raise RuntimeError(f"strandline {' '.join(arguments)} failed: {done.stdout}{done.stderr}")
-
-
 @contextmanager
 def fresh_topic(bootstrap: str, topic: str, partitions: int) -> Iterator[str]:
-    """A topic with three replicas of each partition, deleted at the end."""
-    create = ("topic", "create", topic, "--partitions", str(partitions), "--replication-factor", "3")
-    strandline(bootstrap, *create)
+    """A topic with three replicas of each partition, all in sync; deleted at the end."""
+    in_loop(create_topic(bootstrap, topic, partitions))
     try:
         yield topic
     finally:
-        strandline(bootstrap, "topic", "delete", topic, "--yes")
+        in_loop(_delete_topic(bootstrap, topic))
 
 
-@contextmanager
-def echo_server() -> Iterator[Echo]:
-    """The echo's server process."""
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "party_echo.py"), "serve"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        yield Echo(int(process.stdout.readline()), process.pid)
-    finally:
-        process.kill()
-        process.wait()
+async def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """A topic with three replicas of each partition, all in sync.
+
+    Raises:
+        TimeoutError: they do not come into the ISR.
+    """
+    async with Admin(bootstrap) as admin, asyncio.timeout(_IN_SYNC_S):
+        await admin.create_topic(topic, partitions=partitions, replication_factor=3)
+        await in_sync(admin, topic)
+
+
+async def in_sync(admin: Admin, *topics: str) -> None:
+    """Wait until every partition, of these topics or of all, has a leader and all of its replicas in its ISR."""
+    while not all(  # noqa: ASYNC110 - what is waited for is state, not an event
+        one.leader is not None and len(one.isr) == len(one.replicas)
+        for topic in await admin.describe_topics(topics)
+        for one in topic.partitions
+    ):
+        await asyncio.sleep(0.1)
+
+
+async def _delete_topic(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.delete_topic(topic)
 
 
 class Stripped:
     """The stripped pipeline of `party_stripped.py`."""
 
-    name = "stripped pipeline"
+    name = STRIPPED
 
     def __init__(self, port: int, pids: dict[str, int]) -> None:
         self.pids = pids
         self._port = port
 
-    def measure(self, shape: Shape, pace: Pace) -> dict[str, object]:
+    def measure(self, shape: Shape, pace: Pace) -> dict[str, Any]:
         """One measurement; all of them share one log."""
-        pids = ",".join(f"{name}:{pid}" for name, pid in self.pids.items())
-        return _run("party_stripped.py", "measure", self._port, pids, shape.kib * 1024, shape.window, pace=pace)
+        return _loop("party_stripped.py", shape, pace, "measure", self._port, in_words(self.pids))
 
 
 @contextmanager
@@ -192,9 +161,6 @@ def stripped_pipeline(directory: Path) -> Iterator[Stripped]:
             process.wait()
 
 
-NATS, NATS_SYNCED = "NATS JetStream R3", "NATS JetStream R3, sync: always"
-
-
 @contextmanager
 def nats_servers(directory: Path, *, sync_always: bool) -> Iterator[Nats]:
     """Three NATS servers.
@@ -211,13 +177,85 @@ def nats_servers(directory: Path, *, sync_always: bool) -> Iterator[Nats]:
 
 
 @contextmanager
-def cluster(directory: Path, durability: str, **node_settings: str) -> Iterator[LocalCluster]:
-    """A Strandline cluster: a controller and three nodes."""
+def cluster(directory: Path, durability: str = "fsync", **settings: Any) -> Iterator[LocalCluster]:
+    """A Strandline cluster: a controller and three nodes; ``settings`` are those of its plan."""
     rules = {"durability": durability}
-    plan = Plan(directory=directory, controller_settings=rules, node_settings={**rules, **node_settings})
-    running = LocalCluster(plan)
+    given = {name: {**rules, **settings.pop(name, {})} for name in ("controller_settings", "node_settings")}
+    running = LocalCluster(Plan(directory=directory, **given, **settings))
     try:
-        asyncio.run(running.start())
+        in_loop(running.start())
         yield running
     finally:
         running.kill()
+
+
+class Servers:
+    """Use as a context manager. ``say`` gets a line when something slow begins."""
+
+    def __init__(self, directory: Path, kafka_warm_s: float, say: Callable[[str], None]) -> None:
+        self.absent: dict[str, str] = {}
+        self._directory = directory
+        self._kafka_warm_s = kafka_warm_s
+        self._say = say
+        self._stack = ExitStack()
+        self._started: dict[str, Any] = {}
+        self._generation = 0
+
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop them all; the next request starts a new one."""
+        self._started.clear()
+        self._generation += 1
+        self._stack.close()
+
+    @property
+    def cached(self) -> LocalCluster:
+        """A Strandline cluster whose acknowledgement means: in the page caches of the ISR."""
+        return self._once("page-cache", lambda home: cluster(home, "page-cache"))
+
+    @property
+    def synced(self) -> LocalCluster:
+        """A Strandline cluster whose acknowledgement means: on the disks of the ISR."""
+        return self._once("fsync", cluster)
+
+    @property
+    def kafka(self) -> Kafka | None:
+        """Kafka, warmed; None if it is absent."""
+        if not self._kafka_warm_s:
+            self.absent.setdefault(Kafka.name, "left out of this run")
+            return None
+        return self._if_present(Kafka.name, lambda home: kafka_servers(home, self._kafka_warm_s))
+
+    def all_parties(self) -> list[Any]:
+        """Every party of the closed loop that can be had, in the order of the tables."""
+        found = [
+            Strandline(self.cached, OURS),
+            Strandline(self.synced, SYNCED),
+            self._if_present(NATS, lambda home: nats_servers(home, sync_always=False)),
+            self._if_present(NATS_SYNCED, lambda home: nats_servers(home, sync_always=True)),
+            self._once("stripped", stripped_pipeline),
+            self.kafka,
+        ]
+        return [party for party in found if party is not None]
+
+    def _once(self, name: str, start: Callable[[Path], AbstractContextManager[Any]]) -> Any:
+        if name not in self._started:
+            self._say(f"starting: {name}")
+            home = self._directory / f"{name}-{self._generation}".replace(" ", "-").replace(":", "")
+            self._started[name] = self._stack.enter_context(start(home))
+        return self._started[name]
+
+    def _if_present(self, name: str, start: Callable[[Path], AbstractContextManager[Any]]) -> Any:
+        if name in self.absent:
+            return None
+        try:
+            return self._once(name, start)
+        except PartyAbsent as why:
+            self.absent[name] = str(why)
+            self._say(f"absent: {name}: {why}")
+            return None

@@ -6,64 +6,49 @@ client is one process for the whole run. Without Java, javac, Maven or the packa
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from free_port import free_port
+from bars import KAFKA
+from child import HERE
+from kafka_cluster import KafkaCluster, Release
+from kafka_jars import JARS, KafkaAbsent, jars, run
 from machine_time import Spent, Watch
-from parties import PartyAbsent
 from plan import Pace, Shape
 
-if (_LIVE := str(Path(__file__).parents[1] / "kafka" / "live")) not in sys.path:
-    # Where the tests of a real Kafka have its jars.
-    sys.path.append(_LIVE)
-
-from kafka_jars import JARS as LIBRARIES
-from kafka_jars import KafkaAbsent, jars, run
-
-HERE = Path(__file__).parent
-CLUSTER_ID = "MDAwMDAwMDAwMDAwMDAwMA"
-NODES = (1, 2, 3)
-FETCH_S, START_S, ANSWER_S = 600, 120, 120
+FETCH_S, START_S = 600, 120
 WARMED_GIB = 12.0
 """What all replicas hold at most while the cluster is warmed: retention bounds it, and 11.1 GiB were seen."""
 _GIB_PER_S = 0.6
 """More than the brokers of a machine of two cores write, all replicas together."""
 _HEAP = "-Xms1g -Xmx1g -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35".split()
 """The options of Kafka's own start script."""
-_QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+_LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel="
+_SETTINGS = {
+    # Kafka's defaults, where the tests' brokers have others.
+    "replica.lag.time.max.ms": 30_000,
+    "unclean.leader.election.interval.ms": 300_000,
+    # Minutes of warming would fill a disk.
+    "log.segment.bytes": 128 << 20,
+    "log.retention.bytes": 512 << 20,
+    "log.retention.check.interval.ms": 2_000,
+    "log.segment.delete.delay.ms": 1_000,
+}
 
 
-def libraries() -> Path:
-    """The folder with Kafka's jars and the compiled client, fetched and compiled if it is not there.
-
-    Raises:
-        PartyAbsent: a tool is missing, or Maven does not get the packages.
-    """
-    try:
-        jars(FETCH_S, ("java", "javac", "mvn"))
-        source = HERE / "kafka" / "ClosedLoop.java"
-        run(["javac", "-d", str(LIBRARIES / "classes"), "-cp", f"{LIBRARIES}/*", str(source)], START_S)
-    except KafkaAbsent as absent:
-        raise PartyAbsent(str(absent)) from absent
-    return LIBRARIES
+class PartyAbsent(Exception):
+    """A party cannot be run here; the message says why."""
 
 
 def check_space(directory: Path, warm_s: float) -> None:
     """Refuse a disk that the warming would fill: brokers without space acknowledge nothing, and say so nowhere.
 
-    Args:
-        directory: of the nodes, or where it will be made.
-        warm_s: how long the cluster is warmed.
-
     Raises:
-        PartyAbsent: the disk has less space.
+        PartyAbsent: the disk of ``directory``, which need not exist yet, has less space.
     """
     there = next(path for path in (directory, *directory.parents) if path.exists())
     free_gib, needed_gib = shutil.disk_usage(there).free / (1 << 30), min(WARMED_GIB, warm_s * _GIB_PER_S)
@@ -73,42 +58,14 @@ def check_space(directory: Path, warm_s: float) -> None:
         )
 
 
-def _properties(node: int, home: Path, ports: Mapping[int, int], quorum: Mapping[int, int]) -> str:
-    voters = ",".join(f"{n}@127.0.0.1:{quorum[n]}" for n in NODES)
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": node,
-        "controller.quorum.voters": voters,
-        "listeners": f"PLAINTEXT://127.0.0.1:{ports[node]},CONTROLLER://127.0.0.1:{quorum[node]}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{ports[node]}",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": home / "data",
-        "min.insync.replicas": 2,
-        "auto.create.topics.enable": "false",
-        # Minutes of warming would fill a disk.
-        "log.segment.bytes": 128 << 20,
-        "log.retention.bytes": 512 << 20,
-        "log.retention.check.interval.ms": 2_000,
-        "log.segment.delete.delay.ms": 1_000,
-    }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
-
-
-def _java(*arguments: str, **how: Any) -> subprocess.Popen[str]:
-    classes = f"{LIBRARIES}/*:{LIBRARIES}/classes"
-    return subprocess.Popen(["java", *arguments[:-1], "-cp", classes, *arguments[-1].split()], text=True, **how)
-
-
 class Kafka:
     """Three brokers and one client process."""
 
-    name = "Kafka"
+    name = KAFKA
 
-    def __init__(self, bootstrap: str, homes: list[Path], pids: list[int], client: subprocess.Popen[str]) -> None:
-        self.bootstrap, self.homes = bootstrap, homes
-        self.pids = dict(zip(("node-1", "node-2", "node-3"), pids, strict=True))
+    def __init__(self, cluster: KafkaCluster, client: subprocess.Popen[str]) -> None:
+        self.bootstrap = ",".join(cluster.bootstrap)
+        self.pids = {f"node-{node}": cluster.pid(node) for node in cluster.nodes}
         self._client = client
         self._topics = 0
 
@@ -182,39 +139,32 @@ def kafka_servers(directory: Path, warm_s: float) -> Iterator[Kafka]:
     """Three brokers, warmed for ``warm_s``.
 
     Raises:
-        PartyAbsent: as `libraries`, or the brokers do not start, or the disk is too full for the warming.
+        PartyAbsent: a tool or the packages are missing, the brokers do not start, or the disk is too full.
     """
     check_space(directory, warm_s)
-    libraries()
-    ports, quorum = ({n: free_port() for n in NODES} for _ in range(2))
-    started: list[subprocess.Popen[str]] = []
+    quiet = Release(JARS, (f"{_LOG_LEVEL}warn",))
+    cluster = KafkaCluster(directory, 3, machine=_HEAP, release=quiet, settings=_SETTINGS)
     try:
-        for node in NODES:
-            home = directory / f"kafka{node}"
-            home.mkdir(parents=True)
-            config = home / "server.properties"
-            config.write_text(_properties(node, home, ports, quorum))
-            formatting = _java(_QUIET, f"kafka.tools.StorageTool format -t {CLUSTER_ID} -c {config}", stdout=-3)
-            if formatting.wait(START_S):
-                raise PartyAbsent("StorageTool could not format a node's directory")
-        for node in NODES:
-            home = directory / f"kafka{node}"
-            log = (home / "log").open("w")
-            run = f"kafka.Kafka {home / 'server.properties'}"
-            started.append(_java(*_HEAP, _QUIET, run, stdout=log, stderr=log, cwd=home))
-        bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": sys.stderr}
-        client = _java("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", f"ClosedLoop {bootstrap}", **pipes)
-        homes = [directory / f"kafka{node}" for node in NODES]
-        party = Kafka(bootstrap, homes, [process.pid for process in started], client)
-        started.append(client)
+        jars(FETCH_S, ("java", "javac", "mvn"))
+        source = HERE / "kafka" / "ClosedLoop.java"
+        run(["javac", "-d", str(JARS / "classes"), "-cp", f"{JARS}/*", str(source)], START_S)
+        cluster.format()
+    except KafkaAbsent as absent:
+        raise PartyAbsent(str(absent)) from absent
+    command = ["java", f"{_LOG_LEVEL}error", "-cp", f"{JARS}/*:{JARS}/classes", "ClosedLoop"]
+    client = None
+    try:
+        for node in cluster.nodes:
+            cluster.start(node)
+        pipe = subprocess.PIPE
+        client = subprocess.Popen(
+            [*command, ",".join(cluster.bootstrap)], stdin=pipe, stdout=pipe, stderr=sys.stderr, text=True
+        )
+        party = Kafka(cluster, client)
         party.warm(warm_s)
         yield party
     finally:
-        for process in reversed(started):
-            process.kill()
-            process.wait()
-
-
-if __name__ == "__main__":
-    print(libraries(), os.linesep)
+        if client is not None:
+            client.kill()
+            client.wait()
+        cluster.end()

@@ -1,24 +1,23 @@
 """NATS JetStream, three servers, one stream with three replicas on file: the peer for comparison.
 
-Run as `party_nats.py create PORTS STREAM` or `party_nats.py measure PORTS PIDS STREAM SIZE WINDOW WARM RUN` (PORTS and
-PIDS comma-separated, in server order n0..n2). `servers(directory)` starts the three.
+Run as `party_nats.py create|delete PORTS STREAM` or `party_nats.py measure PORTS STREAM PIDS SIZE WINDOW WARM RUN`;
+PORTS and PIDS are comma-separated, in server order n0..n2. `servers(directory)` starts the three.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import nats
-from closed_loop import measure
-from free_port import free_port
+from child import free_port
+from closed_loop import show_loop
 from nats.errors import Error as NatsError
 from nats.js.api import StorageType, StreamConfig
 
@@ -75,9 +74,7 @@ async def delete(ports: list[int], stream: str) -> None:
     await connection.close()
 
 
-async def run(
-    ports: list[int], pids: list[int], stream: str, size: int, window: int, warm_s: float, run_s: float
-) -> None:
+async def run(ports: list[int], stream: str, pids: list[int], size: int, numbers: Sequence[str]) -> None:
     """Measure against the stream's leader, like a client that knows it; print one JSON line."""
     connection = await nats.connect([f"nats://127.0.0.1:{p}" for p in ports])
     info = await connection.jetstream().stream_info(stream)
@@ -92,10 +89,8 @@ async def run(
     async def send() -> None:
         await jetstream.publish(stream, body)
 
-    parties = {"leader": pids[leader], "client": os.getpid()}
-    parties |= {f"follower{i}": pid for i, pid in enumerate(p for n, p in enumerate(pids) if n != leader)}
-    figures = await measure(send, size_bytes=size, window=window, warm_s=warm_s, run_s=run_s, pids=parties)
-    print(json.dumps(figures.as_dict()), flush=True)
+    followers = {f"follower{i}": pid for i, pid in enumerate(p for n, p in enumerate(pids) if n != leader)}
+    await show_loop(send, size, numbers, {"leader": pids[leader], **followers})
     await connection.close()
 
 
@@ -104,13 +99,9 @@ def _numbers(text: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    ports = _numbers(sys.argv[2])
-    if sys.argv[1] == "create":
-        asyncio.run(create(ports, sys.argv[3]))
-    elif sys.argv[1] == "delete":
-        asyncio.run(delete(ports, sys.argv[3]))
+    verb, where, stream, *rest = sys.argv[1:]
+    ports = _numbers(where)
+    if verb == "measure":
+        asyncio.run(run(ports, stream, _numbers(rest[0]), int(rest[1]), rest[2:]))
     else:
-        size, window = int(sys.argv[5]), int(sys.argv[6])
-        asyncio.run(
-            run(ports, _numbers(sys.argv[3]), sys.argv[4], size, window, float(sys.argv[7]), float(sys.argv[8]))
-        )
+        asyncio.run((create if verb == "create" else delete)(ports, stream))

@@ -1,6 +1,6 @@
-"""Strandline's own paths, from outside: ProduceStream and unary Produce, acks=all, RF 3, against a running cluster.
+"""Strandline's ProduceStream, from outside: acks=all, RF 3, against a running cluster.
 
-Run as `party_strandline.py stream|unary BOOTSTRAP PIDS TOPIC SIZE WINDOW WARM RUN`; PIDS is `node:pid,...`. The client
+Run as `party_strandline.py stream BOOTSTRAP TOPIC PIDS SIZE WINDOW WARM RUN`; PIDS is `node:pid,...`. The client
 is the contract and nothing more, so that only the services are measured. `party_strandline.py leader BOOTSTRAP TOPIC`
 prints the node id of the leader.
 """
@@ -11,11 +11,11 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 
 import grpc
 import uvloop
-from closed_loop import measure
+from closed_loop import Send, pids_of, show_loop
 
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.channels import message_limits
@@ -30,8 +30,8 @@ from strandline.v1 import (
 TIMEOUT_MS = 30_000
 
 
-async def leader_of(bootstrap: str, topic: str) -> tuple[int, str, str]:
-    """(node id, client address, topic id) of the leader of partition 0."""
+async def leader_of(bootstrap: str, topic: str) -> tuple[int, str]:
+    """Node id and client address of the leader of partition 0."""
     async with grpc.aio.insecure_channel(bootstrap) as channel:
         stub = controller_service_pb2_grpc.ControllerServiceStub(channel)
         answer = await stub.GetMetadata(controller_service_pb2.GetMetadataRequest(), timeout=10)
@@ -39,7 +39,7 @@ async def leader_of(bootstrap: str, topic: str) -> tuple[int, str, str]:
     found = next(t for t in metadata.topics if t.name == topic)
     leader = found.partitions[0].leader_id
     node = next(n for n in metadata.nodes if n.node_id == leader)
-    return leader, f"{node.endpoints.client.host}:{node.endpoints.client.port}", found.topic_id
+    return leader, f"{node.endpoints.client.host}:{node.endpoints.client.port}"
 
 
 def batch_of(size_bytes: int) -> bytes:
@@ -61,19 +61,7 @@ def check(responses: object) -> None:
                 raise SystemExit(f"refused: {partition.error_message}")
 
 
-async def unary_sender(channel: grpc.aio.Channel, topic: str, batch: bytes) -> Callable[[], Awaitable[None]]:
-    """Sends one batch by unary Produce."""
-    stub = leader_service_pb2_grpc.LeaderServiceStub(channel)
-
-    async def send() -> None:
-        request = leader_service_pb2.ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topic_data(topic, batch))
-        answer = await stub.Produce(request, timeout=TIMEOUT_MS / 1000)
-        check(answer.responses)
-
-    return send
-
-
-async def stream_sender(channel: grpc.aio.Channel, topic: str, batch: bytes) -> Callable[[], Awaitable[None]]:
+async def stream_sender(channel: grpc.aio.Channel, topic: str, batch: bytes) -> Send:
     """Sends one batch on a long-lived ProduceStream."""
     stub = leader_service_pb2_grpc.LeaderServiceStub(channel)
     call = stub.ProduceStream()
@@ -106,32 +94,23 @@ async def stream_sender(channel: grpc.aio.Channel, topic: str, batch: bytes) -> 
     return send
 
 
-async def run(
-    path: str, bootstrap: str, pids: dict[int, int], topic: str, size: int, window: int, warm_s: float, run_s: float
-) -> None:
+async def run(bootstrap: str, topic: str, pids: dict[str, int], size: int, numbers: Sequence[str]) -> None:
     """Measure and print one JSON line."""
     keep_large_buffers()
-    leader, address, _ = await leader_of(bootstrap, topic)
+    leader, address = await leader_of(bootstrap, topic)
     batch = batch_of(size)
     async with grpc.aio.insecure_channel(address, options=message_limits()) as channel:
-        make = stream_sender if path == "stream" else unary_sender
-        send = await make(channel, topic, batch)
-        parties = {"leader": pids[leader], "client": os.getpid()}
-        parties |= {f"follower{i}": pid for i, pid in enumerate(p for n, p in pids.items() if n != leader)}
-        figures = await measure(send, size_bytes=len(batch), window=window, warm_s=warm_s, run_s=run_s, pids=parties)
-        print(json.dumps(figures.as_dict()), flush=True)
+        send = await stream_sender(channel, topic, batch)
+        parties = {"leader": pids.pop(str(leader)), **{f"follower{i}": pid for i, pid in enumerate(pids.values())}}
+        await show_loop(send, len(batch), numbers, parties)
 
 
 async def show_leader(bootstrap: str, topic: str) -> None:
     """Print the node id of the leader of partition 0."""
-    print((await leader_of(bootstrap, topic))[0])
+    print(json.dumps({"leader": (await leader_of(bootstrap, topic))[0]}))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "leader":
         sys.exit(uvloop.run(show_leader(sys.argv[2], sys.argv[3])))
-    by_node = {int(n): int(p) for n, p in (pair.split(":") for pair in sys.argv[3].split(","))}
-    size, window = int(sys.argv[5]), int(sys.argv[6])
-    uvloop.run(
-        run(sys.argv[1], sys.argv[2], by_node, sys.argv[4], size, window, float(sys.argv[7]), float(sys.argv[8]))
-    )
+    uvloop.run(run(*sys.argv[2:4], pids_of(sys.argv[4]), int(sys.argv[5]), sys.argv[6:]))

@@ -11,19 +11,18 @@ Run as `party_stripped.py lead DIR`, which prints its port, `party_stripped.py f
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import struct
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import crc32c
 import grpc
 import uvloop
-from closed_loop import measure
+from closed_loop import pids_of, show_loop
 from party_strandline import batch_of, stream_sender
 
 from strandline.rpc.channels import message_limits
@@ -199,15 +198,12 @@ def _checked_sizes(records: bytes) -> Iterable[int]:
         at += size_bytes
 
 
-async def run(port: int, pids: dict[str, int], size: int, window: int, warm_s: float, run_s: float) -> None:
+async def run(port: str, pids: dict[str, int], size: int, numbers: Sequence[str]) -> None:
     """Measure and print one JSON line."""
     keep_large_buffers()
     batch = batch_of(size)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=message_limits()) as channel:
-        send = await stream_sender(channel, TOPIC, batch)
-        parties = {**pids, "client": os.getpid()}
-        figures = await measure(send, size_bytes=len(batch), window=window, warm_s=warm_s, run_s=run_s, pids=parties)
-        print(json.dumps(figures.as_dict()), flush=True)
+        await show_loop(await stream_sender(channel, TOPIC, batch), len(batch), numbers, pids)
 
 
 if __name__ == "__main__":
@@ -216,5 +212,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "follow":
         uvloop.run(follow(int(sys.argv[2]), Path(sys.argv[3])))
     else:
-        named = {name: int(pid) for name, pid in (pair.split(":") for pair in sys.argv[3].split(","))}
-        uvloop.run(run(int(sys.argv[2]), named, int(sys.argv[4]), int(sys.argv[5]), *map(float, sys.argv[6:8])))
+        uvloop.run(run(sys.argv[2], pids_of(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]))

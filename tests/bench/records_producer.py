@@ -1,8 +1,7 @@
 """A process that sends records of 1 KiB to six partitions as fast as a full client takes them, acks=all.
 
-Run as `records_producer.py strandline|aiokafka BOOTSTRAP TOPIC PIDS WARM RUN` to measure, or as
-`records_producer.py strandline|aiokafka BOOTSTRAP TOPIC fill COUNT` to fill a topic; PIDS is `name:pid,...`. Records
-count once they are acknowledged: the measured time ends when the last is. The topic's end offsets must agree.
+Run as `records_producer.py strandline|aiokafka BOOTSTRAP TOPIC PIDS WARM RUN`; PIDS is `name:pid,...`. Records count
+once they are acknowledged: the measured time ends when the last is. The topic's end offsets must agree.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 import uvloop
-from machine_time import Watch
+from closed_loop import pids_of
+from machine_time import Spent, Watch
 
 from strandline.client import Admin, Producer, keep_large_buffers
 
@@ -90,7 +90,7 @@ async def measure(kind: str, bootstrap: str, topic: str, pids: dict[str, int], w
     print(json.dumps(records_figures(sent, spent)), flush=True)
 
 
-def records_figures(records: int, spent: Any) -> dict[str, object]:
+def records_figures(records: int, spent: Spent) -> dict[str, object]:
     """The figures of ``records`` of 1 KiB in this interval."""
     megabytes = records * RECORD_BYTES / 1e6
     return {
@@ -102,28 +102,5 @@ def records_figures(records: int, spent: Any) -> dict[str, object]:
     }
 
 
-async def fill(kind: str, bootstrap: str, topic: str, count: int) -> None:
-    """Send ``count`` records and wait for them."""
-    keep_large_buffers()
-    async with AsyncExitStack() as stack:
-        client = await CLIENTS[kind](stack, bootstrap, topic)
-        for _ in range(count):
-            await client.send(os.urandom(RECORD_BYTES))
-        await client.flush()
-        held = await client.count()
-    if held != count:
-        raise SystemExit(f"{count} records were sent, and the topic holds {held}")
-    print(json.dumps({"records": held}), flush=True)
-
-
-def pids_of(text: str) -> dict[str, int]:
-    """`name:pid,...`"""
-    return {name: int(pid) for name, pid in (pair.split(":") for pair in text.split(","))}
-
-
 if __name__ == "__main__":
-    kind, bootstrap, topic = sys.argv[1:4]
-    if sys.argv[4] == "fill":
-        uvloop.run(fill(kind, bootstrap, topic, int(sys.argv[5])))
-    else:
-        uvloop.run(measure(kind, bootstrap, topic, pids_of(sys.argv[4]), *map(float, sys.argv[5:7])))
+    uvloop.run(measure(*sys.argv[1:4], pids_of(sys.argv[4]), *map(float, sys.argv[5:7])))

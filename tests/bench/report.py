@@ -1,16 +1,13 @@
-"""The measurements of `run.py` as a block of `docs/BENCHMARKS.md`, and its pictures: medians, ranges, bars."""
+"""The measurements of `make bench` as blocks of pages: bars and tables in docs/BENCHMARKS.md, the sizing in
+docs/OPERATIONS.md, and a sentence in README.md and docs/COMPARISON.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
-from bars import bars_table
-from cells import column, figures_of, names
-from failover_page import FAULTS, failover_table
-from measures_page import clients_section, consuming_section, fan_out_section, idle_section, workers_section
-from plot import Line, Panel, picture
-from throughput_page import INTRO, throughput_table
+from bars import BARS, KAFKA, MET, MISSED, NATS, NATS_SYNCED, OURS, STRIPPED, SYNCED, all_cpu, having, ratios, speed
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Any]
@@ -20,101 +17,145 @@ Only ratios within one run count; the machine has few cores and is shared with t
 A measurement during which the host took over 3 % of the processors is repeated once, then dropped.
 """
 SMOKE = "This is a smoke run: it shows that every measure works, and its figures mean nothing. No bar is judged.\n"
-SECTIONS: Mapping[str, Callable[[Sequence[Row]], str]] = {
-    "clients": clients_section,
-    "consuming": consuming_section,
-    "fan-out": fan_out_section,
-    "idle": idle_section,
-    "failover": failover_table,
-    "workers": workers_section,
+THROUGHPUT = """All parties run on one machine in interleaved rounds: each measures every party once per shape, in turn.
+A closed loop keeps `window` requests outstanding; acks=all with three replicas for us and Kafka, R3 on file for NATS.
+Before each measurement the disk is idle, and free memory is filled with pages of the cache, as after a day's work.
+NATS and Kafka have their defaults, without fsync per message: compare with `page-cache`, `sync: always` with `fsync`.
+Kafka's client is its own Java producer, one record per batch, one process for all measurements.
+The stripped pipeline is our stack with nothing of a product in it (`tests/bench/party_stripped.py`).
+"""
+CLIENTS = """Records of 1 KiB to six partitions with three replicas, acks=all, idempotent, batches of at most 256 KiB, \
+linger 5 ms, five requests in flight, as fast as the client takes them; until the last acknowledgement.
+`page-cache` and `fsync` are what our acknowledgement means; Kafka's means the page cache.
+"""
+FAILOVER = """Six partitions under the load of one producer; another has one small record under way at a time, \
+acks=all, to the partition whose leader is lost.
+The silence that it sees: from the last acknowledgement before the fault to the first acknowledgement of a record that \
+was sent after it.
+The closed connection tells the controller of a killed process at once. A process that stands still (SIGSTOP) and an \
+address from which nothing arrives any more are known only by the end of the session.
+No gap was left out for steal time.
+"""
+SHAPES = ("64 KiB, window 1", "64 KiB, window 5", "256 KiB, window 5")
+PARTIES = (OURS, SYNCED, NATS, NATS_SYNCED, KAFKA, STRIPPED)
+FAULTS = {"kill": "`kill -9`", "stop": "SIGSTOP", "vanish": "vanished address"}
+BESIDE_PEERS = ("throughput", "clients")
+VERDICTS = {True: MET, False: MISSED, None: ""}
+SIZES = ("groups", "transactions", "metadata")
+"""Parts that are one table: rows of a figure, what was wanted of it, what was measured, and whether that is met."""
+
+
+def span(values: Sequence[float], digits: int = 1) -> str:
+    """`median [lowest-highest]`, or a dash."""
+    if not values:
+        return "–"
+    return f"{median(values):.{digits}f} [{min(values):.{digits}f}-{max(values):.{digits}f}]"
+
+
+def figures_of(rows: Iterable[Row], **wanted: object) -> list[Row]:
+    """The figures of the rows that have these values."""
+    return [row["figures"] for row in having(rows, **wanted)]
+
+
+def table(head: str, lines: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; the head is cells with ` | ` between."""
+    rows = [f"| {' | '.join(map(str, line))} |" for line in lines]
+    return "\n".join([f"| {head} |", "|" + "---|" * len(head.split(" | ")), *rows, ""])
+
+
+def _names(rows: Iterable[Row], key: str) -> list[Any]:
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def _column(figures: Iterable[Row], name: str) -> list[float]:
+    return [one[name] for one in figures]
+
+
+def throughput_table(rows: Sequence[Row]) -> str:
+    """A line per shape and party that bars are about."""
+    lines = []
+    for shape in filter(SHAPES.__contains__, _names(rows, "shape")):
+        for party in PARTIES:
+            if found := figures_of(rows, shape=shape, party=party):
+                latencies = [span(_column(found, name), 2) for name in ("p50_ms", "p999_ms")]
+                mb_per_s, cpu = span(list(map(speed, found))), span(list(map(all_cpu, found)))
+                lines.append([shape, party, mb_per_s, *latencies, cpu])
+    return table("requests | party | MB/s | p50 ms | p99.9 ms | CPU ms/MB, all processes", lines)
+
+
+def clients_table(rows: Sequence[Row]) -> str:
+    """A line per client."""
+    lines = []
+    for client in _names(rows, "client"):
+        found = figures_of(rows, client=client)
+        lines.append([client, span(_column(found, "records_per_s"), 0), span(list(map(speed, found)))])
+        for name, reduced, digits in (("cpu_ms_per_mb", sum, 2), ("rss_mib", max, 0)):
+            of_servers = [reduced(value for key, value in one[name].items() if key != "client") for one in found]
+            lines[-1] += [span(of_servers, digits), span([one[name]["client"] for one in found], digits)]
+    head = "client | records/s | MB/s | servers, CPU ms/MB | client, CPU ms/MB | largest server, RSS MiB"
+    return table(f"{head} | client, RSS MiB", lines)
+
+
+def failover_table(rows: Sequence[Row]) -> str:
+    """A line per fault and session time-out."""
+    lines = []
+    for row in rows:
+        gaps, times = row["gaps_ms"], [row[name] for name in ("session_timeout_ms", "heartbeat_interval_ms")]
+        lines.append([FAULTS[row["fault"]], *times, len(gaps), span(gaps, 0), row["load"]["per_s"]])
+        lines[-1].append(row["machine_percent"])
+    head = "fault | session time-out, ms | heartbeat, ms | times | gap, ms | load, records/s | machine, % of a core"
+    return table(head, lines)
+
+
+SECTIONS: Mapping[str, tuple[str, str, Callable[[Sequence[Row]], str]]] = {
+    "throughput": ("Throughput", THROUGHPUT, throughput_table),
+    "clients": ("Full clients: records per second", CLIENTS, clients_table),
+    "failover": ("Failover: silence of acknowledgements per `kill -9` of the leader", FAILOVER, failover_table),
 }
-BESIDE_PEERS = ("throughput", "clients", "consuming")
-PICTURES = {
-    "throughput": "benchmark-throughput.svg",
-    "clients": "benchmark-clients.svg",
-    "failover": "benchmark-failover.svg",
-}
 
 
-def conditions(results: Results, part: str) -> Row | None:
-    """Under which conditions a part was measured, even if nothing came of it; None if it was not."""
-    about: Row | None = results.get("parts", {}).get(part)
-    return about or (results.get("about") if results.get(part) else None)
-
-
-def page(results: Results, parts_shown: Sequence[str] = tuple(SECTIONS)) -> str:
-    """Bars and throughput, and those of the other parts that are wanted."""
-    measured = [about for part in ("throughput", *SECTIONS) if (about := conditions(results, part))]
+def page(results: Results) -> str:
+    """Bars, and the tables of what was measured."""
+    measured: Mapping[str, Row] = results.get("parts", {})
     if not measured:
         return HEAD
-    machine = _machine(max(measured, key=_date))
-    parts = [HEAD, f"Measured on {machine}.\n"]
-    if any(about.get("smoke") for about in measured):
-        parts.append(SMOKE)
+    newest = max((about for about in measured.values() if "nats" in about), key=lambda about: str(about["date"]))
+    machine = _machine(newest)
+    how = f"grpcio {newest['grpcio']}, {newest['nats']}, everybody at nice {newest['nice']}, {newest['scheduler']}"
+    lines = [HEAD, f"Measured on {machine}, {how} scheduling.\n"]
+    if any(about.get("smoke") for about in measured.values()):
+        lines.append(SMOKE)
     else:
-        parts.append(bars_table(results))
-    if conditions(results, "throughput"):
-        parts += ["## Throughput\n", _facts(results, "throughput", machine), INTRO, _picture(results, "throughput")]
-        parts.append(throughput_table(results.get("throughput", ())))
-    for part, section in SECTIONS.items():
-        if part in parts_shown and conditions(results, part):
-            heading, _, rest = section(results.get(part, ())).partition("\n")
-            parts += [f"{heading}\n", _facts(results, part, machine), rest.lstrip("\n"), _picture(results, part)]
-    return "\n".join(part for part in parts if part)
+        head = "measure | figure | wanted | obtained | "
+        lines += ["## Bars\n", table(head, (bar.line(results) for bar in BARS))]
+    for part, (heading, method, drawn) in SECTIONS.items():
+        if part in measured:
+            lines += [f"## {heading}\n", _facts(part, measured[part], machine), method, drawn(results[part])]
+    if sizes := [part for part in SIZES if part in measured]:
+        about = "".join(_facts(part, measured[part], machine, f"{part.capitalize()}:") for part in sizes)
+        rows = [row for part in sizes for row in results[part]]
+        cells = [(row["figure"], row["wanted"], row["measured"], VERDICTS[row["is_met"]]) for row in rows]
+        table_of_sizes = table("figure | wanted | measured | ", cells)
+        lines += ["## Groups, transactions and metadata\n", about, table_of_sizes]
+    return "\n".join(lines)
 
 
-def pictures(results: Results) -> dict[str, str]:
-    """The SVGs by file name."""
-    drawn = {}
-    if rows := results.get("throughput"):
-        panels = []
-        for shape in names(rows, "shape"):
-            parties = [party for party in names(rows, "party") if "echo" not in party]
-            lines = [_line(party, figures_of(rows, shape=shape, party=party), "megabytes_per_s") for party in parties]
-            panels.append(Panel(shape, lines))
-        drawn[PICTURES["throughput"]] = picture("Closed loop, acks=all, three replicas", "MB/s", panels)
-    if rows := results.get("clients"):
-        lines = [_line(client, figures_of(rows, client=client), "records_per_s") for client in names(rows, "client")]
-        drawn[PICTURES["clients"]] = picture("Full clients, 1 KiB records", "records/s", [Panel("acks=all", lines)])
-    if rows := results.get("failover"):
-        lines = [Line(_fault(row), row["gaps_ms"], True) for row in rows]
-        panels = [Panel("gap per fault", lines)]
-        drawn[PICTURES["failover"]] = picture("Silence when a leader is lost", "ms", panels, logarithmic=True)
-    return drawn
-
-
-def _line(name: str, figures: Sequence[Row], figure: str) -> Line:
-    return Line(name, column(figures, figure), name.startswith(("Strandline", "strandline")))
-
-
-def _fault(row: Row) -> str:
-    return f"{FAULTS[row.get('fault', 'kill')].replace('`', '')}, session {row['session_timeout_ms']} ms"
-
-
-def _picture(results: Results, part: str) -> str:
-    name = PICTURES.get(part) if results.get(part) else None
-    return f"![{part}: each round a dot, the bar at the median](img/{name})\n" if name else ""
-
-
-def _date(about: Row) -> str:
-    return str(about["date"])
+def size_row(figure: str, measured: str, wanted: str = "", is_met: bool | None = None) -> dict[str, Any]:
+    """One row of a part of `SIZES`."""
+    return {"figure": figure, "wanted": wanted, "measured": measured, "is_met": is_met}
 
 
 def _machine(about: Row) -> str:
-    facts = (
-        f"{about['cpus']} CPUs, {about['kernel']}, Python {about['python']}, grpcio {about['grpcio']}, {about['nats']}"
-    )
-    return f"{facts}, everybody at nice {about['nice']}, {about.get('scheduler', 'normal')} scheduling"
+    return f"{about['cpus']} CPUs, {about['kernel']}, Python {about['python']}"
 
 
-def _facts(results: Results, part: str, machine: str) -> str:
+def _facts(part: str, about: Row, machine: str, begin: str = "Measured") -> str:
     """When, at which commit, and what must be known about this part's rows; ``machine`` is what the page said above."""
-    about = conditions(results, part)
-    assert about is not None, part
-    commit = f"commit {about['commit']}" if "commit" in about else "a commit that was not recorded"
     own = _machine(about)
-    facts = [f"Measured {about['date']} at {commit}" + ("" if own == machine else f" on {own}")]
-    if "load_before" in about:
+    facts = [
+        f"{begin or 'Measured'} {about['date']} at commit {about['commit']}" + ("" if own == machine else f" on {own}")
+    ]
+    if "load_after" in about:
         facts.append(f"load average {about['load_before']} before and {about['load_after']} after")
     if part == "throughput":
         facts.append(f"{about['rounds']} rounds, {about['run_s']:g} s each after {about['warm_s']:g} s of warming")
@@ -129,3 +170,42 @@ def _facts(results: Results, part: str, machine: str) -> str:
         facts.append("**interrupted: not all rounds were measured**")
     facts += [f"{name} is absent: {why}" for name, why in absent.items()]
     return "; ".join([*facts, *about.get("notes", ())]) + ".\n"
+
+
+def sizing_table(results: Results) -> str:
+    """The sizing of a data node: one row per shape of load with fsync, and where it was measured."""
+    about = results["parts"]["throughput"]
+    rows = [row for row in results["throughput"] if row["party"] == SYNCED]
+    lines = []
+    for shape in _names(rows, "shape"):
+        found = figures_of(rows, shape=shape)
+        followers = [cpu for one in found for name, cpu in one["cpu_ms_per_mb"].items() if name.startswith("follower")]
+        leader = median(one["cpu_ms_per_mb"]["leader"] for one in found)
+        most = max(one["rss_mib"]["leader"] for one in found)
+        lines.append(
+            [shape, f"{median(map(speed, found)):.0f}", f"{leader:.1f}", f"{median(followers):.1f}", f"{most:.0f}"]
+        )
+    head = "requests | MB/s | CPU of the leader, ms/MB | of a follower, ms/MB | memory of the leader, MiB"
+    where = f"Measured {about['date']} on one machine with {about['cpus']} CPUs that ran all three nodes and the client"
+    facts = f"{about['kernel']}, Python {about['python']}; medians, memory at most."
+    return f"{table(head, lines)}\n{where}; {facts}"
+
+
+def speed_sentence(results: Results) -> str:
+    """How fast Strandline is beside its peers: ratios, each the median over the rounds in which both were measured."""
+    rows = results["throughput"]
+
+    def both(ours: str, peer: str) -> str:
+        found = [
+            ratios(rows, speed, {"shape": shape, "party": ours}, {"shape": shape, "party": peer})
+            for shape in SHAPES[:2]
+        ]
+        return " and ".join(f"{median(each):.2f}" for each in found)
+
+    kafka = f", and {both(OURS, KAFKA)} of Kafka's" if any(row["party"] == KAFKA for row in rows) else ""
+    return (
+        "With one and with five requests of 64 KiB outstanding, Strandline reached "
+        f"{both(OURS, NATS)} of the throughput of NATS JetStream{kafka}, on one machine in the same rounds, "
+        "where none of them syncs before it answers. "
+        f"With fsync, the default, it reached {both(SYNCED, NATS)} of NATS JetStream, which still does not sync."
+    )

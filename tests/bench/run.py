@@ -1,7 +1,7 @@
-"""`make bench`: every measure beside its peers, bars met and missed; JSON, a page and pictures in docs/.
+"""`make bench`: every measure beside its peers, bars met and missed; rows in docs/benchmarks.json, for `make docs`.
 
-Bounded in rounds and seconds, and it stops by itself. Loopback only. `--smoke` shows within a minute that every measure
-works; its figures mean nothing.
+Bounded in rounds and seconds, and it stops by itself. Loopback only. `--smoke` shows within two minutes that every
+measure works; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import client_records
-import consuming
 import failover
-import fan_out
+import group_cost
 import idle_cost
+import kept
+import metadata_gate
 import report
-import results
 import throughput
-import workers
+import transaction_cost
 from bench import Bench, Measure
-from party_kafka import LIBRARIES
+from kafka_jars import JARS
+from parties import Servers
 from plan import SMOKE, Pace, Plan
-from servers import Servers
-from steady import Steady
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PARTS = {
+PARTS: Mapping[str, Measure] = {
     "throughput": throughput,
     "clients": client_records,
-    "consuming": consuming,
-    "fan-out": fan_out,
     "idle": idle_cost,
     "failover": failover,
-    "workers": workers,
+    "groups": group_cost,
+    "transactions": transaction_cost,
+    "metadata": metadata_gate,
 }
-ALONE = {"fan-out", "idle", "failover", "workers"}
-"""These need no peer, so the servers that others needed are stopped before them."""
+BESIDE_PEERS = ("throughput", "clients")
+"""The other parts need no peer, so the servers that these needed are stopped before them."""
+ASKED_FOR = ("groups", "transactions", "metadata")
+"""Left out of a run that names no part, unless it is a smoke run: they have no peer and take half an hour."""
 
 
 def arguments() -> argparse.Namespace:
@@ -55,9 +55,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--warm-s", type=float, help="of the closed loops, unmeasured")
     parser.add_argument("--run-s", type=float, help="of the closed loops")
     parser.add_argument("--kafka-warm-s", type=float, help="how long Kafka is warmed; 0 leaves it out")
-    parser.add_argument("--out", type=Path, default=DOCS, help="where benchmarks.json and img/ go")
+    parser.add_argument("--out", type=Path, default=kept.DOCS, help="where benchmarks.json is")
     asked = parser.parse_args()
-    if asked.smoke and asked.out == DOCS:
+    if asked.smoke and asked.out == kept.DOCS:
         parser.error("--smoke needs --out: its figures mean nothing and must not replace those in docs/")
     return asked
 
@@ -65,22 +65,23 @@ def arguments() -> argparse.Namespace:
 def plan_of(asked: argparse.Namespace) -> Plan:
     """The plan with what the command line changes."""
     plan = SMOKE if asked.smoke else Plan()
-    if asked.smoke and not (LIBRARIES / "complete").exists():
+    if asked.smoke and not (JARS / "complete").exists():
         # A smoke run downloads nothing.
         plan = replace(plan, kafka_warm_s=0.0)
-    changed: dict[str, Any] = {name: getattr(asked, name) for name in ("rounds", "kafka_warm_s")}
-    warm_s = plan.pace.warm_s if asked.warm_s is None else asked.warm_s
-    run_s = plan.pace.run_s if asked.run_s is None else asked.run_s
-    changed["pace"] = Pace(warm_s, run_s)
-    return replace(plan, **{name: value for name, value in changed.items() if value is not None})
+    warm_s, run_s = (
+        default if given is None else given
+        for given, default in ((asked.warm_s, plan.pace.warm_s), (asked.run_s, plan.pace.run_s))
+    )
+    given = {name: getattr(asked, name) for name in ("rounds", "kafka_warm_s") if getattr(asked, name) is not None}
+    return replace(plan, pace=Pace(warm_s, run_s), **given)
 
 
-def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke: bool) -> None:
+def measure(part: str, bench: Bench, asked: argparse.Namespace) -> None:
     """One part; what was obtained is written even if it does not end."""
-    about = results.conditions() | {"smoke": smoke}
+    about = kept.conditions() | {"smoke": asked.smoke}
     began, rows, complete = time.monotonic(), [], False
     try:
-        for row in cast(Measure, PARTS[part]).rows(bench):
+        for row in PARTS[part].rows(bench):
             rows.append(row)
         complete = True
     finally:
@@ -89,8 +90,8 @@ def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke:
             "seconds": round(time.monotonic() - began),
             "load_after": round(os.getloadavg()[0], 1),
             "complete": complete,
-            "repeated": bench.steady.repeated,
-            "dropped": bench.steady.dropped,
+            "repeated": bench.repeated,
+            "dropped": bench.dropped,
             "absent": dict(bench.servers.absent),
             "notes": bench.notes,
             "warm_s": bench.plan.pace.warm_s,
@@ -98,16 +99,7 @@ def measure(part: str, bench: Bench, kept: results.Results, out: Path, *, smoke:
             "kafka_warm_s": bench.plan.kafka_warm_s,
         }
         if rows or complete:
-            results.put(kept, part, about, rows)
-            results.write(out, kept)
-            draw(kept, out)
-
-
-def draw(kept: results.Results, out: Path) -> None:
-    """The pictures of the page, which `make docs` writes from benchmarks.json."""
-    (out / "img").mkdir(exist_ok=True)
-    for name, picture in report.pictures(kept).items():
-        (out / "img" / name).write_text(picture)
+            kept.keep_rows(part, about, rows, asked.out)
 
 
 def main() -> None:
@@ -115,10 +107,10 @@ def main() -> None:
     # An exit, unlike the signal, stops the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     asked = arguments()
-    plan, parts = plan_of(asked), asked.only or list(PARTS)
-    minutes = sum(cast(Measure, PARTS[part]).expected_s(plan) for part in parts) / 60
+    plan = plan_of(asked)
+    parts = asked.only or [part for part in PARTS if asked.smoke or part not in ASKED_FOR]
+    minutes = sum(PARTS[part].expected_s(plan) for part in parts) / 60
     print(f"measuring {', '.join(parts)}: about {minutes:.0f} minutes", flush=True)
-    kept = results.read(asked.out)
     began = time.monotonic()
 
     def say(line: str) -> None:
@@ -128,13 +120,12 @@ def main() -> None:
     try:
         with Servers(directory, plan.kafka_warm_s, say) as servers:
             for part in parts:
-                if part in ALONE:
+                if part not in BESIDE_PEERS:
                     servers.close()
-                bench = Bench(plan, servers, directory, say, Steady(plan.believable_steal_percent))
-                measure(part, bench, kept, asked.out, smoke=asked.smoke)
+                measure(part, Bench(plan, servers, directory, say), asked)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    print(report.page(kept))
+    print(report.page(kept.read_results(asked.out)))
 
 
 if __name__ == "__main__":

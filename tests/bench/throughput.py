@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from bench import Bench, Row
 from plan import Plan
 
-_PARTIES = 9
+_PARTIES = 6
 _PER_MEASUREMENT_S = 4.0
 """Around the measured seconds: the topic, a client process, what is to be written to the disk, memory to be used up."""
-_STARTING_S = 80
+_STARTING_S = 20
 
 
 def rows(bench: Bench) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """What `strandline perf` adds to each record beside the client's own work, counted in calls of Python functions.
 
-Times are compared by `make bench WHAT=perf`; these counts keep what was gained there.
+Times were compared with the bench's own (docs/BENCHMARKS.md); these counts keep what was gained there.
 """
 
 from __future__ import annotations

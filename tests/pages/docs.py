@@ -8,19 +8,15 @@ Invariant: a page changes between such marks only, and every mark names a block 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import ledger
 import permission_page
 import report
-import sizing
-import speed_sentence
-from kept import kept
+from kept import kept, read_results
 from mutants import record
 
 from strandline.cli.settings import all_tables
@@ -32,25 +28,21 @@ ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"(<!-- (?P<name>[^:\n]+): written by make docs -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL)
 
 
-def _benchmarks() -> Any:
-    return json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
-
-
 def _line_forms() -> str:
     rows = [f"| {form.family} | {form.releases} | {form.becomes} |" for form in FORMS]
     return "\n".join(["| family | releases | what comes of it |", "|---|---|---|", *rows])
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    "bench": lambda: report.page(_benchmarks(), ("clients", "failover")),
+    "bench": lambda: report.page(read_results()),
     "campaigns": ledger.table,
     "line forms": _line_forms,
     "metrics": metrics.tables,
     "mutants": record.section,
     "permissions": permission_page.table,
     "runtimes": pairs_table,
-    "sizing": lambda: sizing.sizing_table(_benchmarks()),
-    "speed": lambda: speed_sentence.speed_sentence(_benchmarks()),
+    "sizing": lambda: report.sizing_table(read_results()),
+    "speed": lambda: report.speed_sentence(read_results()),
 }
 """What makes the text of a block; a name that is not here is of the tables of settings or of docs/measured.json."""
 

@@ -1,6 +1,6 @@
 """Makes a copy of the package in which the hot modules of core and simulator are compiled to C, and checks it.
 
-Run by `make test-deep` and `make bench WHAT=sim`, which put the printed folder on PYTHONPATH. The sources are the same,
+Run by `make test-deep`, which puts the printed folder on PYTHONPATH. The sources are the same,
 assertions and checks included; the compiler is mypyc, which comes with mypy. Where there is no C compiler, the sources
 run as they are. Modules that only define values stay as they are, because mypyc does not support all of their
 annotations.

@@ -1,8 +1,8 @@
 """A process of many subscribers, each with a connection of its own, that count bytes and read positions only.
 
-`python subscribers.py FIRST COUNT TOPICS ADDRESS...`: subscriber n is at address n, in turn, and wants topic n. Prints
-`ready` when each has its state, and after a line on its standard input what each has reached, as JSON. A subscriber
-whose server is gone goes to the next address with the position that it has.
+`metadata_subscribers.py FIRST COUNT TOPICS ADDRESS...`: subscriber n is at address n, in turn, and wants topic n.
+Prints `ready` when each has its state, and after a line on its standard input what each has reached, as JSON. A
+subscriber whose server is gone goes to the next address with the position that it has.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -27,34 +26,17 @@ _AS_OF = 0x0A
 """The tag of as_of, which is the first field of every message."""
 
 
-@dataclass(slots=True)
-class Reached:
-    """What one subscriber was sent: bytes, and when it reached which offset, as (monotonic s, offset)."""
-
-    bytes_in: int = 0
-    times: list[tuple[float, int]] = field(default_factory=list)
-
-    def take(self, message: bytes, now_s: float) -> bytes:
-        """Count a message; returns its position as it came."""
-        assert message[0] == _AS_OF, "a message of a subscription begins with its position"
-        # A position is below 128 bytes, so its length is one byte.
-        as_of = message[2 : 2 + message[1]]
-        self.bytes_in += len(message)
-        offset = pb.AsOf.FromString(as_of).metadata_offset
-        if not self.times or offset > self.times[-1][1]:
-            self.times.append((now_s, offset))
-        return as_of
-
-
 class Subscriber:
-    """One subscriber of one topic."""
+    """One subscriber of one topic: the bytes that it was sent, and when it reached which offset, as (monotonic s,
+    offset)."""
 
     def __init__(self, number: int, topics: int, addresses: Sequence[str]) -> None:
         self._topic = f"{TOPIC}{number % topics}"
         self._addresses = addresses
         self._at = number % len(addresses)
         self._as_of = b""
-        self.reached = Reached()
+        self.bytes_in = 0
+        self.times: list[tuple[float, int]] = []
         self.begun = asyncio.Event()
 
     async def follow_forever(self) -> None:
@@ -75,8 +57,18 @@ class Subscriber:
             request.since.ParseFromString(self._as_of)
         await call.write(request.SerializeToString())
         while (message := await call.read()) is not grpc.aio.EOF:
-            self._as_of = self.reached.take(message, time.monotonic())
+            self.take(message, time.monotonic())
             self.begun.set()
+
+    def take(self, message: bytes, now_s: float) -> None:
+        """Count a message, and keep its position as it came."""
+        assert message[0] == _AS_OF, "a message of a subscription begins with its position"
+        # A position is below 128 bytes, so its length is one byte.
+        self._as_of = message[2 : 2 + message[1]]
+        self.bytes_in += len(message)
+        offset = pb.AsOf.FromString(self._as_of).metadata_offset
+        if not self.times or offset > self.times[-1][1]:
+            self.times.append((now_s, offset))
 
 
 async def run(first: int, count: int, topics: int, addresses: Sequence[str]) -> None:
@@ -90,8 +82,7 @@ async def run(first: int, count: int, topics: int, addresses: Sequence[str]) -> 
     for task in following:
         task.cancel()
     await asyncio.gather(*following, return_exceptions=True)
-    found = [[subscriber.reached.bytes_in, subscriber.reached.times] for subscriber in subscribers]
-    print(json.dumps(found), flush=True)
+    print(json.dumps([(subscriber.bytes_in, subscriber.times) for subscriber in subscribers]), flush=True)
 
 
 if __name__ == "__main__":

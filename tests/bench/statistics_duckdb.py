@@ -5,22 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
-from analytics_spark import Laps, peak_mib
 from day.shape import HOUR, START_US
+from oracle import Oracle, digest
+from statistics_spark import Laps, peak_mib
 
 from strandline_analytics.scope import Scope
 from strandline_analytics.stats import ALL
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "analytics" / "duck"))
-
 
 def main() -> None:
     """Open, compute, print."""
-    from oracle import Oracle, digest
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument("--memory", help="as Spark has it; DuckDB takes what it needs")

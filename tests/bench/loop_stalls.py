@@ -1,4 +1,4 @@
-"""Runs a service of ours, and writes down when its event loop was held up: `python stalls.py MODULE FLAGS`.
+"""Runs a service of ours, and writes down when its event loop was held up: `python loop_stalls.py MODULE FLAGS`.
 
 A timer that is due every 5 ms is late by as long as the loop was busy. Two parts of the lateness are given with it: the
 processor time that the loop's thread used, and how long the kernel let it wait for a processor that others had.
@@ -11,7 +11,7 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -20,10 +20,7 @@ from strandline.runtime.exit_codes import ExitCode
 
 FOLDER = "BENCH_STALLS"
 """The variable that names where the files of all processes go."""
-EVERY_S = 0.005
-LEAST_S = 0.010
-
-Main = Callable[[asyncio.Event], Coroutine[Any, Any, ExitCode]]
+EVERY_S, LEAST_S = 0.005, 0.010
 
 
 class Stall(NamedTuple):
@@ -35,7 +32,11 @@ class Stall(NamedTuple):
     at_s: float
     late_ms: float
     busy_ms: float
-    queued_ms: float = 0.0
+    queued_ms: float
+
+    def __str__(self) -> str:
+        waited = f"{self.busy_ms:.0f} on a processor, {self.queued_ms:.0f} waiting for one"
+        return f"{self.late_ms:.0f} ms: {waited}"
 
 
 class Lateness:
@@ -68,23 +69,19 @@ class Lateness:
         self._again()
 
 
-def read_stalls(path: Path) -> Iterator[Stall]:
-    """What one process wrote."""
-    for line in path.read_text().splitlines():
-        yield Stall(*map(float, line.split()))
-
-
-def file_of(folder: Path, pid: int) -> Path:
-    """Where a process writes."""
-    return folder / f"{pid}.txt"
+def longest_stall(folder: Path, pid: int, since_s: float) -> Stall:
+    """The longest stall of a process's loop since a moment (monotonic)."""
+    lines = (folder / f"{pid}.txt").read_text().splitlines()
+    found = [stall for line in lines if (stall := Stall(*map(float, line.split()))).at_s >= since_s]
+    return max(found, key=lambda stall: stall.late_ms, default=Stall(since_s, 0.0, 0.0, 0.0))
 
 
 def main() -> None:
     """Run the service with the timer in its loop."""
-    found = file_of(Path(os.environ[FOLDER]), os.getpid()).open("w", buffering=1)
+    found = (Path(os.environ[FOLDER]) / f"{os.getpid()}.txt").open("w", buffering=1)
     run_service = process.run_service
 
-    def watched(main: Main, **form: Any) -> ExitCode:
+    def watched(main: Callable[[asyncio.Event], Awaitable[ExitCode]], **form: Any) -> ExitCode:
         async def with_timer(stop_asked: asyncio.Event) -> ExitCode:
             Lateness(asyncio.get_running_loop(), found)
             return await main(stop_asked)

@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from statistics import linear_regression
 from typing import Any
 
 Measured = dict[str, Any]
@@ -33,15 +34,10 @@ def total_cpu_s(of_engine: Measured) -> float:
     return float(sum(s for name, s in of_engine["cpu"].items() if name != "start"))
 
 
-def slope(results: Sequence[Measured], name: str | None = None) -> float:
-    """The power of the rows by which the processor time grows, of all or of one: a line through the logarithms."""
-    points = [
-        (math.log(r["rows"]), math.log(max(1e-2, r["spark"]["cpu"][name] if name else total_cpu_s(r["spark"]))))
-        for r in results
-    ]
-    mean_x, mean_y = (sum(p[i] for p in points) / len(points) for i in (0, 1))
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+def slope(results: Sequence[Measured]) -> float:
+    """The power of the rows by which the processor time grows: a line through the logarithms."""
+    points = [(math.log(r["rows"]), math.log(max(1e-2, total_cpu_s(r["spark"])))) for r in results]
+    return linear_regression(*zip(*points, strict=True)).slope
 
 
 def text_of(results: Sequence[Measured], asked: Measured) -> str:

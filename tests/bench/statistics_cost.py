@@ -18,18 +18,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analytics_page import MIDDLE as TOGETHER
-from analytics_page import text_of, verdicts
+from child import HERE
 from day.shape import Shape
 from day.written import write_day
 from kept import DOCS, keep
+from statistics_page import MIDDLE as TOGETHER
+from statistics_page import text_of, verdicts
 
-HERE = Path(__file__).resolve().parent
 LIMIT_S = 3_600
 ROUNDS = 3
 _NO_CACHE = os.devnull
 """Without an archive of classes that this user may have: a user who repeats the run may have none."""
-_SEEN = ("read_samples_too", "in_python", "steps")
 
 
 def measured(
@@ -41,7 +40,7 @@ def measured(
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """One run of one engine in a process of its own."""
-    command = [sys.executable, str(HERE / f"analytics_{engine}.py"), str(root), *more]
+    command = [sys.executable, str(HERE / f"statistics_{engine}.py"), str(root), *more]
     command += ["--memory", asked.memory, "--hours", str(asked.hours)]
     before = os.getloadavg()[0]
     began = time.perf_counter()
@@ -106,9 +105,9 @@ def main() -> None:
             results.append(compare(Path(folder), events, rows, asked))
             print(json.dumps(results[-1]), flush=True)
             if events == sizes[-1]:
-                # The details come from a separate run, because collecting them costs time.
+                # The plans are read in a separate run, because that costs time.
                 seen = measured("spark", Path(folder), rows, asked, "--inspect")
-                results[-1]["spark"] |= {name: seen[name] for name in _SEEN}
+                results[-1]["spark"]["read_samples_too"] = seen["read_samples_too"]
     keep("analytics", text_of(results, vars(asked)), asked.docs)
     print("\n".join(["", *verdicts(results)]))
 

@@ -1,0 +1,237 @@
+"""How figures of the bench are obtained and judged: bars, percentiles, gaps, repeated measurements, absent parties."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import parties
+import pytest
+import report
+from anatomy import rows_of, system_calls
+from bars import BARS, KAFKA, MET, MISSED, NATS, OURS
+from bench import Bench
+from child import output_of
+from closed_loop import latencies_ms, percentile
+from failover_gap import Acknowledgement, gap_ms
+from kept import conditions, keep_rows, read_results
+from loop_stalls import Lateness, Stall, longest_stall
+from metadata_gate import known_row
+from parties import PartyAbsent, Servers
+from plan import SMOKE
+from transaction_cost import by_turns
+
+ABOUT = conditions() | dict.fromkeys(("warm_s", "run_s", "rounds", "load_after"), 3.0)
+ABOUT |= {"date": "2026-11-24", "commit": "abc1234", "cpus": 2, "kernel": "Linux 6", "python": "3.11"}
+ABOUT |= {"kafka_warm_s": 180.0, "absent": {"Kafka": "java not installed"}}
+ABOUT |= {"repeated": 2, "dropped": ["round 4, 64 KiB, window 1, Kafka"]}
+
+
+def throughput(speeds: Mapping[str, list[float]]) -> list[dict[str, Any]]:
+    """Rounds of parties with these speeds, of 64 KiB and window 5."""
+    same = {"p50_ms": 3.0, "p999_ms": 5.0, "cpu_ms_per_mb": {"leader": 1.0}, "rss_mib": {"leader": 80.0, "client": 1e6}}
+    return [
+        {"round": number, "shape": "64 KiB, window 5", "party": name, "figures": {"megabytes_per_s": speed, **same}}
+        for name, each in speeds.items()
+        for number, speed in enumerate(each)
+    ]
+
+
+def bar_of(results: Mapping[str, Any], what: str) -> list[object]:
+    """Obtained, with the range, and the verdict of the first bar of that name."""
+    return next(bar.line(results)[3:] for bar in BARS if bar.what == what)
+
+
+def test_the_median_of_the_ratios_decides() -> None:
+    """Three of five rounds at or above the bar meet it, whatever the sums of all rounds are."""
+    results = {"throughput": throughput({OURS: [50, 60, 50, 10, 20], NATS: [50, 50, 50, 100, 100]})}
+
+    assert bar_of(results, f"MB/s of {OURS} to {NATS}") == ["1.00 [0.10-1.20]", MET]
+
+
+def test_a_dropped_round_pairs_with_no_other() -> None:
+    """A round that only one side has gives no ratio, and fewer rounds than wanted are remarked."""
+    rows = [row for row in throughput({OURS: [50, 60], NATS: [100, 100]}) if (row["round"], row["party"]) != (0, NATS)]
+
+    verdict = f"{MISSED}, of fewer than 5 rounds"
+    assert bar_of({"throughput": rows}, f"MB/s of {OURS} to {NATS}") == ["0.60 [0.60-0.60]", verdict]
+
+
+def test_a_peer_that_was_not_there_is_no_success() -> None:
+    """Bars without figures are listed as not measured."""
+    assert {bar.line({})[-1] for bar in BARS} == {"not measured"}
+
+
+def test_the_longest_gap_counts() -> None:
+    """One gap of many above the limit misses its bar, though the median meets its own; a stop is no kill."""
+    kills = {"fault": "kill", "session_timeout_ms": 9_000, "gaps_ms": [40.0] * 19 + [501.0]}
+    stops = {**kills, "fault": "stop", "gaps_ms": [8_900.0]}
+
+    assert bar_of({"failover": [stops, kills]}, "median gap, ms")[-1] == MET
+    assert bar_of({"failover": [stops, kills]}, "longest gap, ms")[-1] == MISSED
+
+
+@pytest.mark.parametrize(("gap_ms_", "verdict"), [(9_300, MET), (9_301, MISSED)])
+def test_a_vanished_address_costs_the_session(gap_ms_: float, verdict: str) -> None:
+    """The gap is judged by what it takes beyond its own session time-out."""
+    results = {"failover": [{"fault": "vanish", "session_timeout_ms": 9_000, "gaps_ms": [gap_ms_] * 5}]}
+
+    assert bar_of(results, "ms of the gap beyond the session of 9000 ms")[-1] == verdict
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "expected"),
+    [(1, 50, 1), (1, 99.9, 1), (2, 50, 1), (100, 99, 99), (1_000, 99.9, 999), (1_001, 99.9, 1_000), (999, 99.9, 999)],
+)
+def test_the_nearest_rank_counts(count: int, percent: float, expected: int) -> None:
+    """The smallest value that at least so many percent of all values do not exceed."""
+    assert percentile(range(1, count + 1), percent) == expected
+
+
+def test_latencies_are_sorted_first() -> None:
+    """Seconds in any order become ms; an empty measurement is an error, not a zero."""
+    assert latencies_ms([0.003, 0.001, 0.002]) == {"p50_ms": 2.0, "p99_ms": 3.0, "p999_ms": 3.0}
+    with pytest.raises(ValueError, match="no value"):
+        latencies_ms([])
+
+
+async def test_the_other_one_is_first_in_the_next_pair() -> None:
+    """What the first of a pair finds warm or cold is shared fairly, and each figure is ascribed to its own."""
+    order: list[float] = []
+
+    async def measured(figure: float) -> float:
+        order.append(figure)
+        return figure
+
+    found = await by_turns(3, lambda: measured(1.0), lambda: measured(2.0))
+
+    assert order == [1.0, 2.0, 2.0, 1.0, 1.0, 2.0]
+    assert found == [(1.0, 2.0)] * 3
+
+
+def test_an_answer_that_was_on_its_way_ends_no_gap() -> None:
+    """An answer of the dead leader that is read after the kill is not an answer of the next leader."""
+    steady = [Acknowledgement(99.98 + n / 1_000, 99.981 + n / 1_000) for n in range(18)]
+    on_its_way, resumed = Acknowledgement(99.999, 100.001), Acknowledgement(100.001, 100.050)
+
+    assert round(gap_ms([*steady, on_its_way, resumed], 100.0), 3) == 52.0
+
+
+@pytest.mark.parametrize(
+    ("one", "is_met", "said"),
+    [((10.5, 7), True, "first 0.20 s, last 0.50 s"), ((10.5, 6), False, "first 0.20 s, last 0.20 s, 1 never")],
+)
+def test_a_subscriber_that_never_knew_misses_the_gate(one: tuple[float, int], is_met: bool, said: str) -> None:
+    """However soon all others knew."""
+    row = known_row([(1, [(10.1, 5), (10.2, 7)]), (1, [one])], 10.0, 7)
+
+    assert (row["is_met"], row["measured"]) == (is_met, said)
+
+
+async def test_a_loop_that_was_held_up_writes_down_for_how_long(tmp_path: Path) -> None:
+    """A step of 30 ms is a stall of a loop whose timer is due every 5 ms, and used a processor."""
+    found = StringIO()
+    Lateness(asyncio.get_running_loop(), found)
+    ends = time.thread_time() + 0.03
+    while time.thread_time() < ends:
+        pass
+    while not found.getvalue():  # noqa: ASYNC110 - the timer has no event
+        await asyncio.sleep(0.005)
+    (tmp_path / "7.txt").write_text(found.getvalue())
+    stall = longest_stall(tmp_path, 7, 0.0)
+
+    assert min(stall.late_ms, stall.busy_ms) >= 20
+    assert longest_stall(tmp_path, 7, time.monotonic()) == Stall(pytest.approx(time.monotonic(), abs=9), 0.0, 0.0, 0.0)
+
+
+def test_system_calls_are_added_up_over_threads() -> None:
+    """A call that two threads make counts for both; headings and totals are no calls."""
+    line = "   futex                 {}      3   454.432     0.000    10.098    15.429      2.59%\n"
+    head = " python (3464), 180 events, 60.0%\n   syscall            calls  errors  total       min       avg\n"
+
+    assert system_calls(head + line.format(45) + head + line.format(15)) == {"futex": 60}
+
+
+def test_a_count_that_one_side_lacks_is_zero_there() -> None:
+    """What only one pipeline does is shown beside 0, and what all do hardly ever is left out."""
+    ours = {"leader": {"futex": 12.0, "madvise": 0.01}, "follower0": {"futex": 4.0}}
+
+    rows = rows_of({"ours": ours, "stripped": {"leader": {"futex": 8.0}, "follower0": {}}})
+
+    assert rows == [("futex", [12.0, 8.0, 4.0, 0.0])]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Means of a run without any server."""
+    return Bench(replace(SMOKE, most_steal_percent=3.0), Servers(tmp_path, 0.0, print), tmp_path, print)
+
+
+def stolen(*percents: float) -> Callable[[], dict[str, float]]:
+    """Measurements during which the host took so much, one after the other."""
+    left = list(percents)
+    return lambda: {"steal_percent": left.pop(0)}
+
+
+@pytest.mark.parametrize(
+    ("percents", "kept", "repeated"), [([3.0], [3.0], 0), ([3.1, 0.5], [0.5], 1), ([4.0, 9.0, 0.0], [], 1)]
+)
+def test_a_disturbed_measurement_is_repeated_once(
+    bench: Bench, percents: list[float], kept: list[float], repeated: int
+) -> None:
+    """Steal time at the limit is believed; a measurement that is disturbed twice is dropped by name."""
+    rows = list(bench.row(stolen(*percents), round=3, party=NATS))
+
+    assert [row["figures"]["steal_percent"] for row in rows] == kept
+    assert (bench.repeated, bench.dropped) == (repeated, [] if kept else [f"round 3, {NATS}"])
+
+
+def test_a_failed_measurement_is_a_note(bench: Bench) -> None:
+    """It leaves no row and its last line of error; the next measurement has its row."""
+
+    def fails() -> Mapping[str, Any]:
+        output_of(["sh", "-c", "echo first >&2; echo the reason >&2; exit 3"], 10)
+        return {}
+
+    rows = [*bench.row(fails, round=0, party=NATS), *bench.row(stolen(0.0), round=1, party=NATS)]
+
+    assert [row["round"] for row in rows] == [1]
+    assert bench.notes == [f"round 0, {NATS} failed: the reason"]
+
+
+@contextmanager
+def cannot(_: Path, __: float) -> Iterator[object]:
+    """A party that is not here."""
+    raise PartyAbsent("javac not installed")
+    yield None
+
+
+def test_an_absent_party_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka without its packages is None for every measure, and its reason is kept; left out, it is named too."""
+    monkeypatch.setattr(parties, "kafka_servers", cannot)
+    with Servers(tmp_path, 180.0, print) as asked, Servers(tmp_path, 0.0, print) as not_asked:
+        assert [asked.kafka, asked.kafka, not_asked.kafka] == [None] * 3
+        assert asked.absent == {KAFKA: "javac not installed"}
+        assert not_asked.absent == {KAFKA: "left out of this run"}
+
+
+def test_the_page_says_what_was_dropped_absent_and_measured_elsewhere(tmp_path: Path) -> None:
+    """Each measure has its own commit; another machine, steal time and absent parties are named beside the figures."""
+    keep_rows("throughput", ABOUT | {"date": "2026-11-20", "kernel": "Linux 5"}, throughput({OURS: [9.0]}), tmp_path)
+    gaps = {"fault": "vanish", "session_timeout_ms": 9_000, "heartbeat_interval_ms": 2_000, "gaps_ms": [7.0, 9.0]}
+    rows = [{**gaps, "load": {"per_s": 1_950}, "machine_percent": 130.0}]
+    keep_rows("failover", ABOUT | {"commit": "def5678", "complete": False}, rows, tmp_path)
+    page = report.page(read_results(tmp_path))
+    before, after = page.split("## Failover")
+
+    assert "Measured 2026-11-20 at commit abc1234 on 2 CPUs, Linux 5, Python 3.11;" in before
+    assert "2 measurements repeated for steal time, 1 of them dropped; dropped: round 4" in before
+    assert "Kafka is absent: java not installed" in before and "Kafka warmed" not in before
+    assert "Measured 2026-11-24 at commit def5678; load" in after and "**interrupted" in after
+    assert "| vanished address | 9000 | 2000 | 2 | 8 [7-9] | 1950 | 130.0 |" in after
