@@ -73,7 +73,7 @@ def _defined() -> set[str]:
         re.findall(r"^- \*\*(P[0-9])\*\* ", promises, re.MULTILINE)
     )
     names |= set(re.findall(r"\((L[0-9])\)", reliability))
-    return names | set(re.findall(r"^\| attack from outside \((F[0-9])", reliability, re.MULTILINE))
+    return names
 
 
 def _dangling_names(path: Path, text: str) -> set[str]:
