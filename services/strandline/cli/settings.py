@@ -167,8 +167,13 @@ def all_tables() -> dict[str, str]:
     rows = {title: _rows(settings_class(role), ADVICE[role.value]) for role, title in TITLES.items()}
     owners = {row: [title for title in rows if row in rows[title]] for own in rows.values() for row in own}
     tables = {title: _table(_HEAD, [row for row in own if owners[row] == [title]]) for title, own in rows.items()}
-    shared = [(*row, ", ".join(titles)) for row, titles in owners.items() if len(titles) > 1]
+    shared = [(*row, ", ".join(map(_noun, titles))) for row, titles in owners.items() if len(titles) > 1]
     return tables | {"several services": _table((*_HEAD, "of"), shared)}
+
+
+def _noun(title: str) -> str:
+    """A title without its article."""
+    return title.partition(" ")[2]
 
 
 def _rows(kind: type[ServiceSettings], advice: Mapping[str, str]) -> list[tuple[str, ...]]:
