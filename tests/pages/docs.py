@@ -37,15 +37,24 @@ def _benchmarks() -> Any:
 
 
 def _line_forms() -> str:
-    rows = [f"| {form.family} | {form.releases} | {form.becomes} |" for form in FORMS]
-    return "\n".join(["| family | releases | what comes of it |", "|---|---|---|", *rows])
+    """The families of lines: what becomes of their forms, each with the releases that write it."""
+    families: dict[str, dict[str, list[str]]] = {}
+    for form in FORMS:
+        found = families.setdefault(form.family, {})
+        becomes = next(reversed(found)) if form.becomes == "the same" else form.becomes
+        releases = found.setdefault(becomes, [])
+        releases += [form.releases] if form.releases not in releases else []
+    return "\n".join(
+        f"- {family}: " + "; ".join(f"{becomes} ({', '.join(releases)})" for becomes, releases in found.items())
+        for family, found in families.items()
+    )
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "bench": lambda: report.page(_benchmarks(), ("clients", "failover")),
     "campaigns": ledger.table,
     "line forms": _line_forms,
-    "metrics": metrics.tables,
+    "metrics": metrics.lists,
     "mutants": record.section,
     "permissions": permission_page.table,
     "runtimes": pairs_table,

@@ -1,4 +1,4 @@
-"""The tables of metrics as a page: a block of `docs/METRICS.md`.
+"""The lists of metrics as a page: a block of `docs/METRICS.md`.
 
 Invariant: the page says nothing of a metric that `families` does not say.
 """
@@ -15,17 +15,16 @@ _TITLES = {
     Role.ANALYTICS: "analytics server",
     Role.CONSOLE: "console",
 }
-_HEAD = "| metric | what it says | Kafka's nearest |\n|---|---|---|\n"
 
 
-def tables() -> str:
-    """One table for each set of processes that has metrics, those of several first."""
+def lists() -> str:
+    """One list for each set of processes that has metrics, those of several first."""
     ordered = sorted(FAMILIES, key=_place)
-    return "".join(f"## {title}\n\n{_HEAD}{''.join(map(_row, found))}\n" for title, found in groupby(ordered, _title))
+    return "".join(f"## {title}\n\n{''.join(map(_line, found))}\n" for title, found in groupby(ordered, _title))
 
 
 def _place(family: Family) -> tuple[bool, int, bool]:
-    """Where the table of a metric is on the page."""
+    """Where the list with a metric is on the page."""
     return len(family.roles) == 1, list(Role).index(family.roles[0]) - len(family.roles), family.per_partition
 
 
@@ -34,8 +33,8 @@ def _title(family: Family) -> str:
     return f"{title}, with `metrics_per_partition`" if family.per_partition else title
 
 
-def _row(family: Family) -> str:
+def _line(family: Family) -> str:
     labels = f"{{{','.join(family.labels)}}}" if family.labels else ""
     text = f"Histogram: {family.help}" if family.kind is Kind.HISTOGRAM else family.help
-    kafka = f"`{family.kafka}`" if family.kafka else ""
-    return f"| `{family.full_name}{labels}` | {text} | {kafka} |\n"
+    kafka = f" Kafka: `{family.kafka}`." if family.kafka else ""
+    return f"- `{family.full_name}{labels}`: {text}{kafka}\n"
