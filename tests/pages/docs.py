@@ -23,7 +23,7 @@ import speed_sentence
 from kept import kept
 from mutants import record
 
-from strandline.cli.settings import all_tables
+from strandline.cli.settings import all_lists
 from strandline.metrics import page as metrics
 from strandline_analytics.tables.runtimes import pairs_table
 from strandline_kafka.brokers.line_forms import FORMS
@@ -61,7 +61,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "sizing": lambda: sizing.sizing_table(_benchmarks()),
     "speed": lambda: speed_sentence.speed_sentence(_benchmarks()),
 }
-"""What makes the text of a block; a name that is not here is of the tables of settings or of docs/measured.json."""
+"""What makes the text of a block; a name that is not here is of the lists of settings or of docs/measured.json."""
 
 
 def text_of(name: str) -> str:
@@ -71,7 +71,7 @@ def text_of(name: str) -> str:
         KeyError: there is no block of that name.
     """
     if name.startswith("settings of "):
-        return all_tables()[name.removeprefix("settings of ")]
+        return all_lists()[name.removeprefix("settings of ")]
     return BLOCKS[name]() if name in BLOCKS else kept(name)
 
 

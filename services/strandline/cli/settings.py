@@ -6,7 +6,7 @@ the value the role would start with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +51,9 @@ def settings(
     context: typer.Context,
     role: Annotated[RoleName, typer.Argument(help="Service whose settings to print.")],
     output: Output = Format.TABLE,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the defaults as the table of the guide.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the defaults as a table, with when to change them.")
+    ] = False,
 ) -> None:
     """Print every setting of a role with its value and origin: flag, variable, file or default.
 
@@ -147,7 +149,7 @@ def _plain(value: Any) -> Any:
 
 
 # ---- settings_page
-# How a service's settings are written as a table for docs/OPERATIONS.md.
+# How settings are written: as a table for the terminal, as lists for docs/OPERATIONS.md.
 #
 # Invariant: only the advice is written by hand; name, default and meaning are the settings class's own.
 
@@ -160,20 +162,22 @@ def settings_table(kind: type[ServiceSettings], advice: Mapping[str, str]) -> st
     return _table(_HEAD, _rows(kind, advice))
 
 
-def all_tables() -> dict[str, str]:
-    """The tables of all services by their titles; a setting that several have alike is listed once, under "several"."""
+def all_lists() -> dict[str, str]:
+    """The settings of all services by their titles; one that several have alike is listed once, under "several"."""
     from strandline.cli.settings_advice import ADVICE
 
     rows = {title: _rows(settings_class(role), ADVICE[role.value]) for role, title in TITLES.items()}
-    owners = {row: [title for title in rows if row in rows[title]] for own in rows.values() for row in own}
-    tables = {title: _table(_HEAD, [row for row in own if owners[row] == [title]]) for title, own in rows.items()}
-    shared = [(*row, ", ".join(map(_noun, titles))) for row, titles in owners.items() if len(titles) > 1]
-    return tables | {"several services": _table((*_HEAD, "of"), shared)}
+    owners = {row: tuple(title for title in rows if row in rows[title]) for own in rows.values() for row in own}
+    lists = {title: _list(row for row in own if owners[row] == (title,)) for title, own in rows.items()}
+    together = [titles for titles in dict.fromkeys(owners.values()) if len(titles) > 1]
+    parts = [f"Of {', '.join(own)}:\n\n{_list(row for row in owners if owners[row] == own)}" for own in together]
+    return lists | {"several services": "\n\n".join(parts)}
 
 
-def _noun(title: str) -> str:
-    """A title without its article."""
-    return title.partition(" ")[2]
+def _list(rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(
+        f"- {name} ({default}): {meaning.rstrip(' .')}. {advice}" for name, default, meaning, advice in rows
+    )
 
 
 def _rows(kind: type[ServiceSettings], advice: Mapping[str, str]) -> list[tuple[str, ...]]:
