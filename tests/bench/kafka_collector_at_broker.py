@@ -43,8 +43,6 @@ from kafka_cluster import START_S, KafkaCluster, running
 TOPICS = 10
 MOST = 0.01
 """Of a core, which is what a collector may cost a broker (A25)."""
-SHOWN_MS = (500, 1_000, 2_000, 5_000)
-"""Periods whose cost is worked out."""
 MACHINE = ("-Xms768m", "-Xmx768m", "-XX:+UseG1GC")
 """As Kafka's own scripts start it, but for the size; compiled in full, unlike the nodes of the tests."""
 AT_REST, REST_S = 0.06, 3.0
@@ -155,16 +153,10 @@ def _in_words(values: Sequence[float], form: str) -> str:
 
 
 def text_of(partitions: int, window_s: float, costs: Sequence[Cost]) -> str:
-    """The measurement in sentences, and what follows of it for some periods."""
+    """The measurement in sentences."""
     quiet = [cost.a_look_ms(cost.quiet) for cost in costs]
     busy = [cost.a_look_ms(cost.busy) for cost in costs]
     needed_ms = sorted(int(statistics.median(each) / MOST) for each in (quiet, busy))
-    rows = [
-        f"| {period_ms:,} ms | "
-        + " | ".join(_in_words([ms / period_ms for ms in each], ".2%") for each in (quiet, busy))
-        + " |"
-        for period_ms in SHOWN_MS
-    ]
     return "\n".join(
         [
             f"A real broker of Kafka 4.3.1 that leads {partitions:,} partitions spends {_in_words(quiet, '.1f')} ms of "
@@ -173,10 +165,6 @@ def text_of(partitions: int, window_s: float, costs: Sequence[Cost]) -> str:
             "without.",
             f"So {MOST:.0%} of a core is a look every {needed_ms[0]:,} to {needed_ms[1]:,} ms; commit "
             f"{measured_commit()}.",
-            "",
-            "| period | share of a core, logs at their HW | logs above it |",
-            "|---|---|---|",
-            *rows,
         ]
     )
 
