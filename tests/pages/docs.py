@@ -56,7 +56,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "line forms": _line_forms,
     "metrics": metrics.lists,
     "mutants": record.section,
-    "permissions": permission_page.table,
+    "permissions": permission_page.listed,
     "runtimes": pairs_table,
     "sizing": lambda: sizing.sizing_table(_benchmarks()),
     "speed": lambda: speed_sentence.speed_sentence(_benchmarks()),
