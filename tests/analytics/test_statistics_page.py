@@ -32,13 +32,30 @@ def test_the_page_has_every_statistic_and_no_other() -> None:
 
 @pytest.mark.parametrize("statistic", ALL.values(), ids=list(ALL))
 def test_a_section_has_the_columns_that_are_declared(statistic: Statistic) -> None:
-    """Name, unit and meaning of each column, in order, and no others."""
+    """Name and meaning of each column, in order, and no others; one line may have several columns of one quantity."""
     title, body = SECTIONS[statistic.id]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines() if line.startswith("|")]
+    rows = [
+        (re.findall(r"\w+", names), meaning)
+        for names, meaning in re.findall(r"^- ((?:`\w+`(?:, )?)+): (.*)$", body, re.M)
+    ]
+    declared = {v.name: v.meaning for v in (*statistic.extra, *statistic.values)}
 
     assert title == statistic.title
     assert f"`{statistic.name}`" in body
-    assert rows[2:] == [[f"`{v.name}`", v.unit, v.meaning] for v in (*statistic.extra, *statistic.values)]
+    assert [name for names, _ in rows for name in names] == list(declared)
+    assert [meaning for names, meaning in rows if len(names) == 1] == [
+        declared[names[0]] for names, _ in rows if len(names) == 1
+    ]
+
+
+@pytest.mark.parametrize("statistic", ALL.values(), ids=list(ALL))
+def test_a_unit_is_in_the_name_of_its_column(statistic: Statistic) -> None:
+    """A column has `_us`, `_records` or `_bytes` at its end if and only if that is its unit."""
+    suffixes = {"us", "records", "bytes"}
+    values = (*statistic.extra, *statistic.values)
+
+    assert [v.name for v in values if v.unit in suffixes and not v.name.endswith(f"_{v.unit}")] == []
+    assert [v.name for v in values if v.unit not in suffixes and v.name.rpartition("_")[2] in suffixes] == []
 
 
 @pytest.mark.parametrize("statistic", ALL.values(), ids=list(ALL))

@@ -39,9 +39,8 @@ def table_of(result: dict[str, Any]) -> str:
         f"`make chaos SCENARIO=28` at {result['commit']} on {result['date'][:8]}, {result['verdict']}: three "
         "controllers with `reign_lease_s` 3, three members of etcd and three data nodes in network namespaces of one "
         "machine with 2 cores, 200 records/s with acks=all; every controller was asked for a change every 40 ms.",
-        "The ack gap is the longest time between two acknowledgements of one partition around the take-over, beside "
-        "that of the minute before; leaders of partitions live, except in the row that kills one.",
-        "Kafka is 4.3.1 in combined mode on a machine of the same kind, from the kill of the process that is active "
+        "The ack gap is the longest time between two acknowledgements of one partition in the minute before and around "
+        "the take-over. Kafka is 4.3.1 in combined mode on such a machine, from the kill of the process that is active "
         "controller and leader to the next acknowledgement.",
         "",
         "| the active controller | first change elsewhere, s: median [range] | wanted | | ack gap, s: before / after "

@@ -201,15 +201,3 @@ def test_no_registry_is_named_by_a_lock_file() -> None:
 
     assert [path.name for path in tracked if path.name in ("package-lock.json", ".npmrc")] == []
     assert [path.name for path in tracked if b'"resolved"' in path.read_bytes()] == []
-
-
-@pytest.mark.parametrize(("language", "source"), [("go", "go/produce/main.go"), ("js", "node/produce.js")])
-def test_the_page_shows_lines_of_the_examples(language: str, source: str) -> None:
-    """Every excerpt of another language in docs/CLIENT.md is part of the example that is built and run."""
-    shown = re.search(
-        rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "CLIENT.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert shown is not None
-    lines = {line.strip() for line in (ROOT / "examples" / source).read_text().splitlines()}
-
-    assert [line for line in shown[1].splitlines() if line.strip() not in lines] == []

@@ -354,7 +354,7 @@ def test_every_figure_has_a_name_that_is_written_down() -> None:
     page = PAGE.read_text()
     nothing = ExportCounters(**dict.fromkeys(ExportCounters.__dataclass_fields__, 0))
 
-    assert [name for name in nothing.metrics() if f"| `{name}` |" not in page] == []
+    assert [name for name in nothing.metrics() if f"- `{name}`:" not in page] == []
 
 
 def test_a_sink_begins_once(tmp_path: Path) -> None:

@@ -60,11 +60,11 @@ def _spoken(path: Path, text: str) -> str:
 
 @cache
 def _defined() -> set[str]:
-    """Names that a page explains: first cells of tables, the promises and assumptions, statistics by heading."""
+    """Names that a page explains: first cells of tables, rules at the beginning of a line, promises, assumptions."""
     reliability = (DOCS / "RELIABILITY.md").read_text()
     text = (DOCS / "PROTOCOL.md").read_text() + (DOCS / "ARCHITECTURE.md").read_text() + reliability
     names: set[str] = set()
-    for cell in re.findall(r"^\| ((?:[A-Z]{1,2}[0-9]+b?(?:, | to )?)+) \|", text, re.MULTILINE):
+    for cell in re.findall(r"^(?:\| |- \*\*)((?:[A-Z]{1,2}[0-9]+b?(?:, | to )?)+)(?: \||\*\* )", text, re.MULTILINE):
         names |= set(_NAME.findall(cell))
         for kind, first, last in re.findall(r"([A-Z]+)([0-9]+) to [A-Z]+([0-9]+)", cell):
             names |= {f"{kind}{number}" for number in range(int(first), int(last) + 1)}
@@ -73,7 +73,7 @@ def _defined() -> set[str]:
         re.findall(r"^- \*\*(P[0-9])\*\* ", promises, re.MULTILINE)
     )
     names |= set(re.findall(r"\((L[0-9])\)", reliability))
-    return names | set(re.findall(r"^\| attack from outside \((F[0-9])", reliability, re.MULTILINE))
+    return names
 
 
 def _dangling_names(path: Path, text: str) -> set[str]:

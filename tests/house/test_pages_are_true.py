@@ -62,12 +62,12 @@ def test_the_tree_names_every_package() -> None:
     assert named == {path.parent.name for path in SOURCES.glob("*/__init__.py")}
 
 
-def test_the_table_of_decisions_is_short() -> None:
-    """ARCHITECTURE.md has at most 250 lines, and its table of decisions at most 25 rows."""
+def test_the_list_of_decisions_is_short() -> None:
+    """ARCHITECTURE.md has at most 250 lines, and its list of decisions at most 25."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
-    table = page.partition("## Where is X decided?")[2].partition("\n## ")[0]
+    listed = page.partition("## Where is X decided?")[2].partition("\n## ")[0]
 
-    assert 20 <= len(re.findall(r"^\| .*\? \|", table, re.MULTILINE)) <= 25
+    assert 20 <= len(re.findall(r"^- .*\? `", listed, re.MULTILINE)) <= 25
     assert len(page.splitlines()) <= 250
 
 
@@ -141,7 +141,7 @@ def test_few_settings_are_documented() -> None:
 def test_every_exit_code_is_listed() -> None:
     """OPERATIONS.md lists exactly the exit codes and names with which a process may end."""
     page = (ROOT / "docs" / "OPERATIONS.md").read_text()
-    listed = {(int(number), name) for number, name in re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", page, re.MULTILINE)}
+    listed = {(int(number), name) for number, name in re.findall(r"^- (\d+) ([A-Z_]+): ", page, re.MULTILINE)}
 
     assert listed == {(int(code), code.name) for code in ExitCode}
 

@@ -154,14 +154,15 @@ def spark_run(spark: str) -> Run:
 
 
 def table(runs: list[Run], names: tuple[str, ...]) -> list[str]:
-    """A row for each run, with the versions of some libraries."""
+    """A row for the runs that differ in their Python alone, with the versions of some libraries."""
+    rows: dict[str, list[str]] = {}
+    for run in runs:
+        rest = f"{run.end} | {run.verdict} | {' | '.join(run.versions[name] for name in names)}"
+        rows.setdefault(rest, []).append(run.python)
     return [
         f"| Python | libraries | result | {' | '.join(names)} |",
         f"|---|---|---|{'---|' * len(names)}",
-        *(
-            f"| {run.python} | {run.end} | {run.verdict} | " + " | ".join(run.versions[name] for name in names) + " |"
-            for run in runs
-        ),
+        *(f"| {', '.join(pythons)} | {rest} |" for rest, pythons in rows.items()),
         "",
     ]
 

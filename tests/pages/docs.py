@@ -19,7 +19,7 @@ import report
 from kept import kept, read_results
 from mutants import record
 
-from strandline.cli.settings import all_tables
+from strandline.cli.settings import all_lists
 from strandline.metrics import page as metrics
 from strandline_analytics.tables.runtimes import pairs_table
 from strandline_kafka.brokers.line_forms import FORMS
@@ -29,22 +29,31 @@ _BLOCK = re.compile(r"(<!-- (?P<name>[^:\n]+): written by make docs -->\n).*?(<!
 
 
 def _line_forms() -> str:
-    rows = [f"| {form.family} | {form.releases} | {form.becomes} |" for form in FORMS]
-    return "\n".join(["| family | releases | what comes of it |", "|---|---|---|", *rows])
+    """The families of lines: what becomes of their forms, each with the releases that write it."""
+    families: dict[str, dict[str, list[str]]] = {}
+    for form in FORMS:
+        found = families.setdefault(form.family, {})
+        becomes = next(reversed(found)) if form.becomes == "the same" else form.becomes
+        releases = found.setdefault(becomes, [])
+        releases += [form.releases] if form.releases not in releases else []
+    return "\n".join(
+        f"- {family}: " + "; ".join(f"{becomes} ({', '.join(releases)})" for becomes, releases in found.items())
+        for family, found in families.items()
+    )
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "bench": lambda: report.page(read_results()),
     "campaigns": ledger.table,
     "line forms": _line_forms,
-    "metrics": metrics.tables,
+    "metrics": metrics.lists,
     "mutants": record.section,
-    "permissions": permission_page.table,
+    "permissions": permission_page.listed,
     "runtimes": pairs_table,
     "sizing": lambda: report.sizing_table(read_results()),
     "speed": lambda: report.speed_sentence(read_results()),
 }
-"""What makes the text of a block; a name that is not here is of the tables of settings or of docs/measured.json."""
+"""What makes the text of a block; a name that is not here is of the lists of settings or of docs/measured.json."""
 
 
 def text_of(name: str) -> str:
@@ -54,7 +63,7 @@ def text_of(name: str) -> str:
         KeyError: there is no block of that name.
     """
     if name.startswith("settings of "):
-        return all_tables()[name.removeprefix("settings of ")]
+        return all_lists()[name.removeprefix("settings of ")]
     return BLOCKS[name]() if name in BLOCKS else kept(name)
 
 

@@ -1,11 +1,11 @@
-"""The permission table: a block of docs/SECURITY.md."""
+"""The permissions: a block of docs/SECURITY.md."""
 
 from __future__ import annotations
 
 from strandline.rpc.permissions import EVERYBODY, TABLE
 
 
-def table() -> str:
+def listed() -> str:
     """Which methods of a service have the same callers: who, under which condition on the request, and what."""
     methods: dict[tuple[str, str], list[str]] = {}
     for method, grants in TABLE.items():
@@ -15,5 +15,5 @@ def table() -> str:
         else:
             who = "; ".join(f"{role} {condition.words}".strip() for role, condition in grants.items())
         methods.setdefault((service.removeprefix("strandline.v1."), who), []).append(f"`{name}`")
-    rows = [f"| `{service}` | {who} | {', '.join(names)} |" for (service, who), names in methods.items()]
-    return "\n".join(["| service | who | methods |", "|---|---|---|", *rows]) + "\n"
+    lines = [f"- `{service}`, {who}: {', '.join(names)}" for (service, who), names in methods.items()]
+    return "\n".join(lines) + "\n"

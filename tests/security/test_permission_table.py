@@ -147,7 +147,7 @@ def test_every_condition_can_be_asked_of_its_methods_requests() -> None:
                 condition.holds(inputs[method](), Identity("c1", role, "2"))
 
 
-# docs/SECURITY.md has every role of the code; `make docs` writes its table of permissions.
+# docs/SECURITY.md has every role of the code; `make docs` writes its permissions.
 
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "SECURITY.md"

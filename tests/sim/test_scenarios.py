@@ -66,8 +66,8 @@ A_ANSWERS = B_ASKS + "deliver B->A\n"
 
 @pytest.mark.parametrize("row", [line for line in PHRASES if "`" in line])
 def test_the_phrases_can_be_played(row: str) -> None:
-    """Everything in one row of the table can be said in this order, when B has asked A or A has answered B."""
-    phrases = [phrase.replace("\\|", "|") for phrase in re.findall(r"`([^`]+)`", row.split(" | ", 1)[1])]
+    """Everything in one line of the list can be said in this order, when B has asked A or A has answered B."""
+    phrases = re.findall(r"`([^`]+)`", row.split(": ", 1)[1])
     commands = "\n".join(phrase for phrase in phrases if not phrase.startswith(NO_COMMANDS))
     failures = []
     for scene in (B_ASKS, A_ANSWERS):

@@ -64,7 +64,7 @@ STATISTIC = Statistic(
         Value("max_us", "bigint", "us", "largest age, the left limit at the end of an interval"),
         Value("waiting_us", "bigint", "us", "for how long something was uncommitted"),
         Value("estimated_us", "bigint", "us", "part of it for which the append time was estimated"),
-        Value("n_negative", "bigint", "samples", "append times after the look: two clocks disagree; not clamped"),
+        Value("n_negative", "bigint", "samples", "append times after the look"),
     ),
     compute=compute,
     reads_samples=True,

@@ -35,9 +35,9 @@ STATISTIC = Statistic(
     title="Bytes above the HW",
     headline="max_bytes",
     values=(
-        Value("mean_bytes", "double", "bytes", "time-weighted mean of the bytes between HW and LEO of the leader"),
+        Value("mean_bytes", "double", "bytes", "time-weighted mean"),
         Value("max_bytes", "bigint", "bytes", "largest value seen"),
-        Value("byte_seconds", "double", "byte s", "the integral over time: how much data was exposed for how long"),
+        Value("byte_seconds", "double", "byte s", "the integral over time"),
     ),
     compute=compute,
     reads_samples=True,

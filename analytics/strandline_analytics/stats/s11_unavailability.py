@@ -51,9 +51,9 @@ STATISTIC = Statistic(
     title="Write and read unavailability",
     headline="write_unavailable_us",
     values=(
-        Value("write_unavailable_us", "bigint", "us", "under the minimum or leaderless: acks=all could not succeed"),
+        Value("write_unavailable_us", "bigint", "us", "under the minimum or leaderless"),
         Value("read_unavailable_us", "bigint", "us", "leaderless"),
-        Value("activation_gap_us", "bigint", "us", "commit of an election -> start of its epoch; two clocks"),
+        Value("activation_gap_us", "bigint", "us", "commit of an election -> start of its epoch"),
     ),
     compute=compute,
 )

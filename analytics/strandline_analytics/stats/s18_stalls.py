@@ -131,7 +131,7 @@ STATISTIC = Statistic(
     values=(
         Value("episodes", "bigint", "episodes", "stalls of at least 1 s that overlap the window", counts=True),
         Value("total_us", "bigint", "us", "their time in the window", counts=True),
-        Value("longest_us", "bigint", "us", "longest of them, as far as it lies in the window"),
+        Value("longest_us", "bigint", "us", "longest of them in the window"),
         Value("under_min_episodes", "bigint", "episodes", "of them with the ISR below the minimum", counts=True),
         Value("ended_by_epoch", "bigint", "episodes", "ended by a change of leader", counts=True),
         Value(

@@ -45,7 +45,7 @@ STATISTIC = Statistic(
     name="group_lag_records",
     title="Group lag, records",
     headline="max_records",
-    extra=(Value("group_id", "string", "", "the consumer group; null where none committed an offset"),),
+    extra=(Value("group_id", "string", "", "the consumer group; null: none committed"),),
     values=(
         Value("mean_records", "double", "records", "time-weighted mean of HW - committed offset"),
         Value("p50_records", "bigint", "records", "time-weighted median"),
@@ -53,7 +53,7 @@ STATISTIC = Statistic(
         Value("p99_records", "bigint", "records", "time-weighted 99th percentile"),
         Value("max_records", "bigint", "records", "largest value seen"),
         Value("behind_us", "bigint", "us", "for how long it was above 0"),
-        Value("ahead_us", "bigint", "us", "for how long the committed offset was above all reported HWs; in no figure"),
+        Value("ahead_us", "bigint", "us", "for how long the committed offset was above all reported HWs"),
     ),
     compute=compute,
     reads_samples=True,

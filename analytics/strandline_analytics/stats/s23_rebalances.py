@@ -97,19 +97,17 @@ STATISTIC = Statistic(
     name="group_rebalances",
     title="Rebalances of groups",
     headline="total_us",
-    extra=(Value("group_id", "string", "", "the consumer group; its partition is that of its coordinator"),),
+    extra=(Value("group_id", "string", "", "the consumer group"),),
     values=(
         Value("rebalances", "bigint", "rebalances", "rebalances that began and ended in the window"),
         Value("unfinished", "bigint", "rebalances", "rebalances cut by the window or of unknown start or end"),
-        Value("total_us", "bigint", "us", "time in the window in which the group rebalanced, unfinished included"),
+        Value("total_us", "bigint", "us", "time in the window, unfinished included"),
         Value("p50_us", "bigint", "us", "median of their length, nearest rank"),
         Value("p95_us", "bigint", "us", "95th percentile, nearest rank"),
         Value("max_us", "bigint", "us", "longest rebalance"),
         Value("max_unfinished_us", "bigint", "us", "longest unfinished one: it lasted at least so long"),
-        Value("slowest_member", "string", "", "the member that changed last before the end of the longest rebalance"),
-        Value(
-            "waited_for", "map<string,bigint>", "rebalances", "member -> rebalances before whose end it changed last"
-        ),
+        Value("slowest_member", "string", "", "the last to change in the longest rebalance"),
+        Value("waited_for", "map<string,bigint>", "rebalances", "member -> rebalances in which it changed last"),
     ),
     compute=compute,
     needs_coverage=False,

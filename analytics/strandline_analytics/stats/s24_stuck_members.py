@@ -86,13 +86,13 @@ STATISTIC = Statistic(
     title="Stuck members of groups",
     headline="total_us",
     extra=(
-        Value("group_id", "string", "", "the consumer group; null where none committed an offset"),
+        Value("group_id", "string", "", "the consumer group; null: none committed"),
         Value("member_id", "string", "", "the member that had the partition; null where none was stuck"),
     ),
     values=(
         Value("episodes", "bigint", "episodes", "times of more than 60 s that overlap the window", counts=True),
         Value("total_us", "bigint", "us", "their time in the window", counts=True),
-        Value("longest_us", "bigint", "us", "longest of them, as far as it lies in the window"),
+        Value("longest_us", "bigint", "us", "longest of them in the window"),
         Value("grew_records", "bigint", "records", "largest rise of the HW in one of them"),
         Value("lag_records", "bigint", "records", "largest lag at the end of one of them"),
     ),

@@ -72,14 +72,12 @@ STATISTIC = Statistic(
     headline="unowned_us",
     extra=(Value("group_id", "string", "", "the consumer group; null where there was none"),),
     values=(
-        Value("commits", "bigint", "commits", "offsets that were committed, or forgotten; null if none was reported"),
+        Value("commits", "bigint", "commits", "offsets committed or forgotten; null if none was reported"),
         Value("refused", "bigint", "commits", "commits that were refused"),
         Value("refused_by_error", "map<string,bigint>", "commits", "refusals by the name of Kafka's error"),
-        Value(
-            "unowned", "bigint", "times", "times in which no member had a partition that one had had; null if not known"
-        ),
+        Value("unowned", "bigint", "times", "times in which no member had a partition that one had had"),
         Value("unowned_us", "bigint", "us", "how long these were in the window"),
-        Value("unowned_longest_us", "bigint", "us", "longest of them, as far as it lies in the window"),
+        Value("unowned_longest_us", "bigint", "us", "longest of them in the window"),
     ),
     compute=compute,
     reads_samples=True,

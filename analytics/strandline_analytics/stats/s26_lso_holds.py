@@ -54,7 +54,7 @@ STATISTIC = Statistic(
     headline="held_us",
     extra=(
         Value(
-            "producer_id", "bigint", "", "whose transactions; null: of all that took less than a second, or of none"
+            "producer_id", "bigint", "", "whose; null: of all that took less than a second, or none"
         ),
     ),
     values=(
@@ -64,8 +64,8 @@ STATISTIC = Statistic(
             "undecided", "bigint", "transactions", "held the LSO back in the window and were not decided in it",
             counts=True,
         ),
-        Value("held_us", "bigint", "us", "how long they held the LSO back in the window", counts=True),
-        Value("longest_us", "bigint", "us", "longest of them in the window; null where none took a second"),
+        Value("held_us", "bigint", "us", "time of it in the window", counts=True),
+        Value("longest_us", "bigint", "us", "longest of them; null where none took a second"),
     ),
     compute=compute,
     needs_coverage=False,

@@ -6,7 +6,7 @@ the value the role would start with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +51,9 @@ def settings(
     context: typer.Context,
     role: Annotated[RoleName, typer.Argument(help="Service whose settings to print.")],
     output: Output = Format.TABLE,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the defaults as the table of the guide.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the defaults as the list of the guide, with when to change them.")
+    ] = False,
 ) -> None:
     """Print every setting of a role with its value and origin: flag, variable, file or default.
 
@@ -59,7 +61,7 @@ def settings(
     strandline settings replica --config node.yaml --node-id 1
     """
     if markdown:
-        typer.echo(_table(_HEAD, _rows(settings_class(role))))
+        typer.echo(_list(_rows(settings_class(role))))
         return
     try:
         rows = setting_rows(role, list(context.args))
@@ -146,19 +148,25 @@ def _plain(value: Any) -> Any:
 
 
 # ---- settings_page
-# How a service's settings are written as a table for docs/OPERATIONS.md.
+# How a service's settings are written as a list for docs/OPERATIONS.md.
 
-_HEAD = ("setting", "default", "what it decides", "when to change it")
 _RULES = frozenset({"truncation", "durability"})
 
 
-def all_tables() -> dict[str, str]:
-    """The tables of all services by their titles; a setting that several have alike is listed once, under "several"."""
+def all_lists() -> dict[str, str]:
+    """The settings of all services by their titles; one that several have alike is listed once, under "several"."""
     rows = {title: _rows(settings_class(role)) for role, title in TITLES.items()}
-    owners = {row: [title for title in rows if row in rows[title]] for own in rows.values() for row in own}
-    tables = {title: _table(_HEAD, [row for row in own if owners[row] == [title]]) for title, own in rows.items()}
-    shared = [(*row, ", ".join(titles)) for row, titles in owners.items() if len(titles) > 1]
-    return tables | {"several services": _table((*_HEAD, "of"), shared)}
+    owners = {row: tuple(title for title in rows if row in rows[title]) for own in rows.values() for row in own}
+    lists = {title: _list(row for row in own if owners[row] == (title,)) for title, own in rows.items()}
+    together = [titles for titles in dict.fromkeys(owners.values()) if len(titles) > 1]
+    parts = [f"Of {', '.join(own)}:\n\n{_list(row for row in owners if owners[row] == own)}" for own in together]
+    return lists | {"several services": "\n\n".join(parts)}
+
+
+def _list(rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(
+        f"- {name} ({default}): {meaning.rstrip(' .')}. {advice}" for name, default, meaning, advice in rows
+    )
 
 
 def _rows(kind: type[ServiceSettings]) -> list[tuple[str, ...]]:
@@ -166,13 +174,9 @@ def _rows(kind: type[ServiceSettings]) -> list[tuple[str, ...]]:
 
     fields = {name: kind.model_fields[name] for name in kind.own_names()}
     return [
-        (f"`{name}`", _default(name, field), _cell(field.description or ""), extra(field)["advice"])
+        (f"`{name}`", _default(name, field), field.description or "", extra(field)["advice"])
         for name, field in fields.items()
     ]
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, tuple("---" for _ in head), *rows])
 
 
 def _default(name: str, field: Any) -> str:
@@ -186,7 +190,3 @@ def _default(name: str, field: Any) -> str:
     if isinstance(value, tuple) and value:
         return f"`{','.join(value)}`"
     return f"`{value}`" if str(value) and value != () else "empty"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -36,7 +36,7 @@ class ConsoleSettings(settings.ServiceSettings):
     bind: Address = setting(
         "127.0.0.1:8080",
         "address for browsers; port 0: the kernel chooses",
-        "For browsers on other machines: a fixed address, with HTTPS or behind a proxy that has it.",
+        "For browsers on other machines: a fixed address, with HTTPS.",
     )
     https_cert: str = setting(
         "",
@@ -47,12 +47,12 @@ class ConsoleSettings(settings.ServiceSettings):
     insecure: bool = setting(
         False,
         "serve plain HTTP beyond loopback, for instance behind a proxy with TLS",
-        "Behind a proxy that serves HTTPS and authenticates users: the console itself does not.",
+        "Behind a proxy that serves HTTPS and authenticates users.",
     )
     hosts: Words = setting(
         (),
         "host names browsers may use; empty: the loopback names on loopback, else any",
-        "Always beyond loopback: the names by which browsers reach the console.",
+        "Always beyond loopback.",
     )
     allow_changes: bool = setting(
         False,
@@ -79,13 +79,13 @@ class ConsoleSettings(settings.ServiceSettings):
     metadata_stale_ms: int = setting(
         30_000,
         "age of a node's metadata above which the console changes to another node",
-        "Larger if controllers may be down for longer and the console should not change its node.",
+        "Larger if the console should keep its node through longer outages of controllers.",
         ge=1_000,
     )
     look_interval_ms: int = setting(
         1_000,
         "time between two polls of a node, for all browsers",
-        "Larger to poll nodes less often; changes of ISR and leader still appear at once.",
+        "Larger to poll less; changes of ISR and leader still appear at once.",
         ge=100,
     )
     shutdown_deadline_ms: int = setting(

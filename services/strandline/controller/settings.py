@@ -41,7 +41,7 @@ class ControllerSettings(settings.ServiceSettings):
     bind: Address = setting(
         "127.0.0.1:0",
         "address for nodes and clients; port 0: the kernel chooses",
-        "A fixed port and an address that clients reach, on every machine but a developer's.",
+        "A fixed port and an address that clients reach.",
     )
     internal_bind: settings.PlainAddress = setting(
         "",
@@ -62,18 +62,18 @@ class ControllerSettings(settings.ServiceSettings):
     truncation: settings.ServedTruncation | None = setting(
         None,
         "first start: how a follower finds its cut: leader-epoch or fetch; leader-epoch",
-        "Never after the first start; the whole cluster has one value.",
+        "Never after the first start.",
     )
     durability: Durability | None = setting(
         None,
         "first start: what an acknowledgement means; fsync",
-        "Never after the first start; the whole cluster has one value.",
+        "Never after the first start.",
     )
 
     session_timeout_ms: int = setting(
         9_000,
         "silence after which a node is fenced",
-        "Smaller for a faster failover when a machine vanishes; not below the longest pause.",
+        "Smaller for a faster failover when a machine vanishes, not below the longest pause.",
         ge=200,
     )
     heartbeat_interval_ms: int = setting(
@@ -114,12 +114,12 @@ class ControllerSettings(settings.ServiceSettings):
     controller_id: str = setting(
         "",
         "this controller's name among several; the host's name if empty",
-        "With several controllers on one machine; otherwise the host's name tells them apart.",
+        "With several controllers on one machine.",
     )
     advertise: str = setting(
         "",
         "address given to clients, if it is not the bound one; host or host:port",
-        "If clients reach this controller by another name or port than it binds: containers, NAT, `0.0.0.0`.",
+        "If clients reach it by another name or port: containers, NAT, `0.0.0.0`.",
     )
     internal_advertise: str = setting(
         "",
@@ -129,7 +129,7 @@ class ControllerSettings(settings.ServiceSettings):
     etcd_endpoints: Words = setting(
         (),
         "addresses of the members of etcd, host:port with commas",
-        "With `store=etcd`: every member, so that the loss of one does no harm.",
+        "With `store=etcd`: every member.",
     )
     etcd_prefix: str = setting(
         "/strandline/default",
@@ -150,7 +150,7 @@ class ControllerSettings(settings.ServiceSettings):
     reign_lease_s: int = setting(
         3,
         "time to live of the active controller's lease in etcd",
-        "Larger on a machine that pauses for seconds; a vanished machine is then replaced later.",
+        "Larger on machines that pause for seconds; a vanished one is then replaced later.",
         ge=2,
         le=60,
     )

@@ -41,17 +41,17 @@ class ReplicaSettings(settings.ServiceSettings):
     bind: Address = setting(
         "127.0.0.1:0",
         "address clients are served on; port 0: the kernel chooses",
-        "A fixed port and an address that clients reach, on every machine but a developer's.",
+        "A fixed port and an address that clients reach.",
     )
     internal_bind: Address = setting(
         "127.0.0.1:0",
         "address nodes are served on",
-        "A fixed port and an address that nodes reach, if possible in a network without clients.",
+        "A fixed port and an address that nodes reach, if possible without clients in its network.",
     )
     advertise: str = setting(
         "",
         "address given to clients, if it is not the bound one; host or host:port",
-        "If clients reach the node by another name or port than it binds: containers, NAT, `0.0.0.0`.",
+        "If clients reach it by another name or port: containers, NAT, `0.0.0.0`.",
     )
     internal_advertise: str = setting(
         "", "address given to nodes, if it is not the bound one", "The same, for nodes and the controller."
@@ -59,17 +59,17 @@ class ReplicaSettings(settings.ServiceSettings):
     roles: Words = setting(
         ("leader", "follower"),
         "leader,follower or, for an observer, follower",
-        "`follower` for an observer: a remote copy that never leads and never joins an ISR.",
+        "`follower` for a remote copy that never leads or joins an ISR.",
     )
     rack: str = setting(
         "",
         "rack of the node",
-        "The zone or the host's rack, so that replicas of a partition are placed in different racks.",
+        "The zone or the host's rack: replicas of a partition are placed in different ones.",
     )
     workers: int = setting(
         1,
         "data nodes that this process starts, each a process of its own",
-        "On a machine with more cores than one node uses; see Workers.",
+        "On a machine with several cores; see Workers.",
         ge=1,
         le=64,
     )
@@ -83,7 +83,7 @@ class ReplicaSettings(settings.ServiceSettings):
     metrics_per_partition: bool = setting(
         False,
         "also series for each partition; many partitions, many series",
-        "With up to a few thousand partitions, if lag must be seen for each of them.",
+        "If lag must be seen for each of up to a few thousand partitions.",
     )
     log_format: LogFormatSetting = LogFormat.AUTO
     log_level: LogLevelSetting = LogLevel.INFO
@@ -92,18 +92,18 @@ class ReplicaSettings(settings.ServiceSettings):
     truncation: settings.ServedTruncation = setting(
         Truncation.LEADER_EPOCH,
         "how a returning follower finds its cut: leader-epoch or fetch",
-        "Never after the first start; the whole cluster has one value.",
+        "Never after the first start.",
     )
     durability: Durability = setting(
         Durability.FSYNC,
         "what an acknowledgement means",
-        "Never after the first start; the whole cluster has one value.",
+        "Never after the first start.",
     )
 
     replica_lag_time_max_ms: int = setting(
         30_000,
         "lag after which a follower leaves the ISR",
-        "Smaller to wait less for a slow follower, at the cost of more ISR shrinks.",
+        "Smaller to wait less for a slow follower, with more ISR shrinks.",
         ge=100,
     )
     replica_fetch_max_bytes: int = setting(
@@ -141,7 +141,7 @@ class ReplicaSettings(settings.ServiceSettings):
     transaction_max_timeout_ms: int = setting(
         900_000,
         "longest transaction time-out that a producer may choose",
-        "Smaller if readers of committed records must not stand still for that long.",
+        "Smaller if readers of committed records must not wait that long.",
         ge=1_000,
     )
     transactional_id_expiration_ms: int = setting(
@@ -167,7 +167,7 @@ class ReplicaSettings(settings.ServiceSettings):
     shutdown_deadline_ms: int = setting(
         10_000,
         "longest wait for a controlled shutdown",
-        "Larger with many partitions; keep it below the supervisor's stop time-out.",
+        "Larger with many partitions, below the supervisor's stop time-out.",
         ge=0,
     )
 

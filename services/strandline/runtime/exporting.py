@@ -26,7 +26,7 @@ ExportDir = Annotated[
     str,
     shared(
         "directory for exported state events; empty: none",
-        "To analyse later what happened; a directory that Spark can read.",
+        "To analyse later what happened.",
     ),
 ]
 ExportUri = Annotated[

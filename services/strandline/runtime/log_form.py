@@ -41,7 +41,7 @@ LogFormatSetting = Annotated[
     LogFormat,
     shared(
         "form of log lines: auto, text or json; auto: json in files",
-        "`json` to force JSON even on a terminal; `text` to read a file yourself.",
+        "`json` for JSON even on a terminal; `text` to read a file yourself.",
     ),
 ]
 LogLevelSetting = Annotated[

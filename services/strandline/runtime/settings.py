@@ -305,7 +305,7 @@ Insecure = Annotated[
     bool,
     shared(
         "serve addresses beyond loopback without TLS",
-        "Only on a network that untrusted hosts cannot reach, for example between containers of one test.",
+        "Only on a network that untrusted hosts cannot reach, such as between containers of one test.",
     ),
 ]
 PlainAddress = Annotated[str, Field(pattern=r"^(\S+:\d{1,5})?$")]
@@ -323,7 +323,7 @@ MetricsTls = Annotated[
     bool,
     shared(
         "serve metrics by HTTPS with tls_cert, to callers with a certificate of tls_ca",
-        "Where others than Prometheus can reach the port; its scrape job then needs a `tls_config`.",
+        "Where others can reach the port; Prometheus then needs a `tls_config`.",
     ),
 ]
 Reflection = Annotated[

@@ -109,7 +109,7 @@ def _read() -> dict[str, Any]:
 
 
 def section() -> str:
-    """The block of the page: how many are killed in which layer, and what the required ones are."""
+    """The block of the page: how many are killed, and in which layer."""
     rows = _read()["mutants"]
     days = sorted({row["run"]["date"] for row in rows})
     required = [row for row in rows if row["required"]]
@@ -126,8 +126,6 @@ def section() -> str:
             "| layer | mutants tried | killed |",
             "|---|---|---|",
             *(_layer(layer, rows) for layer in ("tests", "scenarios", "seeds", "search")),
-            "",
-            "Required: " + "; ".join(f"{row['number']} {row['name']}" for row in required) + ".",
         ]
     )
 
