@@ -19,16 +19,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import checks
-from analytics import run_job
 from checks import Outcome, Test
 from clients import Clients, in_sync
 from controllers import decide_at_home
-from etcd_certificates import give_certificates
 from kept import keep
 from kubectl import Failed, all_ready, in_namespace, kubectl
 from machine import NamedCluster, OwnCluster, find_cluster
-from manifests import bind_shared_claim, dry_run_all
-from page import rendered
+from manifests import bind_shared_claim, dry_run_all, give_certificates, run_job
 
 from strandline import __version__
 
@@ -208,6 +205,29 @@ class Run:
             keep("kubernetes run", rendered(result))
         print(f"{verdict}: make test-with WHAT=kubernetes; {result['took_s']} s; {self.directory}")
         return 1 if self.failures else 0
+
+
+def rendered(result: dict[str, Any]) -> str:
+    """The results as a block of docs/OPERATIONS.md, so that no figure there is typed by hand."""
+    lines = [
+        f"One run of `make test-with WHAT=kubernetes` on Kubernetes {result['kubernetes']}, on one machine with "
+        f"{result['processors']} cores and a load average of {result['load_average']:.0f}: {result['verdict']}, "
+        f"{result['took_s']} s in all; "
+        f"{result.get('acknowledged', 0):,} records acknowledged, {len(result['failures'])} failures.",
+        "The time is the longest for which one partition gave no acknowledgement to a producer with acks=all.",
+        "",
+        "| what was done | without an acknowledgement | what was seen |",
+        "|---|---|---|",
+    ]
+    for check in result["checks"]:
+        reported = check["reported"].partition("acknowledgement ")[2].partition("; ")[2]
+        lines.append(f"| {check['name']} | {check['unavailable_s']:.2f} s | {reported} |")
+    lines += ["", *(f"- Server-side dry run, {line.partition('; skipped')[0]}." for line in result.get("dry_run", []))]
+    if "analytics" in result:
+        lines.append(f"- The analytics Job, {result['analytics_s']} s, said: {result['analytics'].rstrip('.')}.")
+    else:
+        lines.append("- The analytics Job was left out of this run.")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
