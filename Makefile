@@ -57,7 +57,7 @@ DEEP_campaigns = $(FAST) && export PYTHONPATH && $(BIN)/python $(if $(SEEDS),tes
 test-deep: .venv/.fuzz ## fuzz [TIME=300 seconds each], 2,001 seeds, every search, mutants: hours; or WHAT=mutants [ONLY="R11 18"], drawn, campaigns [MINUTES=30, or SEEDS=20000 PROFILE=swarm JOBS=2]
 ifeq ($(WHAT),)
 	@for target in $$($(BIN)/python tests/fuzz/targets.py); do echo "==> fuzz $$target"; \
-	  $(BIN)/python tests/fuzz/guided.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
+	  PYTHONPATH=tests/core:tests/storage:tests/replica:tests/controller $(BIN)/python tests/fuzz/guided.py $$target -max_total_time=$(or $(TIME),300) -print_final_stats=1 || exit 1; done
 	@echo "==> seeds";             $(FAST) && export PYTHONPATH && $(BIN)/strandline sim run --seeds 0..2000
 	@echo "==> every small state"; $(BIN)/strandline sim exhaust --all
 	@echo "==> elections after losses"; $(BIN)/strandline sim elections --records 1 --epochs 1
@@ -95,7 +95,7 @@ WITH_kubernetes := tests/kubernetes/real/run.py
 
 test-with: .venv/.installed ## tests with what is fetched for them: WHAT=kafka|formats|matrix|kubernetes; 10 minutes to an hour each [FLAGS=...]
 	@[ "$(WHAT)" != matrix ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@PYTHONPATH=tests/analytics/formats $(BIN)/python $(or $(WITH_$(WHAT)),$(error WHAT is kafka, formats, matrix or kubernetes)) $(FLAGS) \
+	@PYTHONPATH=tests/analytics/formats:tests/chaos:tests/bench $(BIN)/python $(or $(WITH_$(WHAT)),$(error WHAT is kafka, formats, matrix or kubernetes)) $(FLAGS) \
 	  || { code=$$?; [ $$code = 77 ] || exit $$code; }
 
 # What `make bench WHAT=...` runs. Each keeps its rows or its block for `make docs`, or only prints.

@@ -12,18 +12,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).resolve().parent
-_ROOT = _HERE.parents[1]
-sys.path.append(str(_HERE.parent / "cluster"))
+_ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__" and find_spec("running_cluster") is None:
+    # Once more, with what it shares with tests/cluster.
+    shared = {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT / "tests/cluster"), os.environ.get("PYTHONPATH")]))}
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | shared)
 
 from harness.facilities import missing  # noqa: E402
 from harness.namespaces import WITH_ONE_CONTROLLER, WITH_SEVERAL, Namespaces  # noqa: E402

@@ -1,4 +1,6 @@
-"""The table of what a take-over costs, from the newest result of scenario 28; run it, then `make docs`.
+"""The table of what a take-over costs, from the newest result of scenario 28; then `make docs` writes the page.
+
+    PYTHONPATH=tests/bench:tests/chaos:tests/cluster python -m take_over_page
 
 Kafka's figures beside it are those of one measurement of another day on a machine of the same kind; the table says so.
 """
@@ -7,27 +9,17 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
+from kept import keep
+from scenarios import active_controller as ways
+
 _ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(_ROOT / "tests" / "bench"), str(_ROOT / "tests" / "chaos"), str(_ROOT / "tests" / "cluster")]
 
-from kept import keep  # noqa: E402
-from scenarios.s28_what_a_take_over_costs import (  # noqa: E402
-    BOTH_KILLED,
-    GONE,
-    GONE_WITH_ETCD,
-    HAND_OVER,
-    KILLED,
-    SIGTERM,
-    WAYS,
-)
-
-WANTED_S = {HAND_OVER: 0.3, SIGTERM: 0.3, KILLED: 2.0, BOTH_KILLED: 2.0, GONE: 4.0, GONE_WITH_ETCD: 6.0}
+WANTED_S = dict(zip(ways.WAYS, (0.3, 0.3, 2.0, 2.0, 4.0, 6.0), strict=True))
 """The longest time to the first change that another controller accepts."""
-KAFKA_S = {BOTH_KILLED: "11.8-13.9; 4.6-6.4 at a session of 2 s"}
+KAFKA_S = {ways.BOTH_KILLED: "11.8-13.9; 4.6-6.4 at a session of 2 s"}
 """Kafka 4.3.1, three processes in combined mode, the process killed that is active controller and leader."""
 ACK_SLACK_S = 0.05
 
@@ -47,7 +39,7 @@ def table_of(result: dict[str, Any]) -> str:
         "| Kafka, s |",
         "|---|---|---|---|---|---|",
     ]
-    for way in WAYS:
+    for way in ways.WAYS:
         own = [row for row in rows if row["why"] == way]
         if not own:
             lines.append(f"| {way} | not measured | {WANTED_S[way]:g} | | | |")
@@ -60,7 +52,7 @@ def table_of(result: dict[str, Any]) -> str:
             f"| {way} | {statistics.median(took):.2f} [{min(took):.2f}-{max(took):.2f}] | {WANTED_S[way]:g} | {met} "
             f"| {before:.2f} / {after:.2f} | {kafka} |"
         )
-    alive = [row for row in rows if row["why"] != BOTH_KILLED]
+    alive = [row for row in rows if row["why"] != ways.BOTH_KILLED]
     late = [row for row in alive if row["ack_gap_after_s"] > row["ack_gap_before_s"] + ACK_SLACK_S]
     lines += [
         "",

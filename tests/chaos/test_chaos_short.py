@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness.scenario import scenarios
 
 _HERE = Path(__file__).resolve().parent
 _LONGEST_S = 300
@@ -19,15 +20,9 @@ _VOID = 3
 _SKIPPED = 77
 
 
-def _short_forms() -> list[int]:
-    """Numbers of the scenarios whose file declares a short form."""
-    files = sorted((_HERE / "scenarios").glob("s*.py"))
-    return [int(path.name[1:3]) for path in files if "has_short_form=True" in path.read_text()]
-
-
 @pytest.mark.cluster
 @pytest.mark.timeout(2 * (_LONGEST_S + 60))
-@pytest.mark.parametrize("number", _short_forms())
+@pytest.mark.parametrize("number", [number for number, each in scenarios().items() if each.has_short_form])
 def test_short_form(number: int, tmp_path: Path) -> None:
     """The scenario's faults have an effect, and every criterion holds; a run without an effect is played once more."""
     code, said = _play(number, tmp_path / "first")

@@ -14,12 +14,9 @@ os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 
 import container_case
-import played
 from container_cluster import ContainerCluster
-from engine import NoEngine
+from engine import NoEngine, built
 from engine import engine as some_engine
-from images import built
-from played import Played
 
 
 class Prepared:
@@ -97,15 +94,3 @@ def cluster(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
         made.remove()
 
     assert alarms == []
-
-
-@pytest.fixture(scope="session")
-def killed_leader(cluster: ContainerCluster, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Case 2, played once."""
-    return asyncio.run(played.killed_leader(cluster, tmp_path_factory.mktemp("killed-leader")))
-
-
-@pytest.fixture(scope="session")
-def lagging_follower(cluster: ContainerCluster, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Case 3, played once."""
-    return asyncio.run(played.lagging_follower(cluster, tmp_path_factory.mktemp("lagging-follower")))

@@ -7,27 +7,20 @@ of a correct log, and whether the copies are equal to the last byte.
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-TESTS = Path(__file__).resolve().parents[1]
-for folder in (str(TESTS / "chaos"), str(TESTS / "cluster")):
-    if folder not in sys.path:
-        sys.path.append(folder)
+from container_cluster import NODES, ContainerCluster
+from harness.counters import rows
+from harness.load import Load
+from running_cluster import Probe, until
+from settled_logs import assert_settled
 
-from container_cluster import NODES, SESSION_S, ContainerCluster  # noqa: E402
-from harness.counters import rows  # noqa: E402
-from harness.load import Load  # noqa: E402
-from running_cluster import Probe, until  # noqa: E402
-from settled_logs import assert_settled  # noqa: E402
-
-from strandline.client import Admin  # noqa: E402
-from strandline_sim.checks.history import anomalies  # noqa: E402
+from strandline.client import Admin
+from strandline_sim.checks.history import anomalies
 
 _SEED = 20_26
 _Result = TypeVar("_Result")
@@ -46,31 +39,12 @@ class Case:
         """Run a slow call of the engine in a thread, while the load continues."""
         return await asyncio.to_thread(deed, *words)
 
-    def leaders(self, partitions: Any) -> dict[int, int]:
-        """The current leaders, by partition."""
-        return {each.partition_index: each.leader_id for each in partitions}
-
     def events(self, kind: str, topic: str | None = None) -> list[dict[str, Any]]:
         """The state events of one type of one topic, from every process, read from the data directories."""
         topic_id = self.topic_ids[topic or self.load.strict]
         directories = [self.cluster.directory_of(0), *(self.cluster.directory_of(node) for node in NODES)]
         found = (row for directory in directories for row in rows(directory))
         return [row for row in found if row["event_type"] == kind and row.get("topic_id") == topic_id]
-
-    async def until_event(self, kind: str, count: int, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """Waits until this many events of a type that fulfil a condition are written, and returns them."""
-
-        async def look() -> list[dict[str, Any]]:
-            found = [row for row in self.events(kind) if holds(row)]
-            return found if len(found) >= count else []
-
-        return await until(look, f"{count} events {kind}")
-
-    def limit_s(self, fault_s: float) -> float:
-        """How long a partition may be without a leader: the session, and then 2 s on a quiet machine; on any other ten
-        times what its slowest acknowledgement took before the fault."""
-        calm = (each for each in self.load.sends if each.outcome == "ok" and (each.completed_s or fault_s) < fault_s)
-        return SESSION_S + max(2.0, *(10 * ((each.completed_s or 0.0) - each.invoked_s) for each in calm))
 
     async def settle(self) -> int:
         """Ends the load, checks everything; returns how many records the topics hold."""
@@ -136,10 +110,3 @@ async def _delete(cluster: ContainerCluster, topics: list[str]) -> None:
         return True
 
     await until(look, f"{topics} are deleted")
-
-
-async def timed(work: Awaitable[_Result]) -> tuple[float, _Result]:
-    """The duration of a call, in seconds, and its result."""
-    began_s = time.monotonic()
-    result = await work
-    return time.monotonic() - began_s, result

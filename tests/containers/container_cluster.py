@@ -1,8 +1,7 @@
 """A controller and three data nodes as containers of the project's image, with the restrictions of a real cluster.
 
 They have no root, no writable root file system, no capability, and settings from variables. Every container is on two
-networks: `clients`, whose ports are published on loopback and which is never cut, and `replication`, which connects
-nodes and controller and which is cut in tests.
+networks: `clients`, whose ports are published on loopback, and `replication`, which connects nodes and controller.
 
 Invariant: it has the same interface as `LocalCluster` and the cluster of tests/chaos, so that their `Probe` and `Load`
 work with it; everything it created is gone after `remove`, also when starting failed half way.
@@ -19,7 +18,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import docker.errors
-import links
 from docker.models.containers import Container
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
@@ -28,9 +26,6 @@ from strandline.cli.local.processes import Address
 
 CONTROLLER = 0
 NODES = (1, 2, 3)
-SESSION_S = 3.0
-LAG_S = 5.0
-"""Longer than a session, so that a node that stands still is fenced before its leaders find it lagging."""
 
 _CLIENTS, _INTERNAL, _HEALTH = 9092, 9093, 9094
 _DATA, _EXPORT, _TLS = "/var/lib/strandline", "/export", "/tls"
@@ -77,8 +72,6 @@ class ContainerCluster:
     _made: list[Network] = field(default_factory=list)
     _containers: dict[int, DockerContainer] = field(default_factory=dict)
     _ports: dict[int, int] = field(default_factory=dict)
-    _paused: set[int] = field(default_factory=set)
-    _cut: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def bootstrap(self) -> str:
@@ -122,14 +115,7 @@ class ContainerCluster:
         """The engine's view of a container; 0 is the controller."""
         return self._containers[node_id].get_wrapped_container()
 
-    def impostor(self, node_id: int, holder: str) -> DockerContainer:
-        """A container of a false node, with an empty directory and the certificate of another holder."""
-        folder = self.directory / f"{name_of(node_id)}-with-{holder}"
-        folder.mkdir()
-        folder.chmod(0o777)
-        return self._container(node_id, folder=folder, holder=holder)
-
-    def _container(self, node_id: int, *, folder: Path | None = None, holder: str | None = None) -> DockerContainer:
+    def _container(self, node_id: int) -> DockerContainer:
         role = "replica" if node_id else "controller"
         made = DockerContainer(
             self.image,
@@ -141,10 +127,10 @@ class ContainerCluster:
             security_opt=["no-new-privileges"],
         )
         made.with_envs(**{f"STRANDLINE_{name.upper()}": value for name, value in self._settings(node_id).items()})
-        made.with_volume_mapping(folder or self.directory_of(node_id), _DATA, "rw")
+        made.with_volume_mapping(self.directory_of(node_id), _DATA, "rw")
         made.with_volume_mapping(self.export, _EXPORT, "rw")
         if self.certificates:
-            made.with_volume_mapping(self.certificates / (holder or name_of(node_id)), _TLS, "ro")
+            made.with_volume_mapping(self.certificates / name_of(node_id), _TLS, "ro")
         # On loopback only, and always the same, so that clients' addresses stay valid after a restart.
         made.ports[f"{_CLIENTS}/tcp"] = ("127.0.0.1", self._ports[node_id])  # type: ignore[assignment]
         return made
@@ -193,11 +179,7 @@ class ContainerCluster:
     def is_running(self, node_id: int) -> bool:
         """Whether the process of a container lives."""
         self.container(node_id).reload()
-        return bool(self.container(node_id).status in ("running", "paused"))
-
-    def kill(self, node_id: int) -> None:
-        """SIGKILL; the engine may notice the end a moment later."""
-        self.container(node_id).kill()
+        return bool(self.container(node_id).status == "running")
 
     def stop(self, node_id: int) -> int:
         """Sends SIGTERM, which the image names as stop signal; returns the exit code."""
@@ -209,45 +191,15 @@ class ContainerCluster:
         self.container(node_id).wait(timeout=_STOP_S)
         self.container(node_id).start()
 
-    def pause(self, node_id: int) -> None:
-        """Pauses every process of a container; its connections stay open."""
-        self.container(node_id).pause()
-        self._paused.add(node_id)
-
-    def resume(self, node_id: int) -> None:
-        """Resumes a paused container."""
-        self.container(node_id).unpause()
-        self._paused.discard(node_id)
-
     def connect(self, node_id: int) -> None:
         """Connects a container to the network of the nodes."""
         self._replication.connect(str(self.container(node_id).id), [f"{name_of(node_id)}.replication"])
 
-    def disconnect(self, node_id: int) -> None:
-        """Disconnects a container from the network of the nodes; clients still reach it."""
-        self._replication._unwrap_network.disconnect(self.container(node_id))
-
-    def cut(self, one: int, other: int) -> None:
-        """Drops all packets between two containers; each still reaches all others."""
-        self._cut.add((one, other))
-        links.cut(self.image, self.container(one), self.container(other), self._replication.name)
-
-    def mend(self, one: int, other: int) -> None:
-        """Undoes a cut."""
-        links.mend(self.image, self.container(one), self.container(other), self._replication.name)
-        self._cut.discard((one, other))
-
     def heal(self) -> None:
-        """Undoes every active fault, and starts the stopped containers."""
-        for node_id in list(self._paused):
-            self.resume(node_id)
-        for pair in list(self._cut):
-            self.mend(*pair)
+        """Starts the stopped containers."""
         for node_id in (CONTROLLER, *NODES):
             if not self.is_running(node_id):
                 self.start_again(node_id)
-            if not links.address(self.container(node_id), self._replication.name):
-                self.connect(node_id)
 
     def said(self, node_id: int) -> str:
         """All output of a container."""

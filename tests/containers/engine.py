@@ -1,4 +1,4 @@
-"""The container engine of these tests: an existing one that responds, or one that is started here.
+"""The container engine of these tests, an existing one or one that is started here, and the images built with it.
 
 Invariant: an engine that was started here is stopped here; an existing one is left as it was. A machine that can have
 none reports why in one sentence.
@@ -6,14 +6,18 @@ none reports why in one sentence.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from strandline import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "build" / "docker"
@@ -21,6 +25,13 @@ DATA = ROOT / "build" / "docker"
 
 _START_S, _STOP_S = 60, 30
 _LOOK_S, _ASK_S = 0.2, 20
+
+# Images are built beside other tests, some of which read what this process prints.
+_LOG = logging.getLogger(__name__)
+
+BUILD_S = 1_200
+_BASE, _JAVA = "strandline-base:bookworm", "strandline-java:bookworm"
+_BESIDE = {"analytics": ["java"], "etcd": ["etcd"]}
 
 
 class NoEngine(Exception):
@@ -100,3 +111,30 @@ def _await_answer(daemon: subprocess.Popen[bytes]) -> None:
         said = (DATA / "dockerd.log").read_text(errors="replace").strip().splitlines()
         raise NoEngine(f"dockerd ended: {said[-1][:300] if said else 'it said nothing'}")
     raise NoEngine(f"dockerd did not answer within {_START_S} s: {trouble}")
+
+
+def built(target: str) -> str:
+    """The name of the image of a target, ``data-plane``, ``analytics`` or ``etcd``, built from what is there now."""
+    environment = {**os.environ, "PYTHON": sys.executable, **_origins(target)}
+    done = subprocess.run(
+        [str(ROOT / "deploy" / "images" / "build"), target],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_S,
+    )
+    assert done.returncode == 0, f"deploy/images/build {target}: {done.stdout[-500:]} {done.stderr[-2000:]}"
+    return f"strandline{'' if target == 'data-plane' else f'-{target}'}:{__version__}"
+
+
+def _origins(target: str) -> dict[str, str]:
+    """The base images: what the machine can make from its own package mirror, else what can be pulled."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return {}
+    script = [str(ROOT / "deploy" / "images" / "base"), *_BESIDE.get(target, [])]
+    done = subprocess.run(script, check=False, capture_output=True, text=True, timeout=BUILD_S)
+    if done.returncode:
+        _LOG.warning("deploy/images/base made no base: %s", done.stderr.strip()[-500:])
+        return {}
+    return {"BASE": _BASE, "JAVA": _JAVA}

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +18,8 @@ import docker
 import grpc
 import pytest
 import yaml
-from composer import FILE, SEVERAL, Composed, composed
 from container_cluster import free_ports
-from engine import NoEngine
+from engine import ROOT, NoEngine
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from running_cluster import until
@@ -29,31 +33,84 @@ _NAMES = ("CONTROLLER", "REPLICA_1", "REPLICA_2", "REPLICA_3", "CONSOLE", "ANALY
 _SERVICES = ("analytics", "console", "controller", "replica-1", "replica-2", "replica-3")
 _CONTROLLERS = ("controller", "controller-2", "controller-3")
 _RECORDS = 20
+FILE = ROOT / "deploy" / "compose" / "compose.yaml"
+SEVERAL = ROOT / "deploy" / "compose" / "controllers.yaml"
+"""What makes three controllers of its one."""
+_COMMAND_S = 180
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """One project: its name, the words of the command, and the variables of the file."""
+
+    name: str
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+
+    def run(self, *words: str) -> str:
+        """A command of compose, which must succeed; returns its output."""
+        done = subprocess.run(
+            [*self.words, *words],
+            env={**os.environ, **self.variables},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+        )
+        assert done.returncode == 0, f"compose {' '.join(words)}: {done.stderr[-1_000:]}"
+        return done.stdout
+
+
+@contextmanager
+def composed(project: str, variables: Mapping[str, str], *over: Path) -> Iterator[Composed]:
+    """A project for the length of a block, of the file and of what is laid over it; nothing is started.
+
+    Raises:
+        NoEngine: there is no compose.
+    """
+    files = [word for file in (FILE, *over) for word in ("--file", str(file))]
+    made = Composed(name=project, words=(*composer(), "--project-name", project, *files), variables=variables)
+    try:
+        yield made
+    finally:
+        made.run("--profile", "analytics", "down", "--volumes", "--timeout", "30")
+
+
+def composer() -> tuple[str, ...]:
+    """The plugin if it exists, else docker-compose.
+
+    Raises:
+        NoEngine: neither exists.
+    """
+    plugin = ["docker", "compose", "version"]
+    if shutil.which("docker") and subprocess.run(plugin, check=False, capture_output=True, timeout=30).returncode == 0:
+        return ("docker", "compose")
+    if not shutil.which("docker-compose"):
+        raise NoEngine("neither the compose plugin of docker nor docker-compose is there; as root: make packages")
+    return ("docker-compose",)
+
+
+def _project(names: tuple[str, ...], *over: Path) -> Iterator[Composed]:
+    """A project on free ports; removed at the end with its volumes."""
+    ports = dict(zip(names, map(str, free_ports(len(names))), strict=True))
+    variables = {f"STRANDLINE_{name}_PORT": port for name, port in ports.items()}
+    try:
+        with composed(f"strandline{uuid.uuid4().hex[:8]}", variables, *over) as made:
+            yield made
+    except NoEngine as trouble:
+        pytest.skip(str(trouble))
 
 
 @pytest.fixture
 def project(image: str, analytics_image: str) -> Iterator[Composed]:
-    """A project on free ports; removed at the end with its volumes."""
-    ports = dict(zip(_NAMES, map(str, free_ports(len(_NAMES))), strict=True))
-    variables = {f"STRANDLINE_{name}_PORT": port for name, port in ports.items()}
-    try:
-        with composed(f"strandline{uuid.uuid4().hex[:8]}", variables) as made:
-            yield made
-    except NoEngine as trouble:
-        pytest.skip(str(trouble))
+    """The cluster of one controller."""
+    yield from _project(_NAMES)
 
 
 @pytest.fixture
 def several(image: str, etcd_image: str) -> Iterator[Composed]:
-    """A project of several controllers, likewise."""
-    names = (*_NAMES, "CONTROLLER_2", "CONTROLLER_3")
-    ports = dict(zip(names, map(str, free_ports(len(names))), strict=True))
-    variables = {f"STRANDLINE_{name}_PORT": port for name, port in ports.items()}
-    try:
-        with composed(f"strandline{uuid.uuid4().hex[:8]}", variables, SEVERAL) as made:
-            yield made
-    except NoEngine as trouble:
-        pytest.skip(str(trouble))
+    """The one of several controllers."""
+    yield from _project((*_NAMES, "CONTROLLER_2", "CONTROLLER_3"), SEVERAL)
 
 
 def _services_of(path: Path) -> dict[str, dict[str, Any]]:

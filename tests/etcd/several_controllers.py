@@ -22,6 +22,7 @@ from strandline.etcd.operations import behind
 from strandline.rpc.channels import open_channel, target
 from strandline.rpc.convert.subscription import image_to_bytes
 from strandline.runtime.exit_codes import ExitCode
+from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import controller_service_pb2_grpc as pb_grpc
 
 WITHIN_S = 20.0
@@ -140,6 +141,22 @@ async def stub_of(process: SeveralProcess) -> AsyncIterator[Any]:
         channel: grpc.aio.Channel = open_channel(process.endpoint)
         stack.push_async_callback(channel.close)
         yield pb_grpc.ControllerServiceStub(channel)
+
+
+async def producer_id(process: SeveralProcess) -> int:
+    """One decision that takes a transaction: a block of producer ids."""
+    async with stub_of(process) as stub:
+        return int((await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)).producer_id)
+
+
+def registration(node_id: int) -> pb.RegisterNodeRequest:
+    """Another process of a node: a change of the state that is stored in one transaction."""
+    endpoint = {"host": "127.0.0.1", "port": 1}
+    return pb.RegisterNodeRequest(
+        node_id=node_id, incarnation_id=uuid.uuid4().hex, directory_id=f"d{node_id}",
+        endpoints={"client": endpoint, "internal": endpoint}, feature_levels={"min_level": 1, "max_level": 1},
+        roles=[1, 2],
+    )  # fmt: skip
 
 
 def node_directory(path: Path, seen: MetadataImage) -> Path:

@@ -7,7 +7,6 @@ import itertools
 import os
 import shutil
 import subprocess
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,13 @@ from pathlib import Path
 import grpc
 import pytest
 from etcd_members import READY_S, etcdctl, started
-from several_controllers import WITHIN_S, Several, node_directory, several, stub_of
+from several_controllers import WITHIN_S, Several, node_directory, producer_id, registration, several, stub_of
 
 from strandline.controller.several import SeveralProcess
 from strandline.controller.store_health import remedy
 from strandline.controller.tools.etcd_access import EtcdAccess
 from strandline.controller.tools.recover import recover_store_in_etcd
 from strandline.core.errors import Refused
-from strandline.core.messages import Endpoint
 from strandline.core.reigns.reign import State
 from strandline.core.types import NodeEpoch
 from strandline.etcd.client import Etcd
@@ -32,10 +30,12 @@ from strandline.etcd.operations import behind
 from strandline.metadata.etcd import EtcdStore
 from strandline.metadata.store import StoreDamaged
 from strandline.rpc.status import refusal_of
-from strandline.v1 import controller_service_pb2 as pb
 
 _QUOTA = 8 << 20
 ETCDCTL = {**os.environ, "ETCDCTL_API": "3"}
+needs_etcdctl = pytest.mark.skipif(
+    shutil.which("etcdctl") is None, reason="etcdctl is not installed; on Debian: apt-get install etcd-client"
+)
 
 
 @pytest.fixture
@@ -56,20 +56,13 @@ async def client(small: Members) -> AsyncIterator[Etcd]:
         await etcd.close()
 
 
-async def _ask(process: SeveralProcess) -> None:
-    async with stub_of(process) as stub:
-        await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)
-
-
 async def _fill(etcd: Etcd) -> None:
     """Write until etcd refuses: it compares the quota with the size at its last commit, up to 100 ms ago."""
     for number in range(32 * _QUOTA >> 20):
         await etcd.put(b"filling/%d" % number, b"x" * (1 << 20))
 
 
-@pytest.mark.skipif(
-    shutil.which("etcdctl") is None, reason="etcdctl is not installed; on Debian: apt-get install etcd-client"
-)
+@needs_etcdctl
 async def test_without_space_nothing_is_decided_until_there_is_some(
     small: Members, client: Etcd, tmp_path: Path
 ) -> None:
@@ -84,14 +77,16 @@ async def test_without_space_nothing_is_decided_until_there_is_some(
         # A registration changes the state each time; this one meets the full store and waits for it.
         await _ask_until_full(cluster, active)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await _ask(active)
+            await producer_id(active)
         refusal = refusal_of(refused.value)
         alarm = await standby.store.has_alarm()
         await client.delete(b"filling/", b"filling0")
-        for command in remedy(await _defragmented_in_order(active), client.revision):
+        # As the controller's own look at the members says.
+        members_in_order = (await active.reigning.store.health()).members_leader_last
+        for command in remedy(members_in_order, client.revision):
             await asyncio.to_thread(_run, command)
         again = await cluster.active()
-        await _ask(again)
+        await producer_id(again)
 
         assert refusal.hint is not None
         assert refusal.hint.why == "STORE_FULL"
@@ -111,25 +106,7 @@ async def _snapshot(client: Etcd, key: bytes) -> None:
             return
 
 
-def _registration(node_id: int) -> pb.RegisterNodeRequest:
-    """A change of the state that is stored in one transaction."""
-    request = pb.RegisterNodeRequest(
-        node_id=node_id, incarnation_id=f"i{node_id}", directory_id=f"d{node_id}",
-        feature_levels={"min_level": 1, "max_level": 1}, roles=[1, 2],
-    )  # fmt: skip
-    for endpoint in (request.endpoints.client, request.endpoints.internal):
-        endpoint.host, endpoint.port = "127.0.0.1", 1
-    return request
-
-
-async def _defragmented_in_order(active: SeveralProcess) -> tuple[Endpoint, ...]:
-    """As the controller's own look at the members says."""
-    return (await active.reigning.store.health()).members_leader_last
-
-
-@pytest.mark.skipif(
-    shutil.which("etcdctl") is None, reason="etcdctl is not installed; on Debian: apt-get install etcd-client"
-)
+@needs_etcdctl
 async def test_without_space_the_old_log_goes(small: Members, client: Etcd, tmp_path: Path) -> None:
     """etcd deletes what the snapshot holds although it has no space, and a standby still has every decision (C29)."""
     async with several(small, tmp_path, "c1", "c2", log_snapshot_every=10) as cluster:
@@ -137,7 +114,7 @@ async def test_without_space_the_old_log_goes(small: Members, client: Etcd, tmp_
         store, keys = active.reigning.store, active.reigning.store.keys
         async with stub_of(active) as stub:
             for number in range(12):
-                await stub.RegisterNode(_registration(number), timeout=WITHIN_S)
+                await stub.RegisterNode(registration(number), timeout=WITHIN_S)
         await asyncio.wait_for(_snapshot(client, keys.current_snapshot), WITHIN_S)
         before = len(await client.page(keys.logs, behind(keys.logs), 0, 1_000))
         with pytest.raises(NoSpace):
@@ -161,21 +138,19 @@ async def _ask_until_full(cluster: Several, active: SeveralProcess) -> None:
     async with asyncio.timeout(WITHIN_S), stub_of(active) as stub:
         for name in itertools.count():
             with pytest.raises(grpc.aio.AioRpcError):
-                await stub.RegisterNode(_registration(name), timeout=0.5)
+                await stub.RegisterNode(registration(name), timeout=0.5)
             if active.reigning.core.state is State.UNSURE:
                 return
 
 
-@pytest.mark.skipif(
-    shutil.which("etcdctl") is None, reason="etcdctl is not installed; on Debian: apt-get install etcd-client"
-)
+@needs_etcdctl
 async def test_a_store_that_was_restored_under_a_running_controller(
     small: Members, client: Etcd, tmp_path: Path
 ) -> None:
     """etcd goes back with the same cluster id: the controller sees it, decides no more, and says what to do (C40)."""
     async with several(small, tmp_path, "c1") as cluster:
         active = await cluster.active()
-        await _ask(active)
+        await producer_id(active)
         saved = tmp_path / "saved.db"
         etcdctl(small, "snapshot", "save", str(saved))
         for number in range(20):
@@ -186,7 +161,7 @@ async def test_a_store_that_was_restored_under_a_running_controller(
         small.start_member(0)
         await cluster.until(lambda: active.reigning.core.state is State.STOPPED)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await _ask(active)
+            await producer_id(active)
 
         assert "recover" in (refused.value.details() or "")
 
@@ -215,25 +190,12 @@ async def _damage(etcd: Etcd, group: Several, kind: str) -> None:
     await etcd.put(last.key, last.value[: len(last.value) // 2])
 
 
-def _registration_damaged(node_id: int) -> pb.RegisterNodeRequest:
-    request = pb.RegisterNodeRequest(
-        node_id=node_id,
-        incarnation_id=uuid.uuid4().hex,
-        directory_id=f"d{node_id}",
-        feature_levels={"min_level": 1, "max_level": 1},
-        roles=[1, 2],
-    )
-    for endpoint in (request.endpoints.client, request.endpoints.internal):
-        endpoint.host, endpoint.port = "127.0.0.1", 1
-    return request
-
-
 async def _stored(group: Several) -> None:
     """Leave a snapshot, and a log behind it whose transactions are in parts."""
     active = await group.active()
     async with stub_of(active) as stub:
         for node_id in range(1, NODES + 1):
-            await stub.RegisterNode(_registration_damaged(node_id), timeout=WITHIN_S)
+            await stub.RegisterNode(registration(node_id), timeout=WITHIN_S)
     await group.stop("c1")
 
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from etcd_members import stopped
-from several_controllers import WITHIN_S, Several, several, stub_of
+from several_controllers import WITHIN_S, Several, producer_id, several
 
 from strandline.client import Admin
 from strandline.client.cluster import subscribing
@@ -21,7 +22,6 @@ from strandline.core.reigns.reign import State
 from strandline.etcd.members import Members
 from strandline.export.sink import EVENTS_NAME
 from strandline.rpc.channels import open_channel, target
-from strandline.v1 import controller_service_pb2 as cpb
 from strandline.v1 import metadata_service_pb2 as pb
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
@@ -39,8 +39,7 @@ async def _metadata_of(process: SeveralProcess) -> AsyncIterator[Any]:
 
 async def _decide(process: SeveralProcess) -> int:
     """One transaction; returns its offset."""
-    async with stub_of(process) as stub:
-        await stub.InitProducerId(cpb.InitProducerIdRequest(), timeout=WITHIN_S)
+    await producer_id(process)
     return process.driver.core.state.header.metadata_offset
 
 
@@ -197,11 +196,16 @@ async def test_an_outage_of_the_store_is_told_with_its_length(members: Members, 
 
 
 async def test_a_store_that_went_back_is_told(members: Members, tmp_path: Path) -> None:
-    """The last words of a reign whose store a node has proven older."""
+    """What stops a controller's core from serving ends its reign: its last words, a free key, and refusals with why."""
     async with several(members, tmp_path, "c1") as cluster:
         active = await cluster.active()
         active.driver.on_stop_serving("node 1 has seen more than the store holds")
         rows = await _until_events(cluster, tmp_path / "c1", 3)
+        with pytest.raises(grpc.aio.AioRpcError, match="node 1 has seen more"):
+            await producer_id(active)
+        async with asyncio.timeout(WITHIN_S):
+            while (await active.reigning.store.read()).holder is not None:
+                continue
 
     assert [(row["event_type"], row["phase"], row["cause"]) for row in rows[1:]] == [
         ("CONTROLLER_REIGN", "end", "store_went_back"),

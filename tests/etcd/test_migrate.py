@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from migrations import cluster, etcd, killed, lease_ended, moved, served, sqlite, store_of
-from several_controllers import WITHIN_S, Several, settings, several, stop, stub_of
+from several_controllers import WITHIN_S, Several, producer_id, registration, settings, several, stop, stub_of
 
 from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
@@ -30,7 +30,6 @@ from strandline.metadata.store import StoreFailed, StoreInUse, StoreMarked, Stor
 from strandline.rpc.channels import target
 from strandline.rpc.convert.metadata import write_position
 from strandline.runtime.exit_codes import ExitCode
-from strandline.v1 import controller_service_pb2 as pb
 
 OTHER_TIMES = pytest.mark.timeout(180)
 
@@ -240,19 +239,13 @@ async def _restore(file: Path, to: str, *words: str) -> ExitCode:
     return await asyncio.to_thread(backup.restore, ["--from", str(file), "--to", to, *words])
 
 
-async def _decide(process: SeveralProcess) -> None:
-    """Something that takes a transaction."""
-    async with stub_of(process) as stub:
-        await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)
-
-
 async def _restored_group(group: Several, members: Members, file: Path) -> PositionProof:
     """Decide, back up beside the running controller, decide more, stop, restore; returns what node 1 was sent last."""
     active = await group.active()
     node_epoch = await _register(active)
     assert await _back_up(members, group.prefix, file) is ExitCode.CLEAN
-    await _decide(active)
-    await _decide(active)
+    await producer_id(active)
+    await producer_id(active)
     header = active.driver.core.state.header
     await group.stop("c1")
     assert await _restore(file, etcd(members, group.prefix), "--replace") is ExitCode.CLEAN
@@ -309,15 +302,7 @@ async def test_a_node_notices_where_no_controller_remembers(members: Members, tm
 
 async def _register(process: SeveralProcess, proof: PositionProof | None = None) -> int:
     """Node 1 registers, with the newest position that it was sent; returns its epoch."""
-    request = pb.RegisterNodeRequest(
-        node_id=1,
-        incarnation_id=uuid.uuid4().hex,
-        directory_id="d1",
-        feature_levels={"min_level": 1, "max_level": 1},
-        roles=[1, 2],
-    )
-    for endpoint in (request.endpoints.client, request.endpoints.internal):
-        endpoint.host, endpoint.port = "127.0.0.1", 1
+    request = registration(1)
     if proof is not None:
         request.position.CopyFrom(write_position(proof))
     async with stub_of(process) as stub:

@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
-from etcd_members import READY_S, stopped
-from several_controllers import WITHIN_S, node_directory, settings, several, stop, stub_of
+from etcd_members import stopped
+from several_controllers import WITHIN_S, node_directory, producer_id, registration, settings, several, stop, stub_of
 
 from strandline.client import Admin
 from strandline.controller import among, reigning
@@ -20,22 +20,14 @@ from strandline.core.errors import ControllerHint, ErrorCode, Refused
 from strandline.core.messages import MetadataImage
 from strandline.core.reigns.reign import State
 from strandline.core.types import Rules
-from strandline.etcd.client import Etcd
 from strandline.etcd.errors import Unanswered
 from strandline.etcd.members import Members
 from strandline.metadata.etcd import StoreView
-from strandline.metadata.store import StoreInUse, StoreWentBack
+from strandline.metadata.store import StoreInUse
 from strandline.rpc.channels import target
 from strandline.rpc.status import refusal_of
 from strandline.runtime.exit_codes import ExitCode
 from strandline.v1 import controller_service_pb2 as pb
-
-
-async def _producer_id(process: SeveralProcess) -> int:
-    """One decision that takes a transaction: a block of producer ids."""
-    async with stub_of(process) as stub:
-        answer = await stub.InitProducerId(pb.InitProducerIdRequest(), timeout=WITHIN_S)
-        return int(answer.producer_id)
 
 
 async def test_one_decides_and_the_others_name_it(members: Members, tmp_path: Path) -> None:
@@ -43,11 +35,11 @@ async def test_one_decides_and_the_others_name_it(members: Members, tmp_path: Pa
     async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
         active = await cluster.active()
         await cluster.until(lambda: len(cluster.standbys()) == 2)
-        given = await _producer_id(active)
+        given = await producer_id(active)
         standby = cluster.standbys()[0]
         await cluster.until(lambda: standby.reigning.store.active is not None)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await _producer_id(standby)
+            await producer_id(standby)
         refusal = refusal_of(refused.value)
 
         assert given >= 0
@@ -57,33 +49,6 @@ async def test_one_decides_and_the_others_name_it(members: Members, tmp_path: Pa
         assert active.endpoint is not None
         assert (refusal.hint.why, refusal.hint.active_id) == ("STANDBY", "c1")
         assert refusal.hint.endpoint == target(active.endpoint)
-
-
-async def test_a_standby_has_every_decision(members: Members, tmp_path: Path) -> None:
-    """What the active committed is in the standby's copy of the state, equal."""
-    async with several(members, tmp_path, "c1", "c2") as cluster:
-        active = await cluster.active()
-        for _ in range(5):
-            await _producer_id(active)
-        core = active.driver.core
-        standby = cluster.running["c2"].reigning.store
-        await cluster.until(lambda: standby.state == core.state)
-
-        assert core.state.header.metadata_offset > 1
-
-
-async def test_a_hand_over_moves_the_reign(members: Members, tmp_path: Path) -> None:
-    """SIGTERM's way: the active resigns, another one begins with the next controller epoch and all decisions."""
-    async with several(members, tmp_path, "c1", "c2") as cluster:
-        first = await cluster.active()
-        before = await _producer_id(first)
-        epoch = first.driver.core.state.header.controller_epoch
-        await cluster.stop("c1")
-        second = await cluster.active()
-        after = await _producer_id(second)
-
-        assert second.driver.core.state.header.controller_epoch == epoch + 1
-        assert after > before
 
 
 async def test_a_request_repeated_at_the_successor_is_not_done_twice(members: Members, tmp_path: Path) -> None:
@@ -98,7 +63,7 @@ async def test_a_request_repeated_at_the_successor_is_not_done_twice(members: Me
 
     async with several(members, tmp_path, "c1", "c2") as cluster:
         async with stub_of(await cluster.active()) as stub:
-            node = await _register(stub, 1)
+            node = await stub.RegisterNode(registration(1), timeout=WITHIN_S)
         created, grown = await both(await cluster.active())
         await cluster.stop("c1")
         async with stub_of(await cluster.active()) as stub:
@@ -119,7 +84,7 @@ async def test_an_admin_does_not_notice_a_hand_over(members: Members, tmp_path: 
     async with several(members, tmp_path, "c1", "c2") as cluster:
         first = await cluster.active()
         async with stub_of(first) as stub:
-            await _register(stub, 1)
+            await stub.RegisterNode(registration(1), timeout=WITHIN_S)
         addresses = [target(p.endpoint) for p in cluster.running.values() if p.endpoint is not None]
         await cluster.all_follow()
         async with Admin(addresses, timeout_ms=int(WITHIN_S * 1000)) as admin:
@@ -146,7 +111,7 @@ async def test_a_linearizable_question_is_answered_only_if_the_store_confirms(
     async with several(members, tmp_path, "c1", "c2") as cluster:
         active = await cluster.active()
         async with stub_of(active) as stub:
-            given = await _producer_id(active)
+            given = await producer_id(active)
             offset = active.driver.core.state.header.metadata_offset
             answer = await stub.GetMetadata(confirmed, timeout=WITHIN_S)
             monkeypatch.setattr(active.reigning, "confirm", refuse)
@@ -190,18 +155,6 @@ async def test_a_paused_controller_does_not_confirm(
             with pytest.raises(Refused) as refused:
                 await reigning.confirm()
         assert refused.value.refusal.hint == ControllerHint("STORE_AWAY")
-
-
-async def test_a_hand_over_goes_to_the_one_that_was_named(members: Members, tmp_path: Path) -> None:
-    """`--to` names the successor, and the one who resigned serves on as standby (C22)."""
-    async with several(members, tmp_path, "c1", "c2", "c3") as cluster:
-        first = await cluster.active()
-        await cluster.all_follow()
-        await first.reigning.hand_over(to="c3")
-        await cluster.until(lambda: cluster.running["c3"].reigning.core.state is State.ACTIVE)
-        await cluster.until(lambda: first in cluster.standbys())
-
-        assert await cluster.active() is cluster.running["c3"]
 
 
 async def test_every_controller_says_who_the_controllers_are(members: Members, tmp_path: Path) -> None:
@@ -253,28 +206,7 @@ async def test_a_key_that_ends_deposes(members: Members, tmp_path: Path) -> None
         await cluster.until(lambda: len(cluster.standbys()) == 1)
 
         assert again.driver.core.state.header.controller_epoch == epoch + 1
-        assert await _producer_id(again) >= 0
-
-
-async def test_a_store_that_is_away_closes_the_doors_and_opens_them_again(members: Members, tmp_path: Path) -> None:
-    """Without a majority nothing is decided and the process stays; afterwards the same reign, or the next, goes on."""
-    async with several(members, tmp_path, "c1") as cluster:
-        active = await cluster.active()
-        epoch = active.driver.core.state.header.controller_epoch
-        await _producer_id(active)
-        with stopped(members, 0, 1, 2):
-            await cluster.until(lambda: active.reigning.core.state is State.UNSURE)
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await _producer_id(active)
-        refusal = refusal_of(refused.value)
-        again = await cluster.active()
-
-        assert refusal.code is ErrorCode.NOT_CONTROLLER
-        assert refusal.hint is not None
-        assert refusal.hint.why == "STORE_AWAY"
-        assert again is active
-        assert active.driver.core.state.header.controller_epoch >= epoch
-        assert await _producer_id(active) >= 0
+        assert await producer_id(again) >= 0
 
 
 async def test_calls_that_wait_for_the_store_are_bounded(
@@ -286,10 +218,13 @@ async def test_calls_that_wait_for_the_store_are_bounded(
         active = await cluster.active()
         with stopped(members, 0, 1, 2):
             async with stub_of(active) as stub:
-                waiting = [asyncio.create_task(_register(stub, number)) for number in range(3)]
+                waiting = [
+                    asyncio.ensure_future(stub.RegisterNode(registration(number), timeout=WITHIN_S))
+                    for number in range(3)
+                ]
                 await cluster.until(lambda: len(active.driver.calls) == 3)
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await _register(stub, 3)
+                    await stub.RegisterNode(registration(3), timeout=WITHIN_S)
                 state = active.reigning.core.state
                 for task in waiting:
                     task.cancel()
@@ -301,17 +236,6 @@ async def test_calls_that_wait_for_the_store_are_bounded(
         assert refusal.hint is not None
         assert (refusal.code, refusal.hint.why) == (ErrorCode.NOT_CONTROLLER, "STORE_AWAY")
         assert "3 calls wait" in refusal.message
-
-
-async def _register(stub: Any, node_id: int) -> pb.RegisterNodeResponse:
-    request = pb.RegisterNodeRequest(
-        node_id=node_id, incarnation_id=f"i{node_id}", directory_id=f"d{node_id}",
-        feature_levels={"min_level": 1, "max_level": 1}, roles=[1, 2],
-    )  # fmt: skip
-    for endpoint in (request.endpoints.client, request.endpoints.internal):
-        endpoint.host, endpoint.port = "127.0.0.1", 1
-    answer: pb.RegisterNodeResponse = await stub.RegisterNode(request, timeout=WITHIN_S)
-    return answer
 
 
 async def test_one_member_that_hangs_costs_no_reign(members: Members, tmp_path: Path) -> None:
@@ -335,17 +259,8 @@ async def _stored(process: SeveralProcess) -> None:
     offset = process.driver.core.state.header.metadata_offset
     async with stub_of(process) as stub, asyncio.timeout(WITHIN_S):
         while process.reigning.store.applied is None or process.reigning.store.applied.offset <= offset:
-            request = pb.RegisterNodeRequest(
-                node_id=1,
-                incarnation_id=uuid.uuid4().hex,
-                directory_id="d1",
-                feature_levels={"min_level": 1, "max_level": 1},
-                roles=[1, 2],
-            )
-            for endpoint in (request.endpoints.client, request.endpoints.internal):
-                endpoint.host, endpoint.port = "127.0.0.1", 1
             try:
-                await stub.RegisterNode(request, timeout=WITHIN_S)
+                await stub.RegisterNode(registration(1), timeout=WITHIN_S)
             except grpc.aio.AioRpcError:
                 continue
 
@@ -353,19 +268,12 @@ async def _stored(process: SeveralProcess) -> None:
 async def test_a_controller_comes_back_in_its_own_directory(members: Members, tmp_path: Path) -> None:
     """What one process decided is there for the next one, without any other controller."""
     async with several(members, tmp_path, "c1") as cluster:
-        first = await _producer_id(await cluster.active())
+        first = await producer_id(await cluster.active())
         await cluster.stop("c1")
         await cluster.start("c1")
-        second = await _producer_id(await cluster.active())
+        second = await producer_id(await cluster.active())
 
         assert second > first
-
-
-async def test_one_directory_serves_one_process(members: Members, tmp_path: Path) -> None:
-    """A second process on the same directory is refused before it opens a port."""
-    async with several(members, tmp_path, "c1") as cluster:
-        with pytest.raises(StoreInUse, match="give each its own"):
-            await SeveralProcess(settings(members, tmp_path, cluster.prefix, "c1"), stop=stop).start()
 
 
 async def test_one_id_serves_one_process(members: Members, tmp_path: Path) -> None:
@@ -377,33 +285,6 @@ async def test_one_id_serves_one_process(members: Members, tmp_path: Path) -> No
         other = settings(members, tmp_path / "other", cluster.prefix, "c1")
         with pytest.raises(StoreInUse, match="controller_id c1 is in use"):
             await SeveralProcess(other, stop=stop).start()
-
-
-async def test_a_store_that_went_back_is_not_opened(members: Members, tmp_path: Path, etcd: Etcd) -> None:
-    """A controller that has seen more than etcd holds refuses to start, and names the remedy (C40)."""
-    async with several(members, tmp_path, "c1") as cluster:
-        await _producer_id(await cluster.active())
-        await cluster.stop("c1")
-        keys = settings(members, tmp_path, cluster.prefix, "c1").etcd_prefix.encode()
-        await etcd.delete(keys + b"/head")
-        with pytest.raises(StoreWentBack, match="recover"):
-            await cluster.start("c1")
-    await etcd.until_serving(READY_S)
-
-
-async def test_a_store_that_a_node_proved_older_is_given_up(members: Members, tmp_path: Path) -> None:
-    """What stops a controller's core from serving ends its reign: the key is free, and every refusal says why."""
-    async with several(members, tmp_path, "c1") as cluster:
-        active = await cluster.active()
-        active.driver.on_stop_serving("node 1 has seen more than the store holds")
-        await cluster.until(lambda: active.reigning.core.state is State.STOPPED)
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await _producer_id(active)
-        async with asyncio.timeout(WITHIN_S):
-            while (await active.reigning.store.read()).holder is not None:
-                continue
-
-        assert "node 1 has seen more" in (refused.value.details() or "")
 
 
 async def test_a_lost_store_is_recovered_from_the_nodes(

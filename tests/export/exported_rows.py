@@ -12,6 +12,7 @@ from strandline.core.types import TopicPartition
 from strandline.export.destination import Destination, LocalDirectory
 from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
+from strandline.export.reading import find_files, read_rows
 from strandline.export.rows import Emitter, Row, Run, Taken
 from strandline.export.schema import ENVELOPE, EVENT_TYPES, Field, Kind, fields_of
 
@@ -114,6 +115,12 @@ def every_type(count: int, *, node_id: int = 1, at_us: int = START_US) -> list[R
     types = itertools.cycle(PLAIN_TYPES)
     rows = [row(next(types), seq, node_id=node_id, at_us=at_us) for seq in range(1, count)]
     return [*rows, heartbeat(count, final=True, node_id=node_id, at_us=at_us)]
+
+
+def rows_of(root: Path) -> list[Row]:
+    """Every row that lies in an export."""
+    found = find_files(LocalDirectory(root), CLUSTER)
+    return [row for file in found for row in read_rows(file.path, (root / CLUSTER / "v1" / file.path).read_bytes())]
 
 
 def export(

@@ -128,16 +128,17 @@ def test_samples_are_dropped_first_and_their_numbers_reported(tmp_path: Path) ->
     assert gap["dropped_by_type"] == {"REPLICA_SAMPLE": 5}
 
 
-def test_the_beginning_and_the_end_of_a_loss_are_said_once_each() -> None:
-    """When events begin to find no room, and how many found none once there is room again."""
+def test_a_loss_is_counted_and_its_beginning_and_end_are_said_once_each() -> None:
+    """When events begin to find no room, and how many found none once there is room again; only those are lost."""
     said: list[str] = []
     sink = EventSink(None, {"node_id": 7}, outlets=[Kept()], ring_events=10, begun=False, said=said.append)
     for _ in range(15):
         sink.take(TP, made("REPLICA_SAMPLE"))
-    behind = list(said)
+    behind, counters = list(said), sink.counters()
     sink.begin("c", 1)
     sink.close()
 
+    assert (counters.events_total, counters.dropped_total, counters.waiting_events) == (10, 5, 10)
     assert behind == ["state events are dropped: 10 wait for the writer, which is behind"]
     assert said[1:] == ["state events have room again: 5 were dropped, 5 so far"]
 
@@ -297,7 +298,6 @@ def test_a_transition_and_a_crowd_do_not_wait_for_the_next_round(
 # What a metrics endpoint reads of an export is correct while it works, while it is stuck, and afterwards.
 
 
-TP_COUNTERS = TopicPartition("t", 0)
 PAGE = Path(__file__).parents[2] / "docs" / "METRICS.md"
 
 
@@ -320,11 +320,11 @@ def test_the_lag_is_the_age_of_the_oldest_event_that_is_in_no_file(tmp_path: Pat
     """The lag grows while an event waits for the writer or in a growing file, and is gone when the file is placed."""
     clock = Clock()
     sink = _sink(tmp_path, clock, begun=False)
-    sink.take(TP_COUNTERS, made("EPOCH_START"))
+    sink.take(TP, made("EPOCH_START"))
     clock.at_us = 2_000_000
     waiting = sink.counters()
     sink.begin(CLUSTER, 1)
-    sink.take(TP_COUNTERS, made("EPOCH_START"))
+    sink.take(TP, made("EPOCH_START"))
     clock.at_us = 5_000_000
     growing = sink.counters()
     sink.close()
@@ -332,21 +332,6 @@ def test_the_lag_is_the_age_of_the_oldest_event_that_is_in_no_file(tmp_path: Pat
     assert (waiting.lag_seconds, waiting.waiting_events) == (2.0, 1)
     assert (growing.lag_seconds, growing.waiting_events, growing.rows_total) == (5.0, 0, 0)
     assert (sink.counters().lag_seconds, sink.counters().rows_total, sink.counters().files_total) == (0.0, 3, 1)
-
-
-def test_what_found_no_room_is_counted_and_said(tmp_path: Path) -> None:
-    """One line when the outage begins, one when it is over, with the number."""
-    said: list[str] = []
-    sink = EventSink(None, {"node_id": 1}, ring_events=2, begun=False, clocks=Clock(), said=said.append)
-    for _ in range(7):
-        sink.take(TP_COUNTERS, made("HW_ADVANCE"))
-    counters = sink.counters()
-    sink.begin(CLUSTER, 1)
-    sink.close()
-
-    assert (counters.events_total, counters.dropped_total, counters.waiting_events) == (2, 5, 2)
-    assert [line.partition(":")[0] for line in said] == ["state events are dropped", "state events have room again"]
-    assert "5 were dropped" in said[1]
 
 
 def test_every_figure_has_a_name_that_is_written_down() -> None:

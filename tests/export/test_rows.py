@@ -10,14 +10,12 @@ from exported_rows import CLUSTER
 from made_events import made
 
 from strandline.core.state_events import EVENT_TYPES, Member, Moment, StateEvent
-from strandline.core.state_events import EVENT_TYPES as STATE_EVENTS
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.export.encoding import ExportFormat, growing
 from strandline.export.log_lines import line_of
 from strandline.export.reading import read_rows
 from strandline.export.rows import Emitter, Run, Taken, to_row
-from strandline.export.schema import EVENT_TYPES as EVENT_TYPES_LINES
-from strandline.export.schema import SAMPLES, Kind, fields_of
+from strandline.export.schema import SAMPLES, Kind, dataset_of, fields_of
 
 EMITTER = Emitter(cluster_id="c", node_id=2, incarnation=7)
 TP = TopicPartition("t", 1)
@@ -177,7 +175,7 @@ EPOCHS = {"leader_epoch": 4, "partition_epoch": 9}
 
 def _epochs(kind: str) -> dict[str, int]:
     """Those epochs that events of a type have."""
-    has = {field.name for field in fields_of(STATE_EVENTS[kind].kind)}
+    has = {field.name for field in fields_of(EVENT_TYPES[kind].kind)}
     return {name: value for name, value in EPOCHS.items() if name in has}
 
 
@@ -235,7 +233,7 @@ def test_a_cut_names_its_offsets() -> None:
     assert fields.items() <= _line("TRUNCATION", fields).fields.items()
 
 
-@pytest.mark.parametrize("kind", [name for name, known in EVENT_TYPES_LINES.items() if known.dataset == SAMPLES])
+@pytest.mark.parametrize("kind", [name for name in EVENT_TYPES if dataset_of(name) == SAMPLES])
 def test_a_sample_is_no_line(kind: str) -> None:
     """Events that occur many times a second are not logged."""
     assert _line(kind, {}) is None

@@ -39,6 +39,7 @@ def exporter(
 
 def killed(data: Path, out: Path, kind: ExportFormat = ExportFormat.JSONL, *, most_bytes: int = 1 << 20) -> None:
     """A process takes all rows, a handful at a time, and is gone before a file ends."""
+    data.mkdir(exist_ok=True)
     outlet = exporter(data, out, kind, most_bytes=most_bytes)
     for start in range(0, len(ROWS), 7):
         outlet.write(run_of(ROWS[start : start + 7]))
@@ -50,6 +51,14 @@ def placed(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+def placed_whole(root: Path, kind: ExportFormat) -> dict[str, bytes]:
+    """Every file of an export that nothing ended early."""
+    outlet = FileExport(LocalDirectory(root), kind)
+    outlet.write(run_of(ROWS))
+    outlet.close(0)
+    return placed(root)
+
+
 def spools(data: Path) -> list[Path]:
     """The spool files in a data directory."""
     return sorted((data / FOLDER).glob("*"))
@@ -58,15 +67,12 @@ def spools(data: Path) -> list[Path]:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_next_process_places_the_file_that_was_growing(tmp_path: Path, kind: ExportFormat) -> None:
     """Byte for byte what would have been placed at the time of the kill, with manifests; and the spool is removed."""
-    (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out", kind)
     assert placed(tmp_path / "out") == {}
-    whole = FileExport(LocalDirectory(tmp_path / "whole"), kind)
-    whole.write(run_of(ROWS))
-    whole.close(0)
+    whole = placed_whole(tmp_path / "whole", kind)
     exporter(tmp_path / "data", tmp_path / "out", kind).tend(0)
 
-    assert placed(tmp_path / "out") == placed(tmp_path / "whole")
+    assert placed(tmp_path / "out") == whole
     assert spools(tmp_path / "data") == []
 
 
@@ -82,7 +88,6 @@ def test_a_file_that_was_placed_leaves_no_spool(tmp_path: Path) -> None:
 
 def test_a_kill_between_placing_and_forgetting_doubles_nothing(tmp_path: Path) -> None:
     """A kill between placing a file and removing its spool duplicates nothing: the same file replaces itself."""
-    (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out")
     kept = {path: path.read_bytes() for path in spools(tmp_path / "data")}
     exporter(tmp_path / "data", tmp_path / "out").tend(0)
@@ -97,7 +102,6 @@ def test_a_kill_between_placing_and_forgetting_doubles_nothing(tmp_path: Path) -
 
 def test_a_spool_that_ends_within_a_part_gives_what_is_before_it(tmp_path: Path) -> None:
     """The file has fewer rows, all of them whole, and its name has the last number."""
-    (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out")
     for path in spools(tmp_path / "data"):
         path.write_bytes(path.read_bytes()[:-3])
@@ -134,7 +138,6 @@ def test_a_disk_that_fails_ends_the_spool_and_not_the_export(tmp_path: Path) -> 
 
 def test_spools_are_bounded(tmp_path: Path) -> None:
     """Events beyond the bound are lost with the process, without a hole in the others."""
-    (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out", most_bytes=2_000)
 
     assert sum(path.stat().st_size for path in spools(tmp_path / "data")) <= 2_000
@@ -243,17 +246,14 @@ def _recover(data: Path, out: Path) -> int:
 
 def test_the_files_are_those_that_the_next_process_would_place(tmp_path: Path) -> None:
     """Byte for byte, with manifests; the spool is gone, and the next process finds nothing to do."""
-    (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out")
-    whole = FileExport(LocalDirectory(tmp_path / "whole"), ExportFormat.JSONL)
-    whole.write(run_of(ROWS))
-    whole.close(0)
+    whole = placed_whole(tmp_path / "whole", ExportFormat.JSONL)
 
     assert _recover(tmp_path / "data", tmp_path / "out") == 2
-    assert placed(tmp_path / "out") == placed(tmp_path / "whole")
+    assert placed(tmp_path / "out") == whole
     assert spools(tmp_path / "data") == []
     exporter(tmp_path / "data", tmp_path / "out").tend(0)
-    assert placed(tmp_path / "out") == placed(tmp_path / "whole")
+    assert placed(tmp_path / "out") == whole
 
 
 @pytest.mark.parametrize("name", [".lock", "lock"])
@@ -283,7 +283,6 @@ def test_a_directory_without_a_lock_is_of_the_process_that_it_names(tmp_path: Pa
 
 def test_what_a_destination_does_not_take_stays_in_the_spool(tmp_path: Path) -> None:
     """The command names the destination and the error, ends with 2, and works when it is repeated."""
-    (tmp_path / "data").mkdir()
     killed(tmp_path / "data", tmp_path / "out")
     (tmp_path / "full").write_text("a file, and no directory")
 

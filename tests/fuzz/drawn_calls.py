@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
-from drawn_messages import Words, drawn
-from draws import Draws
+from draws import Draws, Words, drawn
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of one target with Atheris: ``python tests/fuzz/guided.py TARGET [libFuzzer's options]``.
+"""Coverage-guided fuzzing of one target with Atheris, for `make test-deep`; takes TARGET and libFuzzer's options.
 
 Invariant: the oracle is that of the hypothesis test. New inputs that reach new code go to ``.fuzz/TARGET``, which is
 not committed; one that fails is written there as ``crash-...`` and belongs into ``finds/TARGET`` once it is fixed.
@@ -14,8 +14,6 @@ import atheris
 import structlog
 
 HERE = Path(__file__).parent
-for folder in ("fuzz", "core", "storage", "replica", "controller"):
-    sys.path.append(str(HERE.parent / folder))
 
 with atheris.instrument_imports(include=["strandline"], exclude=["strandline.v1"]):
     from targets import TARGETS, oracle

@@ -13,22 +13,10 @@ from cluster_of_cores import Cluster
 from core_builders import CLUSTER, L, batch, fetch_part, fetch_request, history, node_epoch, partition_image
 from draws import Draws
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import effects as want
 from strandline.core.log import events
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    EpochEndAnswer,
-    EpochEndQuestion,
-    FetchedPartition,
-    IsrDecision,
-    MetadataImage,
-    NodeImage,
-    OffsetAnswer,
-    OffsetQuestion,
-    PartitionImage,
-    TopicImage,
-)
 from strandline.core.types import (
     Acks,
     EpochEnd,
@@ -127,10 +115,10 @@ class Liars:
     def ask(self) -> None:
         draws, request_id = self.draws, self.cluster.request_id()
         if draws.one_in(2):
-            question = EpochEndQuestion(self.place(), self.epoch(), self.epoch())
+            question = messages.EpochEndQuestion(self.place(), self.epoch(), self.epoch())
             self.step(events.EpochEndsAsked(self.now, request_id, (question,)))
         else:
-            offset_question = OffsetQuestion(self.place(), draws.integer(-9, 9), self.epoch())
+            offset_question = messages.OffsetQuestion(self.place(), draws.integer(-9, 9), self.epoch())
             self.step(events.OffsetsAsked(self.now, request_id, (offset_question,)))
 
     def forget(self) -> None:
@@ -155,17 +143,17 @@ class Liars:
         if draws.one_in(8):
             kind = draws.choice(("truncating", "out_of_range", "failed"))
         if kind == "truncating":
-            end = EpochEndAnswer(tp, self.end(), self.refusal())
+            end = messages.EpochEndAnswer(tp, self.end(), self.refusal())
             self.step(events.EpochEndsAnswered(self.now, leader, correlation, (end,)))
         elif kind == "out_of_range":
-            both = tuple(OffsetAnswer(tp, self.maybe_offset(), None, None, self.refusal()) for _ in range(2))
+            both = tuple(messages.OffsetAnswer(tp, self.maybe_offset(), None, None, self.refusal()) for _ in range(2))
             self.step(events.OffsetsAnswered(self.now, leader, correlation, both))
         elif kind == "failed":
             self.step(events.FetchFailed(self.now, leader, draws.choice((None, correlation)), "broken"))
         else:
             self.step(events.FetchAnswered(self.now, leader, correlation, (self.fetched(tp),)))
 
-    def fetched(self, tp: TopicPartition) -> FetchedPartition:
+    def fetched(self, tp: TopicPartition) -> messages.FetchedPartition:
         batches = []
         log = self.core.state.logs.get(tp)
         base = int(log.leo) if log is not None and not self.draws.one_in(4) else int(self.offset())
@@ -177,7 +165,7 @@ class Liars:
         self.reported[tp] = max(self.reported.get(tp, 0), hw or 0, start or 0)
         diverging = self.end() if self.draws.one_in(4) else None
         corrupt = "damaged" if self.draws.one_in(16) else None
-        return FetchedPartition(tp, self.refusal(), hw, start, diverging, tuple(batches), corrupt=corrupt)
+        return messages.FetchedPartition(tp, self.refusal(), hw, start, diverging, tuple(batches), corrupt=corrupt)
 
     def metadata(self) -> None:
         draws = self.draws
@@ -185,14 +173,14 @@ class Liars:
         for _ in range(draws.choice((1, 1, 2, 0))):
             tp = self.place()
             images = [self.image(tp)] if not draws.one_in(16) else [self.image(tp), self.image(tp)]
-            topics[tp.topic_id] = TopicImage(
+            topics[tp.topic_id] = messages.TopicImage(
                 name=draws.choice(("lines", "lines", "lines", "../x", "")),
                 topic_id=tp.topic_id,
                 partitions=tuple(images),
                 configs=draws.choice(((), (), (("max.message.bytes", draws.choice(("100", "x", "-1", ""))),))),
             )
         nodes = tuple(
-            NodeImage(
+            messages.NodeImage(
                 node_id=NodeId(number),
                 node_epoch=draws.choice((node_epoch(number), node_epoch(number, 2), NodeEpoch(-1))),
                 fenced=draws.one_in(4),
@@ -201,7 +189,7 @@ class Liars:
             for number in (1, 2, 3)
             if draws.one_in(2)
         )
-        image = MetadataImage(
+        image = messages.MetadataImage(
             cluster_id=draws.choice((CLUSTER, CLUSTER, "other")),
             controller_epoch=draws.choice((1, 1, 1, 2, 0, -1)),
             metadata_offset=draws.integer(0, 9),
@@ -214,10 +202,10 @@ class Liars:
         )
         self.step(events.MetadataArrived(self.now, image))
 
-    def image(self, tp: TopicPartition) -> PartitionImage:
+    def image(self, tp: TopicPartition) -> messages.PartitionImage:
         draws = self.draws
         leader = draws.choice((1, 2, 3, 1, None, 9))
-        return PartitionImage(
+        return messages.PartitionImage(
             tp=tp,
             replicas=self.nodes((1, 2, 3)),
             isr=self.nodes((1, 2, 3)),
@@ -241,7 +229,7 @@ class Liars:
         """An answer to AlterPartition: for the outstanding attempt, or for none."""
         draws, alters = self.draws, self.cluster.alters
         sequence = alters[-1][2].request_sequence if alters and not draws.one_in(4) else draws.integer(0, 5)
-        decision = IsrDecision(
+        decision = messages.IsrDecision(
             self.place(),
             leader=draws.choice((NodeId(1), NodeId(2), None)),
             leader_epoch=LeaderEpoch(draws.choice((5, 6, 7, -1))),
@@ -249,7 +237,9 @@ class Liars:
             partition_epoch=PartitionEpoch(draws.integer(-1, 9)),
             refusal=self.refusal(),
         )
-        answer = AlterPartitionAnswer(partitions=(decision,), refusal=self.refusal() if draws.one_in(4) else None)
+        answer = messages.AlterPartitionAnswer(
+            partitions=(decision,), refusal=self.refusal() if draws.one_in(4) else None
+        )
         if draws.one_in(4):
             self.step(events.AlterPartitionFailed(self.now, sequence, "lost"))
         else:

@@ -16,19 +16,8 @@ from target_store import states
 
 from strandline.core.messages import Endpoint
 from strandline.core.reigns.events import Head
+from strandline.metadata import etcd_layout
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd_layout import (
-    Presence,
-    batches,
-    head_value,
-    joined,
-    presence_value,
-    read_head,
-    read_log_value,
-    read_presence,
-    read_snapshot,
-    snapshot_of,
-)
 from strandline.metadata.store import Mark, Marked, mark_value, read_mark
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
@@ -60,7 +49,7 @@ def _check_log_value(draws: Draws) -> None:
     value = _damaged(draws, piece.value)
     offset = piece.offset if not draws.one_in(8) else draws.integer(0, 100)
     try:
-        found = read_log_value(value, offset=offset, revision=1)
+        found = etcd_layout.read_log_value(value, offset=offset, revision=1)
     except DamagedDocument:
         return
     # The head of the store names the value's digest, which covers the line in front as well.
@@ -70,7 +59,7 @@ def _check_log_value(draws: Draws) -> None:
 
 def _check_parts(draws: Draws) -> None:
     piece = draws.choice([piece for piece in _pieces() if piece.parts])
-    body = read_log_value(piece.value, offset=piece.offset, revision=1).body
+    body = etcd_layout.read_log_value(piece.value, offset=piece.offset, revision=1).body
     parts = list(piece.parts)
     at = draws.integer(0, len(parts) - 1)
     kind = draws.integer(0, 3)
@@ -82,7 +71,9 @@ def _check_parts(draws: Draws) -> None:
         parts.insert(at, parts[at])
     else:
         parts.reverse()
-    assert joined(parts, body) == (b"".join(piece.parts) if b"".join(parts) == b"".join(piece.parts) else None)
+    assert etcd_layout.joined(parts, body) == (
+        b"".join(piece.parts) if b"".join(parts) == b"".join(piece.parts) else None
+    )
 
 
 def _check_packed(draws: Draws) -> None:
@@ -132,7 +123,7 @@ def _pieces() -> tuple[Any, ...]:
     return tuple(
         piece
         for part_bytes in (_PART_BYTES, 1 << 20)
-        for batch in batches(REIGN_ID, transactions, part_bytes=part_bytes)
+        for batch in etcd_layout.batches(REIGN_ID, transactions, part_bytes=part_bytes)
         for piece in batch.pieces
     )
 
@@ -140,12 +131,12 @@ def _pieces() -> tuple[Any, ...]:
 @cache
 def _plain_values() -> tuple[tuple[bytes, Callable[[bytes], Any], type], ...]:
     head = Head(REIGN_ID, 7, "ab" * 16)
-    snapshot, _ = snapshot_of(head, b"packed")
-    presence = Presence("c1", "c1-1", Endpoint("host", 1), Endpoint("host", 2), 7)
+    snapshot, _ = etcd_layout.snapshot_of(head, b"packed")
+    presence = etcd_layout.Presence("c1", "c1-1", Endpoint("host", 1), Endpoint("host", 2), 7)
     mark = mark_value(Mark(Marked.PENDING, "m", "etcd:e:1/x"))
     return (
-        (head_value(head), lambda value: read_head(value, 1), Head),
-        (snapshot, read_snapshot, type(read_snapshot(snapshot))),
-        (presence_value(presence), read_presence, Presence),
+        (etcd_layout.head_value(head), lambda value: etcd_layout.read_head(value, 1), Head),
+        (snapshot, etcd_layout.read_snapshot, type(etcd_layout.read_snapshot(snapshot))),
+        (etcd_layout.presence_value(presence), etcd_layout.read_presence, etcd_layout.Presence),
         (mark.encode(), read_mark, Mark),
     )

@@ -13,18 +13,7 @@ from tempfile import TemporaryDirectory
 from draws import Draws
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.storage.checkpoint_files import (
-    EpochsSaved,
-    Kind,
-    LogForgotten,
-    LogMade,
-    MetadataSaved,
-    OffsetsSaved,
-    Save,
-    SavesDamaged,
-    decode,
-    encode,
-)
+from strandline.storage import checkpoint_files
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.journal import JOURNAL_NAMES, Frame, encode_frame, read_file, read_journal
 
@@ -51,7 +40,7 @@ def _content(draws: Draws) -> bytes:
     content = bytearray()
     first, durable = draws.integer(0, 5), draws.integer(0, 6)
     for sequence in range(first, first + draws.integer(0, 5)):
-        payload = encode(_save(draws) for _ in range(draws.integer(0, 3)))
+        payload = checkpoint_files.encode(_save(draws) for _ in range(draws.integer(0, 3)))
         if draws.one_in(3):
             payload = _changed(draws, payload)
         complete = draws.integer(0, 9)
@@ -66,16 +55,18 @@ def _changed(draws: Draws, content: bytes) -> bytes:
     return bytes(changed[: draws.integer(0, len(changed))] if draws.one_in(3) else changed)
 
 
-def _save(draws: Draws) -> Save:
+def _save(draws: Draws) -> checkpoint_files.Save:
     name, number = draws.choice(_NAMES), draws.integer(0, 1 << 40)
     epochs = tuple(EpochEntry(LeaderEpoch(at), Offset(number + at)) for at in range(draws.integer(0, 3)))
-    kind = draws.choice(tuple(Kind))
-    saves: tuple[Save, ...] = (
-        OffsetsSaved(kind, tuple((of, Offset(number)) for of in _NAMES[: draws.integer(0, len(_NAMES))])),
-        EpochsSaved(name, "id", epochs),
-        LogMade(name, "id"),
-        LogForgotten(name, draws.choice(("", "id"))),
-        MetadataSaved(b"m" * draws.integer(0, 9)),
+    kind = draws.choice(tuple(checkpoint_files.Kind))
+    saves: tuple[checkpoint_files.Save, ...] = (
+        checkpoint_files.OffsetsSaved(
+            kind, tuple((of, Offset(number)) for of in _NAMES[: draws.integer(0, len(_NAMES))])
+        ),
+        checkpoint_files.EpochsSaved(name, "id", epochs),
+        checkpoint_files.LogMade(name, "id"),
+        checkpoint_files.LogForgotten(name, draws.choice(("", "id"))),
+        checkpoint_files.MetadataSaved(b"m" * draws.integer(0, 9)),
     )
     return draws.choice(saves)
 
@@ -105,11 +96,11 @@ def _encoded(frame: Frame) -> bytes:
 
 def _check_payload(payload: bytes) -> None:
     try:
-        saves = decode(payload)
-    except SavesDamaged:
+        saves = checkpoint_files.decode(payload)
+    except checkpoint_files.SavesDamaged:
         return
-    assert encode(saves) == payload
-    assert decode(encode(saves)) == saves
+    assert checkpoint_files.encode(saves) == payload
+    assert checkpoint_files.decode(checkpoint_files.encode(saves)) == saves
 
 
 def _check_next_start(path: Path) -> None:

@@ -9,37 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any
 
-from drawn_messages import drawn
-from draws import Draws
+from draws import Draws, drawn
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from strandline.v1 import (
-    controller_service_pb2,
-    error_pb2,
-    follower_service_pb2,
-    leader_service_pb2,
-    metadata_pb2,
-    partition_pb2,
-    record_pb2,
-    state_event_pb2,
-)
-
-MODULES = (
-    error_pb2,
-    record_pb2,
-    partition_pb2,
-    metadata_pb2,
-    state_event_pb2,
-    leader_service_pb2,
-    follower_service_pb2,
-    controller_service_pb2,
-)
+MODULES = tuple(
+    import_module(f"strandline.v1.{name}_pb2")
+    for name in (
+        "error", "record", "partition", "metadata", "state_event", "leader_service", "follower_service",
+        "controller_service",
+    )
+)  # fmt: skip
 ADDED = "added_by_a_later_release"
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from drawn_messages import drawn
-from draws import Draws
+from draws import Draws, drawn
 from target_store import TOPICS, states
 
 from strandline.client.cluster.view import ClusterView, Taken

@@ -20,17 +20,18 @@ class Target(NamedTuple):
     module: str
     examples: int
     input_bytes: int
+    oracle: str = "check"
 
 
 TARGETS = {
     "batches": Target("target_batches", 300, 400),
-    "recovery": Target("target_recovery", 10, 40),
+    "recovery": Target("target_logs", 10, 40, "check_recovered"),
     "small-files": Target("target_small_files", 150, 200),
     "journal": Target("target_journal", 100, 300),
     "store": Target("target_store", 60, 120),
     "etcd-values": Target("target_etcd_values", 300, 60),
     "metadata-service": Target("target_metadata_service", 60, 400),
-    "indexes": Target("target_indexes", 10, 200),
+    "indexes": Target("target_logs", 10, 200, "check_indexed"),
     "node-rpcs": Target("target_node_rpcs", 25, 1_200),
     "controller-rpcs": Target("target_controller_rpcs", 25, 1_200),
     "core": Target("target_core", 200, 600),
@@ -42,7 +43,7 @@ TARGETS = {
 
 def oracle(name: str) -> Callable[[bytes], None]:
     """The check of a target."""
-    check: Callable[[bytes], None] = import_module(TARGETS[name].module).check
+    check: Callable[[bytes], None] = getattr(import_module(TARGETS[name].module), TARGETS[name].oracle)
     return check
 
 

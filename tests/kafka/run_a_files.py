@@ -9,9 +9,6 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
-
 RUN_A = Path(__file__).parent / "run_a"
 SEGMENT = "00000000000000000000.log"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -52,15 +49,13 @@ def import_words(below: Path) -> list[str]:
     return ["import", "kafka", *copies, *logs]
 
 
-def rows_of(out: Path) -> list[dict[str, Any]]:
-    """The rows of all files of an export of the run, by node, incarnation and number."""
-    place = LocalDirectory(out)
-    found = find_files(place, CLUSTER)
-    rows = [row for file in found for row in read_rows(file.path, place.get(f"{CLUSTER}/v1/{file.path}"))]
-    return sorted(rows, key=lambda row: (row["node_id"], row["incarnation"], row["seq"]))
+def deed(what: str, **rest: Any) -> dict[str, Any]:
+    """What was done to the cluster, as it was written down then."""
+    done = map(json.loads, (RUN_A / "truth.jsonl").read_text().splitlines())
+    found: dict[str, Any] = next(one for one in done if one["what"] == what and rest.items() <= one.items())
+    return found
 
 
-def source_of(out: Path) -> dict[str, Any]:
-    """What an export of the run says of the files that it was made of."""
-    said: dict[str, Any] = json.loads((out / CLUSTER / "v1" / "_source" / "kafka.json").read_text())
-    return said
+def deed_ms(what: str, **rest: Any) -> int:
+    """When it was done."""
+    return int(deed(what, **rest)["t_ms"])

@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_a_files import CLUSTER, SEGMENT, rows_of
-from typer.testing import CliRunner, Result
+from kafka_export import files_of, refusal, rows_of, run_import, source_of, source_path
+from run_a_files import CLUSTER, SEGMENT
+from typer.testing import Result
 
-from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, arguments)])
 
 
 def logs(*roots: Path) -> list[object]:
@@ -25,7 +21,7 @@ def logs(*roots: Path) -> list[object]:
 
 def test_two_of_three_logs_are_imported_whole(run_a_node: Any, tmp_path: Path) -> None:
     """The command says what each log holds, how far it is committed, and how many events it became."""
-    ran = run(*logs(run_a_node(1), run_a_node(2)), "--out", tmp_path / "out")
+    ran = run_import(*logs(run_a_node(1), run_a_node(2)), "--out", tmp_path / "out")
     assert (ran.exit_code, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
     assert lines[0].startswith("node 1 (") and lines[0].endswith("1 segments, 1 snapshots")
@@ -38,7 +34,7 @@ def test_two_of_three_logs_are_imported_whole(run_a_node: Any, tmp_path: Path) -
 
 def test_an_end_that_is_not_proved_is_named(run_a_node: Any, tmp_path: Path) -> None:
     """One log of three is imported up to its snapshot, and the rest is counted with the remedy."""
-    ran = run(*logs(run_a_node(1)), "--out", tmp_path / "out")
+    ran = run_import(*logs(run_a_node(1)), "--out", tmp_path / "out")
     assert ran.exit_code == 0
     assert (
         "1515 records at the end are not proved to be committed and are left out; give the logs of most" in ran.stderr
@@ -50,7 +46,7 @@ def test_inspect_writes_nothing(run_a_node: Any, tmp_path: Path) -> None:
     """`--inspect` needs no place for the export and leaves none."""
     root = run_a_node(3)
     before = sorted(tmp_path.rglob("*"))
-    ran = run(*logs(root), "--inspect")
+    ran = run_import(*logs(root), "--inspect")
     assert ran.exit_code == 0
     assert "committed up to 142" in ran.stdout
     assert sorted(tmp_path.rglob("*")) == before
@@ -60,7 +56,7 @@ def test_an_export_is_not_written_over_another(run_a_node: Any, tmp_path: Path) 
     """A place that is not empty is refused, and nothing there is touched."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    ran = run(*logs(run_a_node(1), run_a_node(2)), "--out", tmp_path / "out")
+    ran = run_import(*logs(run_a_node(1), run_a_node(2)), "--out", tmp_path / "out")
     assert ran.exit_code == 1
     assert "out is not empty, and one import is one export; name another" in ran.stderr
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
@@ -73,7 +69,7 @@ def test_damage_is_a_sentence_with_file_and_offset(run_a_node: Any, tmp_path: Pa
     content = bytearray(path.read_bytes())
     content[5000] ^= 0xFF
     path.write_bytes(content)
-    ran = run(*logs(root, run_a_node(2)), "--out", tmp_path / "out")
+    ran = run_import(*logs(root, run_a_node(2)), "--out", tmp_path / "out")
     assert ran.exit_code == 1
     assert ran.stderr.startswith(f"strandline: --metadata-log: {path}: position ")
     assert ran.stderr.count("\n") == 1
@@ -91,23 +87,23 @@ def test_damage_is_a_sentence_with_file_and_offset(run_a_node: Any, tmp_path: Pa
 )
 def test_wrong_usage_names_the_option(run_a_node: Any, arguments: list[str], said: str) -> None:
     """A wrong option is named with its rule, and the exit code is 2."""
-    ran = run(*logs(run_a_node(1)), *arguments)
+    ran = run_import(*logs(run_a_node(1)), *arguments)
     assert ran.exit_code == 2
-    assert said in " ".join(ran.stderr.replace("│", " ").split())
+    assert said in refusal(ran)
 
 
 def test_logs_of_two_clusters_are_refused(run_a_node: Any, tmp_path: Path) -> None:
     """Logs whose meta.properties name different clusters are not merged."""
     one, two = run_a_node(1), run_a_node(2)
     (two / "meta.properties").write_text("node.id=2\ncluster.id=other\n")
-    ran = run(*logs(one, two), "--out", tmp_path / "out")
+    ran = run_import(*logs(one, two), "--out", tmp_path / "out")
     assert ran.exit_code == 1
     assert f"the logs are of several clusters: {CLUSTER}, other; import each by itself" in ran.stderr
 
 
 def test_a_directory_without_a_log_is_refused(tmp_path: Path) -> None:
     """A folder that holds no metadata log is named with what one looks like."""
-    ran = run(*logs(tmp_path), "--inspect")
+    ran = run_import(*logs(tmp_path), "--inspect")
     assert ran.exit_code == 1
     assert "holds no metadata log (00000000000000000000.log and the like)" in ran.stderr
 
@@ -117,7 +113,7 @@ def test_logs_are_told_and_what_is_not_known_of_them(run_a_node: Any, run_a_logs
     folder = run_a_logs(3)
     with (folder / "server.log").open("a") as file:
         file.write("[2026-11-22 23:02:01,000] INFO [Partition a-0 broker=3] Expanding ISR from 1 to 1,2 (k)\n")
-    ran = run(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--out", tmp_path / "out")
+    ran = run_import(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--out", tmp_path / "out")
     assert ran.exit_code == 0
     assert "logs of node 3: 3 files, 2,120 lines, 52 that matter" in ran.stdout
     assert "node 3: 1 lines of the family 'expansion' have an unknown form, the first at server.log:" in ran.stderr
@@ -134,9 +130,9 @@ def test_logs_are_told_and_what_is_not_known_of_them(run_a_node: Any, run_a_logs
 )
 def test_wrong_words_about_logs_and_windows_are_named(run_a_node: Any, arguments: list[str], said: str) -> None:
     """A folder without a node, a node given twice, a pattern without a date, a window without a length."""
-    ran = run(*logs(run_a_node(1)), "--out", "x", *arguments)
+    ran = run_import(*logs(run_a_node(1)), "--out", "x", *arguments)
     assert ran.exit_code == 2
-    assert said in " ".join(ran.stderr.replace("│", " ").split())
+    assert said in refusal(ran)
 
 
 MIXED = (
@@ -151,12 +147,12 @@ def test_lines_of_another_layout_are_named_and_a_second_pattern_reads_them(run_a
     folder.mkdir()
     (folder / "server.log").write_text(MIXED)
     given = [*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--inspect"]
-    one = run(*given)
+    one = run_import(*given)
     assert one.exit_code == 0
     assert (
         "node 3: 1 lines look like Kafka's and are of no layout that was given, the first at server.log:2" in one.stderr
     )
-    both = run(*given, "--log-pattern", "[%d] %p %m (%c)%n", "--log-pattern", "%d %p %m (%c) [%t]%n")
+    both = run_import(*given, "--log-pattern", "[%d] %p %m (%c)%n", "--log-pattern", "%d %p %m (%c) [%t]%n")
     assert "1 files, 2 lines, 2 that matter" in both.stdout
     assert "layout" not in both.stderr
 
@@ -168,7 +164,7 @@ def test_logs_that_say_nothing_and_files_that_are_not_read_are_named(run_a_node:
     (folder / "server.log").write_text("[2026-11-22 22:51:01,000] WARN nothing (k)\n")
     for name in ("broker-old.txt", "kafka-request.log", "kafkaServer-gc.log.0.current", "log-cleaner.log"):
         (folder / name).write_text("")
-    ran = run(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--inspect")
+    ran = run_import(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={folder}", "--inspect")
     assert "node 3: no line of its logs matters" in ran.stderr
     assert "node 3: 1 other files of its folder are not read, such as broker-old.txt" in ran.stderr
 
@@ -177,7 +173,7 @@ def test_lines_that_find_no_decision_are_named_with_the_first(run_a_node: Any, t
     """A line about a topic that the metadata log never had is counted, and its place is said."""
     log = tmp_path / "node3.log"
     log.write_text(MIXED.splitlines(keepends=True)[0])
-    ran = run(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={log}", "--out", tmp_path / "out")
+    ran = run_import(*logs(run_a_node(1), run_a_node(2)), "--logs", f"n3={log}", "--out", tmp_path / "out")
     assert ran.exit_code == 0
     assert "node 3: 1 lines (ISR updated) are of no change that the metadata log holds at their time" in ran.stderr
     assert "the first at node3.log:1; they are left out" in ran.stderr
@@ -186,12 +182,14 @@ def test_lines_that_find_no_decision_are_named_with_the_first(run_a_node: Any, t
 # `strandline analytics import kafka --append`: an export that is gone on with, event by event, and what is refused.
 
 
-Row = dict[str, Any]
-
-
 def imported(root: Path, out: Path, *more: object) -> Result:
-    given = ("--metadata-log", root, "--trust-tail", "--out", out, *more)
-    return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, given)])
+    return run_import("--metadata-log", root, "--trust-tail", "--out", out, *more)
+
+
+def events_of(out: Path) -> list[dict[str, Any]]:
+    """Everything but the signs of life, without numbers."""
+    rows = (row for row in rows_of(out) if row["event_type"] != "EXPORT_HEARTBEAT")
+    return [{name: value for name, value in row.items() if name != "seq"} for row in rows]
 
 
 def cut_to(root: Path, size: int) -> bytes:
@@ -204,23 +202,6 @@ def cut_to(root: Path, size: int) -> bytes:
 
 def grown(root: Path, content: bytes) -> None:
     (root / "__cluster_metadata-0" / SEGMENT).write_bytes(content)
-
-
-def events_of(out: Path) -> list[Row]:
-    """Everything but the signs of life, without numbers."""
-    return [
-        {name: value for name, value in row.items() if name != "seq"}
-        for row in rows_of(out)
-        if row["event_type"] != "EXPORT_HEARTBEAT"
-    ]
-
-
-def source_path(out: Path) -> Path:
-    return out / CLUSTER / "v1" / "_source" / "kafka.json"
-
-
-def files_of(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -244,7 +225,7 @@ def test_three_parts_are_the_whole(root: Path, tmp_path: Path) -> None:
     assert numbers == [(1, seq) for seq in range(1, len(numbers) + 1)]
     found = verify(LocalDirectory(tmp_path / "parts"), CLUSTER)
     assert [one.completeness for one in found.incarnations] == [Completeness.COMPLETE]
-    whole, parts = (json.loads(source_path(tmp_path / name).read_text()) for name in ("whole", "parts"))
+    whole, parts = (source_of(tmp_path / name) for name in ("whole", "parts"))
     assert (whole.pop("imports"), parts.pop("imports")) == (1, 3)
     assert whole.pop("last_seqs") != parts.pop("last_seqs")
     assert whole == parts
@@ -264,7 +245,7 @@ def test_an_end_that_was_taken_back_is_refused(root: Path, tmp_path: Path) -> No
     """A log that does not hold the batch at which the export ends is another one, and nothing is written."""
     content = cut_to(root, 30_000)
     assert imported(root, tmp_path / "out").exit_code == 0
-    said = json.loads(source_path(tmp_path / "out").read_text())
+    said = source_of(tmp_path / "out")
     source_path(tmp_path / "out").write_text(json.dumps(said | {"end_crc": said["end_crc"] ^ 1}))
     grown(root, content)
     before = files_of(tmp_path / "out")
@@ -278,7 +259,7 @@ def test_a_log_that_begins_too_late_is_refused(root: Path, tmp_path: Path) -> No
     """Where records lie between the end of the export and the begin of the log, they are named."""
     content = cut_to(root, 30_000)
     assert imported(root, tmp_path / "out").exit_code == 0
-    end = json.loads(source_path(tmp_path / "out").read_text())["end_offset"]
+    end = source_of(tmp_path / "out")["end_offset"]
     at = 0
     while int.from_bytes(content[at : at + 8]) <= end + 50:
         at += 12 + int.from_bytes(content[at + 8 : at + 12])
@@ -301,10 +282,10 @@ def test_a_log_that_begins_too_late_is_refused(root: Path, tmp_path: Path) -> No
         ({"end_offset": None}, "cannot be read, so nothing says where the export ends"),
     ],
 )
-def test_an_export_that_cannot_be_gone_on_with(root: Path, tmp_path: Path, changed: Row, said: str) -> None:
+def test_an_export_that_cannot_be_gone_on_with(root: Path, tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     """Another source, a window, another assumption, and an export that says nothing of itself are refused."""
     assert imported(root, tmp_path / "out").exit_code == 0
-    found = json.loads(source_path(tmp_path / "out").read_text())
+    found = source_of(tmp_path / "out")
     source_path(tmp_path / "out").write_text(json.dumps(found | changed))
     ran = imported(root, tmp_path / "out", "--append")
     assert ran.exit_code == 1

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_a_files import CLUSTER, rows_of, source_of
+from kafka_export import Row, rows_of, source_of
+from run_a_files import CLUSTER
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
@@ -24,8 +25,6 @@ from strandline_kafka.metadata.wire import Unreadable
 
 LAYOUT = layout_of(DEFAULT_PATTERN)
 _TIME = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]", re.MULTILINE)
-
-Row = dict[str, Any]
 
 
 def logs_of(make: Callable[[int], Path], *nodes: int) -> list[BrokerLog]:

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_a_files import CLUSTER, rows_of, source_of
-from typer.testing import CliRunner, Result
+from kafka_export import rows_of, run_import, source_of
+from run_a_files import CLUSTER
+from typer.testing import Result
 
-from strandline.cli.app import app
 from strandline_kafka.brokers.checkpoints import read_checkpoints
 from strandline_kafka.metadata.wire import Unreadable
 
 HWS = "0\n2\norders 0 3870\npayments 1 3185\n"
-Row = dict[str, Any]
 
 
 @pytest.fixture
@@ -32,11 +31,7 @@ def stores(tmp_path: Path, run_a_logs: Callable[[int], Path]) -> dict[int, Path]
 def imported(make: Callable[[int], Path], stores: dict[int, Path], out: Path, *more: object) -> Result:
     given: list[object] = [part for node in (1, 2) for part in ("--metadata-log", make(node))]
     given += [part for node, root in stores.items() for part in ("--partitions", f"n{node}={root}")]
-    return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, (*given, "--out", out, *more))])
-
-
-def findings(out: Path) -> list[str]:
-    return list(source_of(out)["findings"])
+    return run_import(*given, "--out", out, *more)
 
 
 def epochs_of(root: Path, partition: str) -> Path:
@@ -99,7 +94,7 @@ def test_committed_records_that_a_log_lacks_are_proved(run_a_node: Any, stores: 
         "files were copied, copy them again"
         for node, counted in ((1, ", and the metadata log counts that node as complete"), (3, ""))
     ]
-    assert len(findings(tmp_path / "out")) == 2
+    assert len(source_of(tmp_path / "out")["findings"]) == 2
 
 
 def test_a_log_that_ends_below_no_high_watermark_lost_nothing(run_a_node: Any, stores: Any, tmp_path: Path) -> None:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import lzma
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from corpus_files import NAMES_CONTROLLERS, RELEASES, files_of, unpack
-from typer.testing import CliRunner, Result
+from kafka_export import Row, rows_of, run_import
+from typer.testing import Result
 
-from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline_kafka.metadata.dump_log import open_dump
 from strandline_kafka.metadata.importing import Import
 from strandline_kafka.metadata.log_files import Copy, open_copy, read_records, snapshot_records
 from strandline_kafka.metadata.records import MetadataRecord
 from strandline_kafka.metadata.wire import Unreadable
-
-Row = dict[str, Any]
 
 
 def records_of(copy: Copy) -> list[MetadataRecord]:
@@ -35,8 +31,7 @@ def without_names(records: list[MetadataRecord], release: str) -> list[MetadataR
 
 
 def command(tmp_path: Path, text: Path) -> Result:
-    given = ["--dump-log", text, "--cluster-id", "c", "--trust-tail", "--out", tmp_path / "out"]
-    return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, given)])
+    return run_import("--dump-log", text, "--cluster-id", "c", "--trust-tail", "--out", tmp_path / "out")
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -91,8 +86,8 @@ def test_a_text_without_the_decoder_is_refused(release: str, printed: str, tmp_p
 def test_a_text_becomes_the_events_of_its_files(release: str, tmp_path: Path) -> None:
     """The log and the snapshots of a node, printed by its release, give every event that the files give."""
     root = unpack(release, tmp_path) / "node1"
-    from_file = rows_of(open_copy(root / "data"), tmp_path / "file")
-    from_text = rows_of(open_dump([root / "dump.txt"]), tmp_path / "text")
+    from_file = imported(open_copy(root / "data"), tmp_path / "file")
+    from_text = imported(open_dump([root / "dump.txt"]), tmp_path / "text")
     if release not in NAMES_CONTROLLERS:
         for row in from_file:
             if row.get("decision") == "controller_elected":
@@ -101,13 +96,11 @@ def test_a_text_becomes_the_events_of_its_files(release: str, tmp_path: Path) ->
     assert from_text == from_file
 
 
-def rows_of(copy: Copy, out: Path) -> list[Row]:
+def imported(copy: Copy, out: Path) -> list[Row]:
     done = Import([copy], "c", trust_tail=True).write(LocalDirectory(out))
     assert done.unknown.total() == 0
     assert done.snapshots_equal == len(copy.snapshots) > 0
-    place = LocalDirectory(out)
-    rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
-    return sorted(rows, key=lambda row: (row["incarnation"], row["seq"]))
+    return rows_of(out)
 
 
 def test_a_text_and_the_files_of_another_node_are_one_log(tmp_path: Path) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_a_files import CLUSTER, RUN_A, rows_of, source_of
+from kafka_export import Row, files_of, rows_of, source_of
+from run_a_files import CLUSTER, deed_ms
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
-from strandline_kafka.metadata.importing import Import, Imported, cluster_of
+from strandline_kafka.metadata.importing import Assumed, Import, Imported, cluster_of
 from strandline_kafka.metadata.log_files import open_copy
 from strandline_kafka.metadata.passage import Window
-
-Row = dict[str, Any]
 
 
 def import_of(roots: Iterable[Path], out: Path, **options: Any) -> Imported:
@@ -30,12 +28,6 @@ def rows(run_a_node: Any, tmp_path: Path) -> list[Row]:
     """The events of run A, from the logs of all three nodes."""
     import_of([run_a_node(node) for node in (1, 2, 3)], tmp_path / "out")
     return rows_of(tmp_path / "out")
-
-
-def deed(what: str, **rest: Any) -> int:
-    """When something was done, in ms."""
-    done = map(json.loads, (RUN_A / "truth.jsonl").read_text().splitlines())
-    return int(next(one["t_ms"] for one in done if one["what"] == what and rest.items() <= one.items()))
 
 
 def between(rows: list[Row], start_ms: int, end_ms: int, event_type: str) -> list[Row]:
@@ -76,7 +68,7 @@ def test_run_a_becomes_so_many_events_of_each_type(rows: list[Row]) -> None:
 
 def test_the_topics_were_created(rows: list[Row]) -> None:
     """Seven partitions begin with their replicas, their minimum and the preferred leader, within 200 ms of the deed."""
-    start = deed("create topics")
+    start = deed_ms("create topics")
     created = between(rows, start, start + 200, "CONFIG_CHANGE")
     assert [(f"{r['topic']}-{r['partition']}", r["replicas"], r["min_isr"], r["topic_created"]) for r in created] == [
         ("orders-0", [1, 2, 3], 2, True),
@@ -95,7 +87,7 @@ def test_the_topics_were_created(rows: list[Row]) -> None:
 
 def test_a_stopped_node_is_removed_for_lag_and_comes_back(rows: list[Row]) -> None:
     """While node 1 stood still its leaders removed it; when it went on, it removed two healthy followers itself."""
-    found = changes(between(rows, deed("SIGSTOP"), deed("kill -9"), "ISR_CHANGE"))
+    found = changes(between(rows, deed_ms("SIGSTOP"), deed_ms("kill -9"), "ISR_CHANGE"))
     assert found == [
         ("orders-2", [1], [], "lag", "leader"),
         ("payments-1", [1], [], "lag", "leader"),
@@ -112,12 +104,12 @@ def test_a_stopped_node_is_removed_for_lag_and_comes_back(rows: list[Row]) -> No
 
 def test_a_stopped_node_was_never_fenced(rows: list[Row]) -> None:
     """Seven seconds were less than the session, so that no session event lies between the stop and the kill."""
-    assert between(rows, deed("SIGSTOP"), deed("kill -9"), "NODE_SESSION") == []
+    assert between(rows, deed_ms("SIGSTOP"), deed_ms("kill -9"), "NODE_SESSION") == []
 
 
 def test_a_killed_node_is_removed_for_lag_then_fenced(rows: list[Row]) -> None:
     """Leaders removed node 2 after the lag time; where it led, it left by its fence, together with the elections."""
-    start, end = deed("kill -9"), deed("start process", node=2)
+    start, end = deed_ms("kill -9"), deed_ms("start process", node=2)
     assert changes(between(rows, start, end, "ISR_CHANGE")) == [
         ("audit-0", [2], [], "lag", "leader"),
         ("orders-2", [2], [], "lag", "leader"),
@@ -145,7 +137,7 @@ def test_a_removal_that_may_have_been_a_proposal_says_so(rows: list[Row]) -> Non
 
 def test_a_restarted_node_registers_and_comes_back(rows: list[Row]) -> None:
     """Node 2 registers, is unfenced, and joins all seven ISRs before the client saw them full."""
-    start, end = deed("start process", node=2), deed("delete topic")
+    start, end = deed_ms("start process", node=2), deed_ms("delete topic")
     assert sessions(between(rows, start, end, "NODE_SESSION")) == [(2, "register"), (2, "unfence")]
     back = changes(between(rows, start, end, "ISR_CHANGE"))
     assert sorted(back) == [
@@ -156,7 +148,7 @@ def test_a_restarted_node_registers_and_comes_back(rows: list[Row]) -> None:
 
 def test_a_deleted_topic_ends(rows: list[Row]) -> None:
     """The deletion of scratch is one event, under its name, within 50 ms; no row of it comes later."""
-    start = deed("delete topic")
+    start = deed_ms("delete topic")
     (gone,) = between(rows, start, start + 50, "CONFIG_CHANGE")
     assert (gone["topic"], gone["partition"], gone["topic_deleted"]) == ("scratch", 0, True)
     assert max(row["seq"] for row in rows if row.get("topic") == "scratch") == gone["seq"]
@@ -164,7 +156,7 @@ def test_a_deleted_topic_ends(rows: list[Row]) -> None:
 
 def test_a_lowered_minimum_is_told_for_each_partition(rows: list[Row]) -> None:
     """Both partitions of payments have min ISR 1 from then on."""
-    start = deed("alter config")
+    start = deed_ms("alter config")
     found = between(rows, start, start + 100, "CONFIG_CHANGE")
     assert [(row["topic"], row["partition"], row["min_isr"]) for row in found] == [
         ("payments", 0, 1),
@@ -174,7 +166,7 @@ def test_a_lowered_minimum_is_told_for_each_partition(rows: list[Row]) -> None:
 
 def test_a_controlled_shutdown_is_told_from_a_crash(rows: list[Row]) -> None:
     """Node 1 leaves five ISRs and hands over three partitions, all by its shutdown, before it is fenced once."""
-    start, end = deed("SIGTERM"), deed("start process", node=1)
+    start, end = deed_ms("SIGTERM"), deed_ms("start process", node=1)
     found = changes(between(rows, start, end, "ISR_CHANGE"))
     assert [(name, gone, cause) for name, gone, _, cause, _ in found] == [
         (name, [1], "controlled_shutdown") for name in ("orders-0", "orders-2", "orders-1", "payments-0", "payments-1")
@@ -190,7 +182,7 @@ def test_a_controlled_shutdown_is_told_from_a_crash(rows: list[Row]) -> None:
 
 def test_preferred_elections_change_the_leader_alone(rows: list[Row]) -> None:
     """Three partitions go back to their first replica, and no ISR changes."""
-    start = deed("elect preferred leaders")
+    start = deed_ms("elect preferred leaders")
     found = between(rows, start, start + 1000, "LEADER_CHANGE")
     assert [(r["topic"], r["partition"], r["new_leader"], r["election_type"]) for r in found] == [
         ("orders", 0, 1, "preferred"),
@@ -202,7 +194,7 @@ def test_preferred_elections_change_the_leader_alone(rows: list[Row]) -> None:
 
 def test_the_last_stop_leaves_every_partition_without_a_leader(rows: list[Row]) -> None:
     """An empty ISR with leader -1 and an ELR is a state, not damage; two shutdowns of one batch are distinguished."""
-    end = between(rows, deed("end"), deed("end") + 3_600_000, "ISR_CHANGE")
+    end = between(rows, deed_ms("end"), deed_ms("end") + 3_600_000, "ISR_CHANGE")
     last = {(row["topic"], row["partition"]): (row["new_isr"], row["elr"]) for row in end}
     assert last == {
         ("audit", 0): ([], [2]),
@@ -244,18 +236,13 @@ def test_the_same_logs_become_the_same_bytes(run_a_node: Any, tmp_path: Path) ->
     roots = [run_a_node(node) for node in (1, 2, 3)]
     import_of(roots, tmp_path / "one")
     import_of(reversed(roots), tmp_path / "two")
-    one, two = (
-        {p.relative_to(o): p.read_bytes() for p in o.rglob("*") if p.is_file()}
-        for o in (tmp_path / "one", tmp_path / "two")
-    )
+    one, two = files_of(tmp_path / "one"), files_of(tmp_path / "two")
     assert one == two
     assert len(one) == 5
 
 
 def test_assumed_settings_fill_what_the_log_does_not_tell(run_a_node: Any, tmp_path: Path) -> None:
     """A lag time that was assumed stands in the creation of each partition, and in the source of the export."""
-    from strandline_kafka.metadata.importing import Assumed
-
     import_of([run_a_node(1), run_a_node(2)], tmp_path / "out", assumed=Assumed(lag_time_max_ms=4000))
     lag_times = [row["lag_time_max_ms"] for row in rows_of(tmp_path / "out") if "lag_time_max_ms" in row]
     assert lag_times == [4000] * 7
@@ -265,7 +252,7 @@ def test_assumed_settings_fill_what_the_log_does_not_tell(run_a_node: Any, tmp_p
 
 def test_a_window_begins_with_every_state_and_ends_in_time(run_a_node: Any, tmp_path: Path) -> None:
     """An import of the time of one fault has its events as the whole import does, states before and nothing behind."""
-    start_us, end_us = deed("SIGSTOP") * 1000, deed("kill -9") * 1000
+    start_us, end_us = deed_ms("SIGSTOP") * 1000, deed_ms("kill -9") * 1000
     roots = [run_a_node(1), run_a_node(2)]
     import_of(roots, tmp_path / "whole")
     import_of(roots, tmp_path / "part", window=Window(start_us, end_us))
@@ -278,7 +265,7 @@ def test_a_window_begins_with_every_state_and_ends_in_time(run_a_node: Any, tmp_
     }
     wanted = ("ISR_CHANGE", "LEADER_CHANGE", "NODE_SESSION")
     assert changes(between(part, 0, 1 << 50, "ISR_CHANGE")) == changes(
-        between(rows_of(tmp_path / "whole"), deed("SIGSTOP"), deed("kill -9"), "ISR_CHANGE")
+        between(rows_of(tmp_path / "whole"), deed_ms("SIGSTOP"), deed_ms("kill -9"), "ISR_CHANGE")
     )
     assert [row["event_type"] for row in part if row["event_type"] in wanted] == ["ISR_CHANGE"] * 10
     found = verify(LocalDirectory(tmp_path / "part"), CLUSTER)

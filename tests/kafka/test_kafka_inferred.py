@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka_export import refusal, rows_of, run_import
 from metadata_log_bytes import (
     FENCED,
     HEAD,
@@ -30,13 +31,10 @@ from metadata_log_bytes import (
     topic,
     voters,
 )  # fmt: skip
-from run_a_files import CLUSTER, RUN_A, rows_of
-from typer.testing import CliRunner
+from run_a_files import CLUSTER, deed
 
-from strandline.cli.app import app
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
 from strandline_kafka.inferred.evidence import Finding, Scene, Seen
@@ -218,12 +216,6 @@ def test_evidence_is_bounded() -> None:
     assert one["evidence"][-1] == f"{2001 - MOST_EVIDENCE} more"
 
 
-def deed(what: str) -> dict[str, Any]:
-    done = map(json.loads, (RUN_A / "truth.jsonl").read_text().splitlines())
-    found: dict[str, Any] = next(one for one in done if one["what"] == what)
-    return found
-
-
 def findings_of_run_a(make_node: Any, logs: Any, out: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Each row that has something inferred, with each finding."""
     copies = [open_copy(make_node(node)) for node in (1, 2, 3)]
@@ -274,12 +266,8 @@ def rows_of_rare(tmp_path: Path, *batches: bytes) -> list[dict[str, Any]]:
     """The events behind those of `HEAD`, in order."""
     root = node(tmp_path, 1, *HEAD, *batches)
     Import([open_copy(root)], "c").write(LocalDirectory(tmp_path / "out"))
-    place = LocalDirectory(tmp_path / "out")
-    rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
-    rows.sort(key=lambda row: row["seq"])
-    return [
-        row for row in rows if row["ts_wall_us"] >= (START_MS + 500) * 1_000 and "HEARTBEAT" not in row["event_type"]
-    ]
+    rows = [row for row in rows_of(tmp_path / "out") if "HEARTBEAT" not in row["event_type"]]
+    return [row for row in rows if row["ts_wall_us"] >= (START_MS + 500) * 1_000]
 
 
 def directories(broker_id: int) -> bytes:
@@ -341,17 +329,16 @@ def test_nothing_is_written_into_kafkas_directories(run_a_node: Any, run_a_logs:
         "--partitions",
         f"n1={own[3]}",
     ]
-    ran = CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, given), "--out", str(tmp_path / "export")])
+    ran = run_import(*given, "--out", tmp_path / "export")
     assert ran.exit_code == 0, ran.stderr
     assert state() == before
 
 
 def test_without_a_metadata_log_nothing_is_imported(run_a_logs: Any, tmp_path: Path) -> None:
     """What other sources say is placed by the metadata log, so that they are refused without it (A1)."""
-    given = ["--logs", f"n1={run_a_logs(1)}", "--out", str(tmp_path / "export")]
-    ran = CliRunner().invoke(app, ["analytics", "import", "kafka", *given])
+    ran = run_import("--logs", f"n1={run_a_logs(1)}", "--out", tmp_path / "export")
     assert ran.exit_code == 2
-    assert "--metadata-log: name the log.dir of a controller" in " ".join(ran.stderr.replace("│", " ").split())
+    assert "--metadata-log: name the log.dir of a controller" in refusal(ran)
     assert not (tmp_path / "export").exists()
 
 
@@ -413,8 +400,7 @@ def test_a_log_that_begins_later_may_name_what_it_does_not_hold(record: bytes, t
 def test_a_feature_that_is_not_known_is_said(name: str, level: int, said: str | None, tmp_path: Path) -> None:
     """A level that no released controller has is counted, named, and a gap of the export; one that is known is not."""
     root = node(tmp_path, 1, *HEAD, batch(5, framed(12, 0, text(name) + struct.pack(">h", level) + b"\0")))
-    given = ["--metadata-log", root, "--trust-tail", "--out", tmp_path / "out"]
-    ran = CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, given)])
+    ran = run_import("--metadata-log", root, "--trust-tail", "--out", tmp_path / "out")
     assert ran.exit_code == 0
     assert (said or "gaps of the export") in ran.stderr or said is None
     assert ("gaps of the export" in ran.stderr) == (said is not None)

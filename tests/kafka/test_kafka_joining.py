@@ -6,11 +6,12 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_export import Row, rows_of
 from metadata_log_bytes import (
     HEAD,
     START_MS,
@@ -30,7 +31,6 @@ from metadata_log_bytes import (
 
 from strandline.core.types import NodeId
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline_kafka.brokers.broker_clocks import BrokerClock
 from strandline_kafka.brokers.broker_events import BrokerStory
 from strandline_kafka.brokers.broker_logs import Logged, read_logs
@@ -43,7 +43,6 @@ from strandline_kafka.metadata.log_files import open_copy
 from strandline_kafka.metadata.skeleton import Registration, Skeleton, TopicLife
 from strandline_kafka.metadata.wire import Unreadable
 
-Row = dict[str, Any]
 ONE, TWO = ids(1, 3), ids(1, 2, 3)
 PRINTED_ID = "AAAAAAAAQACAAAAAAAAAAQ"
 """`TOPIC_ID` as Kafka prints it."""
@@ -96,9 +95,7 @@ def imported(tmp_path: Path, lines: list[Said], *batches: bytes) -> tuple[Import
     root = node(tmp_path, 1, *batches)
     logs = [read_logs(1, log, layout_of(DEFAULT_PATTERN))]
     done = Import([open_copy(root)], "c", logs=logs).write(LocalDirectory(tmp_path / "out"))
-    place = LocalDirectory(tmp_path / "out")
-    rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
-    return done, sorted(rows, key=lambda row: (row["node_id"], row["seq"]))
+    return done, rows_of(tmp_path / "out")
 
 
 def spans(done: Imported) -> list[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kafka_export import rows_of, source_of
 from metadata_log_bytes import (
     FENCED,
     HEAD,
@@ -35,7 +35,6 @@ from metadata_log_bytes import (
 )
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import verify
 from strandline_kafka.metadata import merging
 from strandline_kafka.metadata.importing import Assumed, Import, Imported, cluster_of
@@ -45,14 +44,7 @@ from strandline_kafka.metadata.wire import Unreadable
 
 def imported(roots: Iterable[Path], out: Path, **options: Any) -> tuple[Imported, list[dict[str, Any]]]:
     done = Import([open_copy(root) for root in roots], "c", **options).write(LocalDirectory(out))
-    place = LocalDirectory(out)
-    rows = [
-        row
-        for file in find_files(place, "c")
-        for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))
-        if row["event_type"] != "EXPORT_HEARTBEAT"
-    ]
-    return done, sorted(rows, key=lambda row: (row["incarnation"], row["seq"]))
+    return done, [row for row in rows_of(out) if row["event_type"] != "EXPORT_HEARTBEAT"]
 
 
 def test_a_single_voter_proves_its_whole_log(tmp_path: Path) -> None:
@@ -283,8 +275,7 @@ def test_a_minimum_that_nobody_tells_is_null(tmp_path: Path) -> None:
     _, assumed = imported([root], tmp_path / "assumed", assumed=Assumed(min_isr=2))
     assert [row for row in rows if "min_isr" in row] == []
     assert [row["min_isr"] for row in assumed if "min_isr" in row] == [2, 2]
-    source = json.loads((tmp_path / "assumed" / "c" / "v1" / "_source" / "kafka.json").read_text())
-    assert source["assumed"]["min.insync.replicas"] == 2
+    assert source_of(tmp_path / "assumed")["assumed"]["min.insync.replicas"] == 2
 
 
 def test_the_name_of_a_cluster_is_no_path(tmp_path: Path, run_a_node: Any) -> None:

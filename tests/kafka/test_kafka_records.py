@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import lzma
-import re
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
+from dump_comparison import compared
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_export import Row, rows_of
 from run_a_files import RUN_A
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline_kafka.metadata.dump_log import open_dump
 from strandline_kafka.metadata.importing import Import
 from strandline_kafka.metadata.log_files import Copy, open_copy, read_records, snapshot_records
@@ -28,46 +24,16 @@ from strandline_kafka.metadata.records import MetadataRecord, decode_value
 from strandline_kafka.metadata.wire import Unreadable
 
 NO_OP = bytes((1, 20, 0, 0))
-_DEFAULTS = (None, (), 0, -1, -2, False)
 
 
 def read_all(directory: Path) -> list[MetadataRecord]:
     return [record for batch in open_copy(directory).batches() for record in read_records(batch)]
 
 
-def dumped() -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Offset, time and payload of each record, as kafka-dump-log printed them."""
-    for line in lzma.decompress((RUN_A / "dump-log.txt.xz").read_bytes()).decode().splitlines():
-        found = re.match(r"\| offset: (\d+) CreateTime: (-?\d+) .* payload: (\{.*\})$", line)
-        if found:
-            yield int(found[1]), int(found[2]), json.loads(found[3])
-
-
-def in_our_names(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {re.sub(r"(?=[A-Z])", "_", name).lower(): in_our_names(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return tuple(map(in_our_names, value))
-    if isinstance(value, str) and re.fullmatch(r"[\w-]{22}", value):
-        return str(UUID(bytes=base64.urlsafe_b64decode(value + "==")))
-    return value
-
-
 def test_every_record_is_what_kafka_dump_log_printed(run_a_node: Any) -> None:
     """Offset, time, kind, version and every field of 1,626 records agree with Kafka's own decoder."""
-    ours = {record.offset: record for record in read_all(run_a_node(1))}
-    compared = 0
-    for offset, at_ms, payload in dumped():
-        record = ours[offset]
-        name = payload["type"].removesuffix("_RECORD").replace("_", "").lower()
-        assert (str(record.kind).lower(), record.version, record.timestamp_ms) == (name, payload["version"], at_ms)
-        said = in_our_names(payload["data"])
-        if RECORDS[record.number].fields is not None:
-            renamed = {{"id": "broker_id"}.get(key, key): value for key, value in said.items()}
-            assert {key: record.fields[key] for key in renamed} == renamed
-            assert all(record.fields[key] in _DEFAULTS for key in record.fields.keys() - renamed.keys())
-        compared += 1
-    assert compared == 1626
+    text = lzma.decompress((RUN_A / "dump-log.txt.xz").read_bytes()).decode()
+    assert compared(run_a_node(1), text) == 1626
 
 
 def test_run_a_has_these_records(run_a_node: Any) -> None:
@@ -273,9 +239,6 @@ def test_random_bytes_are_records_or_a_sentence(tmp_path_factory: Any, run_a_log
 # The text of kafka-dump-log as a source: the same events as the file that it was printed of.
 
 
-Row = dict[str, Any]
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     """What Kafka's tool printed of the log of run A."""
@@ -284,17 +247,15 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def rows_of(copy: Copy, out: Path) -> list[Row]:
+def imported(copy: Copy, out: Path) -> list[Row]:
     Import([copy], "c", trust_tail=True).write(LocalDirectory(out))
-    place = LocalDirectory(out)
-    rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
-    return sorted(rows, key=lambda row: row["seq"])
+    return rows_of(out)
 
 
 def test_the_text_becomes_the_same_events(run_a_node: Any, text: Path, tmp_path: Path) -> None:
     """Up to where the text ends, every event is that of the file: number, time, causes, what is inferred."""
-    from_text = rows_of(open_dump([text]), tmp_path / "text")
-    from_file = rows_of(open_copy(run_a_node(1)), tmp_path / "file")
+    from_text = imported(open_dump([text]), tmp_path / "text")
+    from_file = imported(open_copy(run_a_node(1)), tmp_path / "file")
     assert len(from_text) > 150
     # The last row of the text is the end of its emitter.
     assert from_text[:-1] == from_file[: len(from_text) - 1]
@@ -323,5 +284,5 @@ def test_a_text_that_is_not_whole_is_named(text: Path, tmp_path: Path, change: A
     """A batch that is not valid, missing records, or lines of another tool end the import with file and line."""
     text.write_text("".join(change(text.read_text().splitlines(keepends=True))))
     with pytest.raises(Unreadable, match=said) as refused:
-        rows_of(open_dump([text]), tmp_path / "out")
+        imported(open_dump([text]), tmp_path / "out")
     assert str(text) in str(refused.value)

@@ -7,25 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
+import kustomized
 import pytest
 import yaml
-from kustomized import (
-    FOREIGN,
-    RENDERED,
-    ROOT,
-    SEVERAL,
-    Object,
-    containers,
-    needs_kubectl,
-    objects,
-    of_kind,
-    one,
-    pods_of,
-    render,
-    upward,
-    variables,
-    workloads,
-)
+from kustomized import RENDERED, SEVERAL, Object, containers, objects, of_kind, one, variables, workloads
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -40,7 +25,7 @@ from strandline.rpc.server import LIVENESS, READINESS
 from strandline.runtime.malloc import MMAP_THRESHOLD_BYTES, TRIM_THRESHOLD_BYTES
 from strandline.runtime.settings import PREFIX, ServiceSettings, load_settings
 
-pytestmark = needs_kubectl
+pytestmark = kustomized.needs_kubectl
 
 
 KINDS: dict[str, type[ServiceSettings]] = {
@@ -79,6 +64,17 @@ def _services(name: str) -> list[tuple[str, Object]]:
     return [(box["args"][0], box) for _, _, box in containers(name) if "args" in box and box["args"][0] in KINDS]
 
 
+def _settings(name: str, box: Object) -> Any:
+    """The settings of the service that runs in a container."""
+    return load_settings(KINDS[box["args"][0]], flags={}, variables=_environment(name, box)).settings
+
+
+def _settings_of(name: str, role: str) -> Any:
+    """The settings of the only service of this role."""
+    (box,) = [box for each, box in _services(name) if each == role]
+    return _settings(name, box)
+
+
 def _member(name: str) -> Object:
     """The container of a member of etcd."""
     (box,) = [box for _, _, box in containers(name) if box["name"] == "etcd"]
@@ -106,8 +102,7 @@ def test_every_service_starts_with_what_it_is_given(name: str) -> None:
 @pytest.mark.parametrize("name", RENDERED)
 def test_a_node_is_its_pod(name: str) -> None:
     """Id from the ordinal, addresses from the pod's name behind the headless Service, rack from the zone."""
-    (box,) = [box for role, box in _services(name) if role == "replica"]
-    settings = load_settings(ReplicaSettings, flags={}, variables=_environment(name, box)).settings
+    settings = _settings_of(name, "replica")
     stateful = one(name, "StatefulSet", "strandline-replica")
     governing = stateful["spec"]["serviceName"]
 
@@ -120,9 +115,8 @@ def test_a_node_is_its_pod(name: str) -> None:
 @pytest.mark.parametrize("name", RENDERED)
 def test_nodes_dial_the_controllers_port_for_nodes(name: str) -> None:
     """The nodes' controllers are all pods of controllers behind their headless Service, at their internal port."""
-    (box,) = [box for role, box in _services(name) if role == "replica"]
-    settings = load_settings(ReplicaSettings, flags={}, variables=_environment(name, box)).settings
-    dialled = [f"{pod}.strandline.svc:{PORTS['internal']}" for pod in pods_of(name, "strandline-controller")]
+    settings = _settings_of(name, "replica")
+    dialled = [f"{pod}.strandline.svc:{PORTS['internal']}" for pod in kustomized.pods_of(name, "strandline-controller")]
 
     assert list(settings.controllers) == dialled
     assert len(dialled) == (3 if name in SEVERAL else 1)
@@ -131,9 +125,8 @@ def test_nodes_dial_the_controllers_port_for_nodes(name: str) -> None:
 @pytest.mark.parametrize("name", SEVERAL)
 def test_a_controller_is_its_pod(name: str) -> None:
     """Id and both addresses are the pod's own, never a Service's, which would answer for a controller that is gone."""
-    (box,) = [box for role, box in _services(name) if role == "controller"]
-    settings = load_settings(ControllerSettings, flags={}, variables=_environment(name, box)).settings
-    own = pods_of(name, "strandline-controller")[2]
+    settings = _settings_of(name, "controller")
+    own = kustomized.pods_of(name, "strandline-controller")[2]
 
     assert settings.store is StoreKind.ETCD
     assert settings.controller_id == "strandline-controller-2"
@@ -144,9 +137,8 @@ def test_a_controller_is_its_pod(name: str) -> None:
 @pytest.mark.parametrize("name", SEVERAL)
 def test_controllers_know_every_member_of_etcd(name: str) -> None:
     """Endpoints, members and the addresses that a member is given are the pods of one StatefulSet, with one scheme."""
-    (box,) = [box for role, box in _services(name) if role == "controller"]
-    settings = load_settings(ControllerSettings, flags={}, variables=_environment(name, box)).settings
-    pods, member = pods_of(name, "strandline-etcd"), _environment(name, _member(name))
+    settings = _settings_of(name, "controller")
+    pods, member = kustomized.pods_of(name, "strandline-etcd"), _environment(name, _member(name))
     scheme = "https" if settings.etcd_ca else "http"
     ports = {port["name"]: port["containerPort"] for port in _member(name)["ports"]}
 
@@ -176,7 +168,7 @@ def test_a_member_without_a_majority_is_not_restarted(name: str) -> None:
 
 def test_an_etcd_that_is_there_already_is_used(tmp_path: Path) -> None:
     """Without the component etcd nothing of it is made, and controllers use the endpoints that an overlay gives."""
-    up = upward(str(tmp_path))
+    up = kustomized.upward(str(tmp_path))
     settings = {"name": "strandline-controller-settings", "behavior": "merge"}
     content = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -187,7 +179,7 @@ def test_an_etcd_that_is_there_already_is_used(tmp_path: Path) -> None:
         "configMapGenerator": [{**settings, "literals": ["STRANDLINE_ETCD_ENDPOINTS=etcd.example:2379"]}],
     }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(content))
-    made = render(tmp_path.resolve())
+    made = kustomized.render(tmp_path.resolve())
     (given,) = [each["data"] for each in made if each["metadata"]["name"].startswith(settings["name"])]
 
     assert not any("etcd" in each["metadata"]["name"] for each in made)
@@ -198,7 +190,7 @@ def test_an_etcd_that_is_there_already_is_used(tmp_path: Path) -> None:
 def test_ports_are_those_of_the_settings(name: str) -> None:
     """Each port that a container names is the one that its service binds, with the same number everywhere."""
     for role, box in _services(name):
-        settings = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
+        settings = _settings(name, box)
         for port in box["ports"]:
             setting = "bind" if role == "console" and port["name"] == "console" else PORT_SETTINGS[port["name"]]
             bound = parse_endpoint(getattr(settings, setting))
@@ -275,8 +267,8 @@ def test_malloc_is_set_whole(name: str) -> None:
 @pytest.mark.parametrize("name", RENDERED)
 def test_plaintext_is_asked_for_by_name(name: str) -> None:
     """TLS, or the option `insecure`: nothing here relies on the default; never both for a node."""
-    for role, box in _services(name):
-        settings: Any = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
+    for _, box in _services(name):
+        settings = _settings(name, box)
         assert bool(settings.tls_cert) != settings.insecure
 
 
@@ -284,7 +276,7 @@ def test_plaintext_is_asked_for_by_name(name: str) -> None:
 def test_certificates_lie_where_the_settings_look(name: str) -> None:
     """The three paths of node 2 and of the controller are files of a Secret, mounted whole and not by subPath."""
     for role, box in _services(name):
-        settings: Any = load_settings(KINDS[role], flags={}, variables=_environment(name, box)).settings
+        settings = _settings(name, box)
         (mount,) = [each for each in box["volumeMounts"] if each["name"] == "tls"]
         spec = one(name, "StatefulSet", f"strandline-{role}")["spec"]["template"]["spec"]
         (volume,) = [each for each in spec["volumes"] if each["name"] == "tls"]
@@ -301,8 +293,7 @@ def test_certificates_lie_where_the_settings_look(name: str) -> None:
 
 def test_certificates_have_the_names_that_are_dialled() -> None:
     """Each process's certificate of the production overlay names the host that others use, and its identity."""
-    (box,) = [box for role, box in _services("production") if role == "replica"]
-    settings = load_settings(ReplicaSettings, flags={}, variables=_environment("production", box)).settings
+    settings = _settings_of("production", "replica")
     node = one("production", "Certificate", "strandline-replica-2")["spec"]
     controller = one("production", "Certificate", "strandline-controller")["spec"]
 
@@ -324,7 +315,7 @@ def test_members_of_etcd_accept_peers_behind_masquerading() -> None:
 def test_certificates_of_etcd_are_of_an_authority_of_their_own() -> None:
     """Members have the names that controllers and members dial; no certificate of a client or a node opens etcd."""
     (box,) = [box for role, box in _services("production") if role == "controller"]
-    settings = load_settings(ControllerSettings, flags={}, variables=_environment("production", box)).settings
+    settings = _settings("production", box)
     spec = one("production", "StatefulSet", "strandline-controller")["spec"]["template"]["spec"]
     (volume,) = [each for each in spec["volumes"] if each["name"] == "etcd-client"]
     (mount,) = [each for each in box["volumeMounts"] if each["name"] == "etcd-client"]
@@ -357,7 +348,7 @@ def test_images_are_of_this_version(name: str) -> None:
 
 def test_spark_runs_the_command_of_the_batch() -> None:
     """The SparkApplication submits the arguments of the production overlay's CronJob, except one process's memory."""
-    path = ROOT / "components" / "spark-operator" / "application.yaml"
+    path = kustomized.ROOT / "components" / "spark-operator" / "application.yaml"
     submitted = yaml.safe_load(path.read_text())["spec"]["template"]
     (box,) = [box for _, _, box in containers("production") if box["name"] == "analytics"]
 
@@ -372,7 +363,10 @@ def test_a_changed_setting_is_a_rollout(name: str) -> None:
     for each in of_kind(name, "ConfigMap"):
         assert re.fullmatch(r"strandline-(controller|replica)-settings-[a-z0-9]{10}", each["metadata"]["name"])
     assert len(of_kind(name, "ConfigMap")) == 2
-    assert {each["metadata"]["name"] for each, _ in workloads(name)} >= {"strandline-replica", "strandline-controller"}
+    assert {each["metadata"]["name"] for each, _ in workloads(name)} >= {
+        "strandline-replica",
+        "strandline-controller",
+    }
     assert all(each["metadata"]["name"] for each in objects(name))
 
 
@@ -403,7 +397,7 @@ def test_there_are_three_minors() -> None:
 @pytest.mark.parametrize("name", RENDERED)
 def test_every_object_fits_its_schema(name: str, version: str) -> None:
     """No unknown field, no wrong type; a kind without a schema belongs to another operator, known by name."""
-    found: list[Object] = [each for each in objects(name) if each["kind"] not in FOREIGN]
+    found: list[Object] = [each for each in objects(name) if each["kind"] not in kustomized.FOREIGN]
 
     assert len(found) >= 10
     for each in found:

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import kustomized
 import pytest
-from kustomized import (
-    COMPONENT,
-    NAME,
-    RENDERED,
-    SEVERAL,
-    Object,
-    containers,
-    matches,
-    needs_kubectl,
-    of_kind,
-    one,
-    workloads,
-)
+from kustomized import RENDERED, SEVERAL, Object, containers, matches, of_kind, one, workloads
 
-pytestmark = needs_kubectl
+pytestmark = kustomized.needs_kubectl
 
 MEBI = {"Mi": 1, "Gi": 1024}
 
@@ -226,5 +215,5 @@ def test_the_namespace_refuses_what_the_manifests_promise_not_to_do(name: str) -
 def test_labels_say_what_everything_is(name: str) -> None:
     """Every workload's pods carry name, component and the whole they belong to."""
     for workload, template in workloads(name):
-        assert template["metadata"]["labels"][NAME] == "strandline"
-        assert template["metadata"]["labels"][COMPONENT] in workload["metadata"]["name"]
+        assert template["metadata"]["labels"][kustomized.NAME] == "strandline"
+        assert template["metadata"]["labels"][kustomized.COMPONENT] in workload["metadata"]["name"]

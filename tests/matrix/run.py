@@ -17,10 +17,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "bench")]
+from kept import keep
 
-from kept import keep  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")

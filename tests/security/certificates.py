@@ -1,10 +1,10 @@
-"""Certificates of a cluster for tests: valid ones, and ones that are wrong in one way each."""
+"""Certificates of a cluster for tests: valid ones, and ones that are wrong in one way each (`WRONG`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from strandline.cli.local.authority import Authority, issue, new_authority
@@ -56,3 +56,47 @@ class Certificates:
 def settings_of(files: TlsFiles) -> dict[str, str]:
     """The same as a service's settings."""
     return {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
+
+
+def _absent(made: Certificates) -> TlsFiles:
+    found = made.files("replica/1")
+    found.key.unlink()
+    return found
+
+
+def _directory(made: Certificates) -> TlsFiles:
+    found = _absent(made)
+    found.key.mkdir()
+    return found
+
+
+def _replaced(part: str, content: bytes) -> Callable[[Certificates], TlsFiles]:
+    def make(made: Certificates) -> TlsFiles:
+        found = made.files("replica/1")
+        path: Path = getattr(found, part)
+        path.write_bytes(content or made.files("replica/2").key.read_bytes())
+        return found
+
+    return make
+
+
+def _off_by(days: int) -> Callable[[Certificates], TlsFiles]:
+    return lambda made: made.files("replica/1", now=datetime.now(UTC) + timedelta(days=days))
+
+
+_NO_KEY = b"-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n"
+WRONG: dict[str, tuple[Callable[[Certificates], TlsFiles], str]] = {
+    "absent key": (_absent, r"tls_key .* cannot be read: No such file"),
+    "directory as key": (_directory, r"tls_key .* cannot be read: Is a directory"),
+    "no key": (_replaced("key", _NO_KEY), r"tls_key .* holds no private key in PEM"),
+    "key of another": (_replaced("key", b""), r"tls_key .* does not belong to the certificate"),
+    "no certificate": (_replaced("cert", b"\n"), r"tls_cert .* holds no certificate"),
+    "no authority": (_replaced("ca", b"not a certificate"), r"tls_ca .* holds no certificate"),
+    "foreign authority": (
+        lambda made: made.files("replica/1", signed_by=new_authority("c1", 1)),
+        r"tls_cert .* is not signed by the authority in tls_ca",
+    ),
+    "expired": (_off_by(-2), r"tls_cert .* expired at .* give a new certificate"),
+    "not valid yet": (_off_by(1), r"tls_cert .* is not valid before .* correct the clock or wait"),
+}
+"""What can be wrong, and what is said of it."""

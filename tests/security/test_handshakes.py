@@ -36,9 +36,9 @@ async def _status(endpoint: Endpoint, credentials: grpc.ChannelCredentials | Non
     return "OK"
 
 
-def _raw(files: TlsFiles, *, ca: bytes | None = None) -> grpc.ChannelCredentials:
+def _raw(files: TlsFiles) -> grpc.ChannelCredentials:
     """Credentials as they are in the files: the caller's side checks nothing, like a stranger."""
-    return grpc.ssl_channel_credentials(ca or files.ca.read_bytes(), files.key.read_bytes(), files.cert.read_bytes())
+    return grpc.ssl_channel_credentials(*(path.read_bytes() for path in (files.ca, files.key, files.cert)))
 
 
 @pytest.fixture
@@ -54,44 +54,26 @@ async def test_every_role_may_ask_for_health(made: Certificates, who: str) -> No
         assert await _status(endpoint, _raw(made.files(who))) == "OK"
 
 
-async def test_nobody_without_a_certificate(made: Certificates) -> None:
-    """Neither plain text nor TLS without a client certificate reaches a handler: UNAVAILABLE."""
+@pytest.mark.parametrize("stranger", ["in plain text", "without a certificate", "foreign", "expired"])
+async def test_a_stranger_reaches_no_handler(made: Certificates, stranger: str) -> None:
+    """Plain text, no certificate, one of another authority or an expired one, the right names besides: UNAVAILABLE."""
+    foreign = made.files("client/foreign", signed_by=new_authority("c1", 1))
+    expired = made.files("client/expired", now=datetime.now(UTC) - timedelta(days=2))
+    credentials = {
+        "in plain text": None,
+        "without a certificate": grpc.ssl_channel_credentials(made.authority.pem),
+        "foreign": _raw(foreign),
+        "expired": _raw(expired),
+    }
     async with guarded(made.tls("replica/1")) as endpoint:
-        assert await _status(endpoint, None) == "UNAVAILABLE"
-        assert await _status(endpoint, grpc.ssl_channel_credentials(made.authority.pem)) == "UNAVAILABLE"
+        assert await _status(endpoint, credentials[stranger]) == "UNAVAILABLE"
 
 
-async def test_nobody_of_a_foreign_authority(made: Certificates) -> None:
-    """The right names do not help a certificate of another authority: UNAVAILABLE."""
-    files = made.files("client/x", signed_by=new_authority("c1", 1))
-    async with guarded(made.tls("replica/1")) as endpoint:
-        assert await _status(endpoint, _raw(files)) == "UNAVAILABLE"
-
-
-async def test_nobody_whose_certificate_expired(made: Certificates) -> None:
-    """An expired certificate is rejected: UNAVAILABLE."""
-    files = made.files("client/x", now=datetime.now(UTC) - timedelta(days=2))
-    async with guarded(made.tls("replica/1")) as endpoint:
-        assert await _status(endpoint, _raw(files)) == "UNAVAILABLE"
-
-
-async def test_a_clients_certificate_serves_nobody(made: Certificates) -> None:
-    """Used as a server's it is rejected by the client: it names no host and has no server's purpose."""
-    async with guarded(made.tls("client/x", hosts=())) as endpoint:
+@pytest.mark.parametrize(("who", "hosts"), [("client/x", ()), ("replica/1", ("node-1.example",))])
+async def test_a_client_rejects_what_is_no_such_server(made: Certificates, who: str, hosts: tuple[str, ...]) -> None:
+    """A client's certificate has no host and no server's purpose; a server's must be for the host that is dialled."""
+    async with guarded(made.tls(who, hosts=hosts)) as endpoint:
         assert await _status(endpoint, _raw(made.files("client/y"))) == "UNAVAILABLE"
-
-
-async def test_a_server_must_be_named_as_it_is_dialled(made: Certificates) -> None:
-    """A client rejects a server with a certificate for another host."""
-    async with guarded(made.tls("replica/1", hosts=("node-1.example",))) as endpoint:
-        assert await _status(endpoint, _raw(made.files("client/x"))) == "UNAVAILABLE"
-
-
-async def test_nobody_of_another_cluster(made: Certificates) -> None:
-    """A certificate of the same authority for another cluster has no permission: PERMISSION_DENIED."""
-    files = made.files("client/x", cluster="c2")
-    async with guarded(made.tls("replica/1")) as endpoint:
-        assert await _status(endpoint, _raw(files)) == "PERMISSION_DENIED"
 
 
 # A handshake may be slow: distant peers and busy machines are reached at the first attempt.
@@ -164,9 +146,8 @@ async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
         writer.write_eof()
 
 
-async def test_a_slow_handshake_is_waited_for(tmp_path: Path) -> None:
+async def test_a_slow_handshake_is_waited_for(made: Certificates) -> None:
     """A call that does not wait for the connection succeeds, by one connection."""
-    made = Certificates.at(tmp_path)
     async with guarded(made.tls("replica/1"), Produce=_produce) as server:
         far = FarAway(server)
         endpoint = await far.start()
@@ -177,16 +158,13 @@ async def test_a_slow_handshake_is_waited_for(tmp_path: Path) -> None:
     assert far.connections == 1
 
 
-async def test_without_that_patience_it_would_fail(tmp_path: Path) -> None:
+async def test_without_that_patience_it_would_fail(made: Certificates) -> None:
     """The same connection is aborted when an attempt may take no longer than the first back-off."""
-    made = Certificates.at(tmp_path)
-    files = made.files("client/x")
-    credentials = grpc.ssl_channel_credentials(*(path.read_bytes() for path in (files.ca, files.key, files.cert)))
     async with guarded(made.tls("replica/1"), Produce=_produce) as server:
         far = FarAway(server)
         endpoint = await far.start()
         address = f"{endpoint.host}:{endpoint.port}"
-        async with grpc.aio.secure_channel(address, credentials, options=reconnection()) as channel:
+        async with grpc.aio.secure_channel(address, _raw(made.files("client/x")), options=reconnection()) as channel:
             method = channel.unary_unary("/strandline.v1.LeaderService/Produce")
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await method(b"", timeout=DEADLINE_S_SLOW)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Certificates, settings_of
+from certificates import WRONG, Certificates, settings_of
 from secured_cluster import end
 from structlog.testing import capture_logs
-from test_tls_files import WRONG
 
 from strandline.cli.local.local_cluster import flags
 from strandline.controller.process import ControllerProcess

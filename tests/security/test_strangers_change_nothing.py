@@ -15,7 +15,7 @@ from certificates import CLUSTER, settings_of
 from secured_cluster import Secured, build_node, secured_cluster, until
 
 from strandline.cli.local.authority import new_authority
-from strandline.client import Consumer, Producer
+from strandline.client import Producer
 from strandline.core.errors import ErrorCode
 from strandline.core.messages import Endpoint
 from strandline.rpc.channels import target
@@ -223,19 +223,6 @@ async def test_the_same_attack_works_for_the_node_itself(tmp_path: Path) -> None
 
         assert answer.error_code == 0
         assert tuple((await cluster.partition(TOPIC)).isr) == (1,)
-
-
-async def test_a_client_reads_what_it_wrote(tmp_path: Path) -> None:
-    """With a client's certificate records are produced and consumed; topics are the administrator's."""
-    async with _with_records(tmp_path) as cluster:
-        client = settings_of(cluster.made.files("client/x"))
-        read = []
-        async with Consumer(target(cluster.for_clients), stop_at_end=True, **client) as consumer:
-            await consumer.assign([TOPIC], start="beginning")
-            async for record in consumer:
-                read.append(record.value)
-
-    assert read == [b"0", b"1", b"2"]
 
 
 async def test_a_node_does_not_start_with_another_nodes_certificate(tmp_path: Path) -> None:

@@ -3,83 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from certificates import Certificates
+from certificates import WRONG, Certificates
 
-from strandline.cli.local.authority import new_authority
 from strandline.rpc.permissions import CallerRole, NoIdentity, parse_identity
 from strandline.rpc.tls import Tls, TlsFiles, TlsWrong, open_tls, read_material
 
 
 def _right(made: Certificates) -> TlsFiles:
     return made.files("replica/1")
-
-
-def _absent_key(made: Certificates) -> TlsFiles:
-    found = _right(made)
-    found.key.unlink()
-    return found
-
-
-def _directory_as_key(made: Certificates) -> TlsFiles:
-    found = _absent_key(made)
-    found.key.mkdir()
-    return found
-
-
-def _key_of_another(made: Certificates) -> TlsFiles:
-    found, other = _right(made), made.files("replica/2")
-    found.key.write_bytes(other.key.read_bytes())
-    return found
-
-
-def _no_key(made: Certificates) -> TlsFiles:
-    found = _right(made)
-    found.key.write_bytes(b"-----BEGIN PRIVATE KEY-----\nnone\n-----END PRIVATE KEY-----\n")
-    return found
-
-
-def _no_certificate(made: Certificates) -> TlsFiles:
-    found = _right(made)
-    found.cert.write_bytes(b"")
-    return found
-
-
-def _no_authority(made: Certificates) -> TlsFiles:
-    found = _right(made)
-    found.ca.write_bytes(b"not a certificate")
-    return found
-
-
-def _foreign(made: Certificates) -> TlsFiles:
-    return made.files("replica/1", signed_by=new_authority("c1", 1))
-
-
-def _expired(made: Certificates) -> TlsFiles:
-    return made.files("replica/1", now=datetime.now(UTC) - timedelta(days=2))
-
-
-def _of_tomorrow(made: Certificates) -> TlsFiles:
-    return made.files("replica/1", now=datetime.now(UTC) + timedelta(days=1))
-
-
-WRONG: dict[str, tuple[Callable[[Certificates], TlsFiles], str]] = {
-    "absent key": (_absent_key, r"tls_key .* cannot be read: No such file"),
-    "directory as key": (_directory_as_key, r"tls_key .* cannot be read: Is a directory"),
-    "no key": (_no_key, r"tls_key .* holds no private key in PEM"),
-    "key of another": (_key_of_another, r"tls_key .* does not belong to the certificate"),
-    "no certificate": (_no_certificate, r"tls_cert .* holds no certificate"),
-    "no authority": (_no_authority, r"tls_ca .* holds no certificate"),
-    "foreign authority": (_foreign, r"tls_cert .* is not signed by the authority in tls_ca"),
-    "expired": (_expired, r"tls_cert .* expired at .* give a new certificate"),
-    "not valid yet": (_of_tomorrow, r"tls_cert .* is not valid before .* correct the clock or wait"),
-}
-"""What can be wrong, and what is said of it."""
 
 
 def test_right_files_name_their_bearer(tmp_path: Path) -> None:

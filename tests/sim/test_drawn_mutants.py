@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    # As in `test_mutants`.
-    sys.path.append(_HERE)
-
-from mutants.drawn import LIST, ROOT, SURVIVES  # noqa: E402
+from mutants.drawn import LIST, ROOT, SURVIVES
 
 MUTANTS = json.loads(LIST.read_text())
 

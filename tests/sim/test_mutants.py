@@ -9,27 +9,20 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from mutants import gate, record, scenario_layer
+from mutants.catalogue import MUTANTS, REQUIRED
+from mutants.examination import Bite, Bounds, Examined, examine
+from mutants.mutant import Mutant, Real, Swap
+from mutants.scenario_layer import Story, play
+from mutants.verdict import Layer, Verdict
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    # The mutants are a package of their own in this folder, `mutants`, as for `make test-deep WHAT=mutants`.
-    sys.path.append(_HERE)
-
-from mutants import gate, record, scenario_layer  # noqa: E402
-from mutants.catalogue import MUTANTS, REQUIRED  # noqa: E402
-from mutants.examination import Bite, Bounds, Examined, examine  # noqa: E402
-from mutants.mutant import Mutant, Real, Swap  # noqa: E402
-from mutants.scenario_layer import Story, play  # noqa: E402
-from mutants.verdict import Layer, Verdict  # noqa: E402
-
-from strandline.core.log import high_watermark  # noqa: E402
-from strandline.core.log.replica_log import ReplicaLog  # noqa: E402
-from strandline_sim.runs.run import run_seed  # noqa: E402
+from strandline.core.log import high_watermark
+from strandline.core.log.replica_log import ReplicaLog
+from strandline_sim.runs.run import run_seed
 
 BOUNDED = Bounds(all_scenarios=False, seeds=12, seed_s=10.0, search_s=10.0)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.cluster import Cluster
 from harness.facilities import Facility, program
-from harness.fault import Fault
+from harness.scenario import Fault
 
 _SOURCE = Path(__file__).with_name("clock_shim.c")
 _ORDERS = struct.Struct("=Qqqqdd")

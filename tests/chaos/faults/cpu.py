@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.cluster import Cluster
 from harness.facilities import Facility
-from harness.fault import Fault
+from harness.scenario import Fault
 
 _PERIOD_US = 100_000
 _V1 = Path("/sys/fs/cgroup/cpu")
@@ -93,6 +94,10 @@ class CpuShare(Fault):
             self.throttled = self._group.throttled
             self._group.remove()
             self._group = None
+
+    @property
+    def effects(self) -> Mapping[str, int]:
+        return {"throttled_periods": self.throttled}
 
     def described(self) -> str:
         return f"CpuShare(node {self.node}, {self.share:.0%})"

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from faults.disk_rules import Rule
 
-_HERE = Path(__file__).parent
+_CHAOS = Path(__file__).resolve().parents[1]
 _START_S = 10.0
 
 
@@ -89,10 +89,10 @@ class Disk:
             RuntimeError: it did not come up; the message has the process's output.
         """
         self.mount_point.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(_HERE / "fuse_process.py")]
+        command = [sys.executable, "-m", "faults.fuse_process"]
         with self._output.open("wb") as sink:
             self._process = subprocess.Popen(
-                [*command, str(self.mount_point), str(self._state), str(self._control)],
+                [*command, str(self.mount_point.absolute()), str(self._state), str(self._control)], cwd=_CHAOS,
                 stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + _START_S

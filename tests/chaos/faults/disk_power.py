@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from faults.disk import Disk, PowerCut, disks_missing
 from faults.disk_rules import Rule
 from harness.cluster import Cluster
 from harness.facilities import Facility, program
-from harness.fault import Fault
+from harness.scenario import Fault
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -43,6 +43,12 @@ def mounted(run: Run, node_ids: Iterable[int]) -> dict[int, Disk]:
         disks[node_id] = disk
         run.stack.callback(_unmount, run, disk)
     return disks
+
+
+def slow(disks: Iterable[Disk], sync_ms: float) -> None:
+    """Every sync takes some milliseconds, as on a real disk, so that there is unsynced data at any time."""
+    for disk in disks:
+        disk.add(Rule(operation="fsync", delay_ms=sync_ms))
 
 
 def _unmount(run: Run, disk: Disk) -> None:
@@ -86,9 +92,13 @@ class PowerLoss(Fault):
         return sum(cut.total_bytes for cut in self.took.values())
 
     @property
-    def dropped_record_bytes(self) -> int:
-        """Bytes of segments that all disks together lost."""
-        return sum(cut.record_bytes for cut in self.took.values())
+    def effects(self) -> Mapping[str, int]:
+        of_records = sum(cut.record_bytes for cut in self.took.values())
+        return {
+            "dropped_bytes": self.dropped_bytes,
+            "dropped_record_bytes": of_records,
+            "losses_that_dropped": self.dropped_bytes > 0,
+        }
 
     def described(self) -> str:
         lost = {node_id: f"{cut.total_bytes} bytes, {cut.names} names" for node_id, cut in self.took.items()}
@@ -116,6 +126,10 @@ class BadDisk(Fault):
     async def undo(self, cluster: Cluster) -> None:
         self.hits = self.disk.hits
         self.disk.heal()
+
+    @property
+    def effects(self) -> Mapping[str, int]:
+        return {"disk_rule_hits": self.hits}
 
     def described(self) -> str:
         what = f"{self.room_bytes} bytes left" if self.rule is None else f"{self.rule.operation} of {self.rule.paths}"

@@ -1,4 +1,4 @@
-"""Mounts a faulty disk and executes commands from a socket until unmounted: `fuse_process.py MOUNT BACKING SOCKET`.
+"""Mounts a faulty disk and executes commands until unmounted: `python -m faults.fuse_process MOUNT BACKING SOCKET`.
 
 Invariant: one command a line as JSON, one answer a line; a command is done when it is answered.
 """
@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import mfusepy
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
 from faults.disk_rules import Rule
 from faults.fuse_operations import CACHED_S, FaultyDisk
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harness.cluster import Cluster
-from harness.fault import Fault
+from harness.cluster import CONTROLLER, Cluster, namespace
 from harness.namespaces import ADDRESSES
+from harness.scenario import Fault
 
 _numbers = itertools.count(1)
 _DROPPED = re.compile(r"^\s*(\d+)\s+\d+\s+DROP\b.*?/\* (cut-\d+) \*/", re.MULTILINE)
@@ -43,6 +44,10 @@ class Cut(Fault):
             receiver, rule = self._rules.pop()
             cluster.namespaces.iptables(receiver, "-D", *rule)
 
+    @property
+    def effects(self) -> Mapping[str, int]:
+        return {"dropped_packets": self.dropped}
+
     def described(self) -> str:
         return f"Cut({', '.join(f'{sender}->{receiver}' for sender, receiver in self.links)})"
 
@@ -50,3 +55,9 @@ class Cut(Fault):
 def both_ways(one: str, other: str) -> list[tuple[str, str]]:
     """The two directions of a link."""
     return [(one, other), (other, one)]
+
+
+def one_way(node: int, direction: str) -> list[tuple[str, str]]:
+    """All links between a node and the other processes of the cluster: "mute" loses what it sends, "deaf" the rest."""
+    own, others = namespace(node), [CONTROLLER, *(namespace(each) for each in (1, 2, 3) if each != node)]
+    return [(own, other) if direction == "mute" else (other, own) for other in others]

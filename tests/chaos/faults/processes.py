@@ -1,12 +1,19 @@
-"""Faults of whole processes: killed, stopped, paused."""
+"""Faults of whole processes: killed, stopped, paused, on another disk; also of the members of a consumer group."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from harness.cluster import STOP_GRACE_MS, Cluster, Place, namespace
-from harness.fault import Fault
+from harness.scenario import Fault
+from running_cluster import Probe, until
+
+if TYPE_CHECKING:
+    from harness.client_process import ClientProcess
+
+_LEFT_S = 20.0
 
 
 @dataclass(slots=True)
@@ -83,3 +90,74 @@ class MachineGone(Fault):
         for place in cluster.places:
             if place in self.places and not cluster.service(place).running:
                 await cluster.start_again(place)
+
+
+@dataclass(slots=True)
+class Wipe(Fault):
+    """`kill -9`, and another, empty data directory; the old one is kept beside it for diagnosis.
+
+    Only a node that is in no ISR and no ELR is wiped, so that assumption A5 of the promises holds.
+    """
+
+    node: int
+
+    async def apply(self, cluster: Cluster) -> None:
+        service = cluster.service(self.node)
+        service.kill()
+        async with Probe(cluster) as probe:
+
+            async def look() -> bool:
+                topics = (await probe.metadata()).topics
+                return not any(self.node in {*each.isr, *each.elr} for topic in topics for each in topic.partitions)
+
+            await until(look, f"node {self.node} is in no ISR and no ELR", timeout_s=_LEFT_S)
+        count = sum(1 for _ in service.directory.parent.glob(f"{service.name}.wiped-*"))
+        service.directory.rename(service.directory.with_name(f"{service.name}.wiped-{count + 1}"))
+
+    async def undo(self, cluster: Cluster) -> None:
+        if not cluster.service(self.node).running:
+            await cluster.start_node(self.node)
+
+
+class Members(Protocol):
+    """Processes that are members of one group, by their slots."""
+
+    def member(self, slot: int) -> ClientProcess:
+        """The process of a slot's present member."""
+
+    async def begin(self, slot: int) -> None:
+        """Starts a member, unless it runs or the run is over."""
+
+
+@dataclass(slots=True, eq=False)
+class MemberKilled(Fault):
+    """`kill -9` of a member; undone by starting another one in its place."""
+
+    group: Members
+    slot: int
+
+    async def apply(self, cluster: Cluster) -> None:
+        await self.group.member(self.slot).kill()
+
+    async def undo(self, cluster: Cluster) -> None:
+        await self.group.begin(self.slot)
+
+    def described(self) -> str:
+        return f"{self.kind}({self.group.member(self.slot).name})"
+
+
+@dataclass(slots=True, eq=False)
+class MemberPaused(Fault):
+    """SIGSTOP of a member: it sends no heartbeats, and goes on later where it was."""
+
+    group: Members
+    slot: int
+
+    async def apply(self, cluster: Cluster) -> None:
+        self.group.member(self.slot).pause()
+
+    async def undo(self, cluster: Cluster) -> None:
+        self.group.member(self.slot).resume()
+
+    def described(self) -> str:
+        return f"{self.kind}({self.group.member(self.slot).name})"

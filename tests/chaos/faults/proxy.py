@@ -11,13 +11,14 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.cluster import Cluster
-from harness.fault import Fault
 from harness.namespaces import ADDRESSES, Namespaces
+from harness.scenario import Fault
 
 _PROGRAM = Path(__file__).with_name("proxy_process.py")
 _MARK = 0x51
@@ -121,15 +122,20 @@ class SlowLink(Fault):
     link: ProxiedLink
     delay_ms: float = 100.0
     bytes_per_s: float | None = 3_000_000 / 8
-    slowed_bytes: int = 0
-    """Known after `undo`."""
+    _before: int = 0
+    _slowed_bytes: int = 0
 
     async def apply(self, cluster: Cluster) -> None:
+        self._before = self.link.proxy.slowed_bytes
         self.link.proxy.slow(self.delay_ms, self.bytes_per_s)
 
     async def undo(self, cluster: Cluster) -> None:
         self.link.proxy.slow(0, None)
-        self.slowed_bytes = self.link.proxy.slowed_bytes
+        self._slowed_bytes = self.link.proxy.slowed_bytes - self._before
+
+    @property
+    def effects(self) -> Mapping[str, int]:
+        return {"slow_link_bytes": self._slowed_bytes}
 
     def described(self) -> str:
         return f"SlowLink({self.link.sender}->{self.link.receiver}, {self.delay_ms:g} ms, {self.bytes_per_s} bytes/s)"

@@ -29,17 +29,6 @@ def _synced(file: StoredFile) -> None:
     file.finish_sync(file.issue_sync())
 
 
-def test_unsynced_bytes_are_dropped_and_counted(tmp_path: Path) -> None:
-    """Bytes written after the last sync are gone, and their number is reported."""
-    file = StoredFile(tmp_path, 0o644)
-    file.write(b"kept", 0)
-    _synced(file)
-    file.write(b"lost!", 4)
-
-    assert file.undo() == 5
-    assert _content(file) == b"kept"
-
-
 def test_bytes_written_during_a_sync_are_not_covered_by_it(tmp_path: Path) -> None:
     """A sync covers what was written before it was issued."""
     file = StoredFile(tmp_path, 0o644)
@@ -50,20 +39,6 @@ def test_bytes_written_during_a_sync_are_not_covered_by_it(tmp_path: Path) -> No
 
     assert file.undo() == 6
     assert _content(file) == b"before"
-
-
-def test_an_overwritten_and_a_cut_page_come_back(tmp_path: Path) -> None:
-    """Bytes that were durable and then overwritten or truncated without a sync are there again."""
-    file = StoredFile(tmp_path, 0o644)
-    durable = bytes(range(256)) * 64
-    file.write(durable, 0)
-    _synced(file)
-    file.write(b"#" * 5000, 3000)
-    file.truncate(10)
-    file.write(b"tail", 10)
-    file.undo()
-
-    assert _content(file) == durable
 
 
 def test_after_a_failed_sync_a_second_one_saves_nothing(tmp_path: Path) -> None:
@@ -159,9 +134,6 @@ def test_a_rename_and_a_removal_without_a_sync_are_taken_back(tmp_path: Path) ->
 # A faulty disk as processes use it: a mount whose power is cut, whose syncs fail, and which fills up.
 
 
-_missing = disks_missing()
-
-
 _WRITER = """
 import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
@@ -175,6 +147,8 @@ for number in range(1_000_000):
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     """One disk for the module."""
+    if lacking := disks_missing():
+        pytest.skip(f"FUSE: {lacking}")
     with Disk(tmp_path_factory.mktemp("mount") / "disk") as disk:
         yield disk
 
@@ -200,7 +174,6 @@ def _file(disk: Disk, name: str) -> int:
     return fd
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"FUSE: {_missing}")
 def test_power_loss_drops_exactly_the_unsynced(disk: Disk) -> None:
     """Synced bytes are read again, others are gone, and the report has file and number of bytes."""
     fd = _file(disk, "a.log")
@@ -218,7 +191,6 @@ def test_power_loss_drops_exactly_the_unsynced(disk: Disk) -> None:
     assert cut.names == 1
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"FUSE: {_missing}")
 def test_a_process_learns_of_no_sync_that_did_not_last(disk: Disk) -> None:
     """A process that dies in a power loss has seen only syncs whose bytes are there afterwards."""
     disk.add(Rule(operation="fsync", delay_ms=3))
@@ -239,7 +211,6 @@ def test_a_process_learns_of_no_sync_that_did_not_last(disk: Disk) -> None:
     assert cut.total_bytes in (0, 8)
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"FUSE: {_missing}")
 def test_fsync_fails_once_and_saves_nothing_afterwards(disk: Disk) -> None:
     """EIO is reported once; a second fsync returns, is counted as a retry, and the bytes are lost with the power."""
     fd = _file(disk, "eio")
@@ -261,7 +232,6 @@ def test_fsync_fails_once_and_saves_nothing_afterwards(disk: Disk) -> None:
     assert (disk.mount_point / "eio").read_bytes().strip(b"\0") == b""
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"FUSE: {_missing}")
 def test_a_full_disk_takes_a_part_and_then_nothing(disk: Disk) -> None:
     """A write over the limit is partial, the next one gets ENOSPC, and statvfs reports that nothing is left."""
     fd = _file(disk, "full")
@@ -279,7 +249,6 @@ def test_a_full_disk_takes_a_part_and_then_nothing(disk: Disk) -> None:
     os.close(fd)
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"FUSE: {_missing}")
 def test_a_slow_sync_holds_up_no_other_file(disk: Disk) -> None:
     """A delay applies to its own file only."""
     slow, quick = _file(disk, "slow"), _file(disk, "quick")
@@ -298,7 +267,6 @@ def test_a_slow_sync_holds_up_no_other_file(disk: Disk) -> None:
     assert slow_s >= 2 > quick_s
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"FUSE: {_missing}")
 def test_write_fails_at_the_named_place(disk: Disk) -> None:
     """A rule applies to the operation, the name and the count that it states, and to nothing else."""
     fd, other = _file(disk, "b.log"), _file(disk, "b.index")
@@ -313,7 +281,6 @@ def test_write_fails_at_the_named_place(disk: Disk) -> None:
     assert disk.hits == 1
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"FUSE: {_missing}")
 def test_a_sqlite_store_in_wal_mode_lives_on_it(disk: Disk) -> None:
     """The controller's store works on the disk, with locks and shared memory, and keeps what it committed."""
     path = disk.mount_point / "metadata.sqlite"

@@ -16,7 +16,6 @@ from faults.clock import Clock, compiler_missing
 from faults.cpu import Group, quota_missing
 from faults.proxy import Proxy
 
-_no_quota = quota_missing()
 _SPIN = "import time\nbegan = time.process_time()\nwhile time.process_time() < began + 0.2: pass"
 
 
@@ -74,9 +73,10 @@ def test_a_proxied_link_has_its_bandwidth(proxied: tuple[Proxy, socket.socket]) 
     assert 0.75 <= took_s < 4
 
 
-@pytest.mark.skipif(_no_quota is not None, reason=f"CPU quota: {_no_quota}")
 def test_a_process_with_a_share_of_a_processor_is_held_back() -> None:
     """0.2 s of computing take more than 1 s with a tenth of a processor, and the kernel counts the throttling."""
+    if lacking := quota_missing():
+        pytest.skip(f"CPU quota: {lacking}")
     group = Group(0.1)
     began = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", _SPIN]) as spinning:
@@ -91,9 +91,6 @@ def test_a_process_with_a_share_of_a_processor_is_held_back() -> None:
 
 
 # A process with a clock of its own: which time it reads, and how long its waits are.
-
-
-_missing = compiler_missing()
 
 
 _CHILD = """
@@ -146,13 +143,14 @@ class _Child:
 @pytest.fixture
 def child(tmp_path: Path) -> Iterator[_Child]:
     """A process under the shim, with a right clock."""
+    if lacking := compiler_missing():
+        pytest.skip(f"clock shim: {lacking}")
     asked = _Child(Clock(tmp_path, "child"))
     yield asked
     asked.process.kill()
     asked.process.communicate()
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"clock shim: {_missing}")
 def test_a_right_clock_shows_the_truth(child: _Child) -> None:
     """Without commands both clocks agree with the machine's, and waits have their normal length."""
     answer, took_s = child.ask()
@@ -163,7 +161,6 @@ def test_a_right_clock_shows_the_truth(child: _Child) -> None:
     assert child.clock.wrong_answers == 0
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"clock shim: {_missing}")
 @pytest.mark.parametrize("hours", [1, -1])
 def test_the_wall_clock_jumps_alone(child: _Child, hours: int) -> None:
     """The wall clock is an hour off, the monotonic clock is not, and waits are as long as before."""
@@ -176,7 +173,6 @@ def test_the_wall_clock_jumps_alone(child: _Child, hours: int) -> None:
     assert 0.6 <= took_s < 10 * right_s
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"clock shim: {_missing}")
 @pytest.mark.parametrize("rate", [0.5, 2.0])
 def test_waits_last_as_long_as_the_clock_says(child: _Child, rate: float) -> None:
     """At another rate each kind of wait takes 0.2 s by the process's clock and another time by the true one."""
@@ -190,7 +186,6 @@ def test_waits_last_as_long_as_the_clock_says(child: _Child, rate: float) -> Non
     assert (answer["condition"] + answer["sleep"]) / rate <= took_s
 
 
-@pytest.mark.skipif(_missing is not None, reason=f"clock shim: {_missing}")
 def test_the_monotonic_clock_never_goes_back(child: _Child) -> None:
     """For any commands, the time that the clock shows only grows."""
     shown = []

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import grpc
 from harness.cluster import Cluster
-from harness.load import STRICT, Load
+from harness.load import EVERYBODY, STRICT, Load
 from harness.namespaces import MEMBERS
 from running_cluster import Probe
 
@@ -27,7 +27,6 @@ _CHANGE_S = 2.0
 _EVERY_S = 0.04
 _WITHIN_S = 60.0
 _BEFORE_S = 60.0
-_EVERYBODY = ("p0", "p1", "p2", "p3")
 
 
 class Accepted(NamedTuple):
@@ -178,7 +177,7 @@ class Controllers:
                 if each.topic == STRICT
                 and each.partition == index
                 and each.outcome == "ok"
-                and each.value.client in _EVERYBODY
+                and each.value.client in EVERYBODY
                 and each.completed_s is not None
                 and begin_s <= each.completed_s <= end_s
             )

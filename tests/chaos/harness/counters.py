@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,12 @@ def rows(directory: Path) -> Iterator[dict[str, Any]]:
                 continue
             row["event_type"] = row.get("event_type", row.get("event"))
             yield row
+
+
+def ended_sessions(controllers: Iterable[Path]) -> int:
+    """How many sessions of nodes ended so far, as the controllers' events say."""
+    found = (row for directory in controllers for row in rows(directory))
+    return sum(row["event_type"] == "NODE_SESSION" and row.get("phase") == "fence" for row in found)
 
 
 def counted(controllers: list[Path], nodes: list[Path]) -> Counter[str]:

@@ -24,6 +24,8 @@ from strandline_sim.checks.history import Operation, Value
 
 STRICT, LOOSE = "tides", "loose"
 STRICT_PARTITIONS = 3
+EVERYBODY = ("p0", "p1", "p2", "p3")
+"""The producers with acks=all."""
 _LOOK_EVERY_S = 0.1
 _STARTED_S = 90.0
 _PRODUCED_S = 60.0
@@ -144,7 +146,7 @@ class Load:
             sent.completed_s, sent.outcome = row[1], row[4]
 
     def acks_since(
-        self, since_s: float, *, clients: tuple[str, ...] = ("p0", "p1", "p2", "p3"), topic: str | None = None
+        self, since_s: float, *, clients: tuple[str, ...] = EVERYBODY, topic: str | None = None
     ) -> dict[int, list[float]]:
         """By partition: when sends of ``clients`` that began after ``since_s`` were acknowledged, earliest first."""
         topic = topic or self.strict

@@ -81,9 +81,7 @@ class Worker:
 
     async def _obey(self, tasks: asyncio.TaskGroup) -> None:
         """Reads commands from stdin until the last one."""
-        reader = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        reader = await commands()
         while not self.ends_known.is_set():
             line = await reader.readline()
             if not line:
@@ -244,6 +242,20 @@ def _is_at(consumer: Consumer, ends: dict[str, list[int]] | None) -> bool:
 def say(news: dict[str, Any]) -> None:
     """Prints one line for the driver."""
     print(json.dumps(news), flush=True)
+
+
+async def commands() -> asyncio.StreamReader:
+    """The lines of stdin."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def stop_on_command(stopping: asyncio.Event) -> None:
+    """Sets the event at the first line of stdin; without one the driver is gone, which ends the process."""
+    if not await (await commands()).readline():
+        raise RuntimeError("the driver is gone")
+    stopping.set()
 
 
 if __name__ == "__main__":

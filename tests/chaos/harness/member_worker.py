@@ -18,8 +18,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from harness.group_history_file import GroupHistoryWriter
 from harness.history_file import decode
+from harness.load_worker import say, stop_on_command
+from harness.member_history_file import GroupHistoryWriter
 
 from strandline.client import (
     CommitFailed,
@@ -47,7 +48,7 @@ class Member(RebalanceListener):
     """One life of one member, as ``wanted`` specifies (see `Group`)."""
 
     def __init__(self, wanted: dict[str, Any]) -> None:
-        self._name: str = wanted["member"]
+        self._name: str = wanted["name"]
         self._topic: str = wanted["topic"]
         self._history = GroupHistoryWriter(Path(wanted["history"]))
         self._consumer: Consumer[bytes, bytes] = Consumer(
@@ -68,10 +69,10 @@ class Member(RebalanceListener):
     async def run(self) -> None:
         """Reads until it is asked to stop."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._obey())
+            tasks.create_task(stop_on_command(self._stopping))
             async with self._consumer as consumer:
                 await consumer.subscribe(self._topic, listener=self)
-                _say({"running": self._name})
+                say({"running": self._name})
                 due_s = 0.0
                 while not self._stopping.is_set():
                     asked_s = time.monotonic()
@@ -80,15 +81,7 @@ class Member(RebalanceListener):
                         due_s = time.monotonic() + _COMMIT_EVERY_S
                         self._commit_news()
         self._history.close()
-        _say({"done": True})
-
-    async def _obey(self) -> None:
-        reader = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        if not await reader.readline():
-            raise RuntimeError("the driver is gone")
-        self._stopping.set()
+        say({"done": True})
 
     def _work_on(self, asked_s: float, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
         partition_of = attrgetter("topic", "partition")
@@ -157,10 +150,6 @@ def _outcome(refusal: Refusal | None) -> CommitOutcome:
     if refusal is None:
         return CommitOutcome.DONE
     return CommitOutcome.NOT_WRITTEN if refusal.outcome is Outcome.NOT_APPENDED else CommitOutcome.UNKNOWN
-
-
-def _say(news: dict[str, Any]) -> None:
-    print(json.dumps(news), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,24 +15,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from harness import criteria
 from harness.cluster import Cluster
 from harness.controllers import Controllers
 from harness.counters import counted
-from harness.criteria import (
-    Footprint,
-    footprints,
-    v1_history,
-    v2_settled,
-    v3_nothing_waits,
-    v3_processes,
-    v4_available,
-    v5_real,
-)
-from harness.fault import Step
 from harness.load import Load
 from harness.namespaces import Namespaces
 from harness.run import Run
-from harness.scenario import Form, Scenario
+from harness.scenario import Form, Scenario, Step
 from running_cluster import Probe
 from stored_reigns import stored_reigns
 
@@ -101,9 +91,9 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
         stopped, warm, cold = await _live(run)
         await _attempt(run, scenario.after(run))
         run.failures += [
-            *v1_history(run),
-            *v3_processes(run, warm, cold, stopped),
-            *v4_available(run),
+            *criteria.v1_history(run),
+            *criteria.v3_processes(run, warm, cold, stopped),
+            *criteria.v4_available(run),
         ]
         run.measured["seconds"] = round(time.monotonic() - began_s)
         run.measured["sends"] = len(load.sends)
@@ -113,14 +103,14 @@ async def play(wanted: Wanted, namespaces: Namespaces) -> tuple[Run, Verdict]:
 def _verdict(run: Run) -> Verdict:
     if run.failures:
         return Verdict.RED
-    not_real = v5_real(run)
+    not_real = criteria.v5_real(run)
     for sentence in not_real:
         run.note(f"VOID   {sentence}")
     run.measured["void"] = not_real
     return Verdict.VOID if not_real else Verdict.GREEN
 
 
-async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Footprint]]:
+async def _live(run: Run) -> tuple[list[str], dict[str, criteria.Footprint], dict[str, criteria.Footprint]]:
     """Everything between the first start and the last stop; returns unclean stops, and footprints before and after."""
     await run.cluster.start()
     if run.controllers is not None:
@@ -130,7 +120,7 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
     await run.load.start()
     await run.load.acked(10)
     await asyncio.sleep(_WARM_SHORT_S if run.form.is_short else _WARM_S)
-    warm = footprints(run.cluster)
+    warm = criteria.footprints(run.cluster)
     run.note("warm   the load runs, the faults begin")
     await _attempt(run, run.scenario.play(run))
     await _attempt(run, run.heal())
@@ -141,10 +131,10 @@ async def _live(run: Run) -> tuple[list[str], dict[str, Footprint], dict[str, Fo
     run.note(f"healed all replicas in sync {run.measured['in_sync_after_heal_s']} s later")
     await _attempt(run, run.load.acked(10))
     await _attempt(run, run.load.stop_producing())
-    run.failures += await v2_settled(run)
+    run.failures += await criteria.v2_settled(run)
     await _attempt(run, _no_purgatory(run))
     await _attempt(run, run.load.read_everything())
-    cold = footprints(run.cluster)
+    cold = criteria.footprints(run.cluster)
     await asyncio.sleep(_EVENTS_WRITTEN_S)
     controllers = [service.directory for service in run.cluster.controllers.values()]
     run.counters += counted(controllers, sorted(run.cluster.directory.glob("node-*")))
@@ -166,7 +156,7 @@ async def _feel_the_machine(run: Run) -> None:
 
 
 async def _no_purgatory(run: Run) -> None:
-    run.failures += await v3_nothing_waits(run)
+    run.failures += await criteria.v3_nothing_waits(run)
 
 
 async def _one_history(run: Run, controllers: Controllers) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.cluster import SESSION_S, Cluster
-from harness.controllers import Controllers
-from harness.fault import Fault, Step
-from harness.load import STRICT, STRICT_PARTITIONS, Load
-from harness.scenario import Form, Scenario
+from harness.controllers import Accepted, Controllers
+from harness.load import EVERYBODY, STRICT, STRICT_PARTITIONS, Load
+from harness.scenario import Fault, Form, Scenario, Step
 from running_cluster import CALL_S, Probe, until
 
 from strandline.cli.local.processes import ServiceDied
@@ -28,6 +29,7 @@ from strandline.v1 import controller_service_pb2 as controller_pb
 
 AVAILABLE_S = SESSION_S + 2.0
 """Criterion V4."""
+_COMMAND_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class Run:
             return
         await fault.undo(self.cluster)
         self._begun.remove(fault)
+        self.counters.update(fault.effects)
         self.healed_s = time.monotonic()
         self.note(f"end    {fault.described()}")
 
@@ -144,6 +147,48 @@ class Run:
     async def leader(self, partition: int = 0, topic: str = STRICT) -> int:
         """Waits for a leader of a partition."""
         return await self.probe.leader(topic, partition)
+
+    async def follower(self, leader: int, number: int = 0) -> int:
+        """One of the other two replicas of partition 0."""
+        return [each for each in (await self.probe.partition(STRICT)).replicas if each != leader][number]
+
+    async def leader_epochs(self) -> list[int]:
+        """Of each partition; waits for a controller that tells them."""
+
+        async def look() -> list[int]:
+            return [(await self.probe.partition(STRICT, index)).leader_epoch for index in range(STRICT_PARTITIONS)]
+
+        return await until(look, "a controller tells the leader epochs")
+
+    async def taken_over(self, why: str, since_s: float, from_: str, *, within_s: float = float("inf")) -> Accepted:
+        """Waits until another controller decides, which must be ``within_s``."""
+        first = await self.several.taken_over(why, since_s, from_=from_)
+        took_s = first.at_s - since_s
+        self.note(f"{first.place} decides after {took_s:.3f} s")
+        self.check(took_s < within_s, f"{why} of {from_}: {took_s:.2f} s to a change elsewhere, {within_s:g} s allowed")
+        return first
+
+    def nothing_decided(self, since_s: float, why: str, counter: str) -> None:
+        """No change that was asked for after ``since_s`` may have been accepted; counted if it is so."""
+        decided = [each for each in self.several.accepted if each.invoked_s > since_s]
+        self.check(not decided, f"{len(decided)} changes were accepted {why}")
+        self.counters[counter] += not decided
+
+    async def acked_until(self, until_s: float) -> None:
+        """Every client is acknowledged in every partition once a second, up to a time of the monotonic clock."""
+        while time.monotonic() < until_s:
+            await self.load.acked(3, clients=EVERYBODY)
+            await asyncio.sleep(1.0)
+
+    def recover(self, *words: str) -> None:
+        """The command of OPERATIONS, on the directories of running nodes."""
+        own = [sys.executable, "-m", "strandline.controller", "recover", "--data-dir"]
+        directories = [str(node.directory) for node in self.cluster.nodes.values()]
+        command = [*own, str(self.cluster.controller.directory), *words, *directories]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_COMMAND_S)
+        self.note(f"recover {(done.stdout + done.stderr).strip()}")
+        assert done.returncode == 0, done.stderr
+        self.counters["recovered"] += 1
 
     async def prefer_leaders(self) -> int:
         """Moves leadership back to the preferred replicas; the one of partition 0, which the stale client uses."""

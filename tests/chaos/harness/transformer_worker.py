@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.history_file import decode, encode
-from harness.transaction_history_file import Input, TransactionHistoryWriter
+from harness.load_worker import say, stop_on_command
+from harness.member_history_file import Input, TransactionHistoryWriter
 
 from strandline.client import (
     Consumer,
@@ -79,24 +80,16 @@ class Transformer:
     async def run(self) -> None:
         """Transforms until it is to stop."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._obey())
+            tasks.create_task(stop_on_command(self._stopping))
             async with self._producer, self._consumer as consumer:
                 await consumer.subscribe(self._inputs)
-                _say({"running": self._name})
+                say({"running": self._name})
                 while not self._stopping.is_set():
                     records = await consumer.poll(timeout_ms=_POLL_MS, max_records=_MAX_RECORDS)
                     if records:
                         await self._transform(records)
         self._history.close()
-        _say({"done": True})
-
-    async def _obey(self) -> None:
-        reader = asyncio.StreamReader()
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        if not await reader.readline():
-            raise RuntimeError("the driver is gone")
-        self._stopping.set()
+        say({"done": True})
 
     async def _transform(self, records: Sequence[ConsumerRecord[bytes, bytes]]) -> None:
         self._count += 1
@@ -151,10 +144,6 @@ class Transformer:
                 print(f"{self._transactional_id} asks again: {unknown}", file=sys.stderr)
             else:
                 return
-
-
-def _say(news: dict[str, Any]) -> None:
-    print(json.dumps(news), flush=True)
 
 
 if __name__ == "__main__":

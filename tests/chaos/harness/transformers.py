@@ -1,9 +1,8 @@
-"""Processes that consume, transform and produce in transactions as one group, under faults, with a producer for them.
+"""Processes that consume, transform and produce in transactions as one group, under faults; and the verdict on them.
 
-The odd slots live in cli1, the others and the producer in cli0. A process that is started again has the transactional
-id of the one before it, which it fences, and a history file of its own.
-
-Invariant: the driver judges only what these processes wrote down and what lies in the logs at the end.
+A process that is started again has the transactional id of the one before it, which it fences. An output names its
+input in its key, so whether each acknowledged input has exactly one committed output (I39) is seen by what lies in the
+logs at the end; what the processes wrote down is judged too.
 """
 
 from __future__ import annotations
@@ -12,38 +11,62 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.client_process import ClientProcess
-from harness.exactly_once import Found, judged
+from harness import members
 from harness.history_file import decode, new_lines, operations
-from harness.transaction_history_file import INPUTS_FROM, Asked, acknowledged, transactions
+from harness.member_history_file import INPUTS_FROM, Asked, acknowledged, transactions
 from running_cluster import until
 
 from strandline.client import Admin, Consumer
-from strandline.core.errors import Refused
-from strandline_sim.checks.history import Place, Read
-from strandline_sim.checks.transaction_history import GroupAt, ReadUpTo
+from strandline_sim.checks.history import Anomaly, Operation, Place, Read, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.transaction_history import GroupAt, ReadUpTo, Txn, sends_of, transaction_anomalies
 
 if TYPE_CHECKING:
     from harness.run import Run
 
 GROUP, INPUTS, OUTPUTS, PARTITIONS = "transformers", "inputs", "outputs", 6
-SESSION_MS = 6_000
-REBALANCE_MS = 10_000
 TRANSACTION_MS = 10_000
 """After which the coordinator aborts what a process has left open."""
-_PRODUCER = "producer"
-_INPUT_EVERY_S = 0.03
-_STARTED_S = 60.0
-_STOPPED_S = 60.0
-_LOOK_EVERY_S = 0.05
 _ASK_MS = 5_000
 _READ_S = 120.0
-_SHOWN_OF_A_KIND = 3
+
+
+@dataclass(slots=True)
+class Found:
+    """What lay in the logs at the end, for one who reads committed records."""
+
+    inputs: list[Read] = field(default_factory=list)
+    outputs: list[Read] = field(default_factory=list)
+    origins: list[Value] = field(default_factory=list)
+    """The input that each output is made of."""
+    ends: list[ReadUpTo] = field(default_factory=list)
+    groups: list[GroupAt] = field(default_factory=list)
+
+
+def judged(produced: Sequence[Operation], txns: Sequence[Txn], found: Found) -> list[Anomaly]:
+    """Everything wrong with what was produced, transformed and found, read to the ends of both topics."""
+    reads = [*found.inputs, *found.outputs]
+    return [
+        *one_output_each((each for each in produced if isinstance(each, Send)), found),
+        *transaction_anomalies([*txns, *reads, *found.ends, *found.groups]).anomalies,
+        *anomalies([*produced, *sends_of(txns), *reads]),
+    ]
+
+
+def one_output_each(inputs: Iterable[Send], found: Found) -> Iterator[Anomaly]:
+    """An input that was acknowledged, or lies in the log all the same, has one output; any other has none."""
+    outputs = Counter(found.origins)
+    wanted = {read.value for read in found.inputs}
+    wanted |= {send.value for send in inputs if send.outcome is SendOutcome.OK}
+    for value in sorted(wanted | outputs.keys()):
+        count = outputs[value]
+        if count != (value in wanted):
+            named = f"{value.client}/{value.seq}"
+            yield Anomaly("I39", f"input {named} has {count} committed outputs, {int(value in wanted)} wanted")
 
 
 class AwaitedCommit(NamedTuple):
@@ -54,89 +77,36 @@ class AwaitedCommit(NamedTuple):
     ids: frozenset[str]
 
 
-@dataclass(slots=True, eq=False)
-class Transformers:
-    """The processes of one run. Times are seconds of the machine's monotonic clock."""
+class Transformers(members.Members):
+    """The processes of one run."""
 
-    run: Run
-    slots: int
-    awaited: list[AwaitedCommit] = field(default_factory=list)
-    _members: dict[int, ClientProcess] = field(default_factory=dict)
-    _lives: Counter[int] = field(default_factory=Counter)
-    _histories: dict[Path, int] = field(default_factory=dict)
-    """Each process's file, and how far it was read."""
-    _begun: dict[Path, list[list[Any]]] = field(default_factory=lambda: defaultdict(list))
-    """The rows of each that may belong to a commit that has not ended."""
-    _commits: list[Asked] = field(default_factory=list)
-    _producer: ClientProcess | None = None
-    _found: Found | None = None
-    """What lay in the logs at the end, if it came to that."""
-    _is_closed: bool = False
+    group, topic, partitions, letter, record_every_s = GROUP, INPUTS, PARTITIONS, "t", 0.03
+    script = "transformer_worker.py"
 
-    async def start(self) -> None:
-        """Makes the topics; returns when the producer and every process run."""
-        run = self.run
-        run.stack.push_async_callback(self.close)
-        for topic in (INPUTS, OUTPUTS):
-            await run.probe.create_topic(topic, partitions=PARTITIONS, min_insync_replicas="2")
-        await asyncio.gather(self._produce(), *map(self.begin, range(self.slots)))
+    def __init__(self, run: Run, slots: int) -> None:
+        super().__init__(run, slots)
+        self.awaited: list[AwaitedCommit] = []
+        self._begun: dict[Path, list[list[Any]]] = defaultdict(list)
+        """The rows of each process that may belong to a commit that has not ended."""
+        self._commits: list[Asked] = []
+        self._found: Found | None = None
+        """What lay in the logs at the end, if it came to that."""
 
-    async def _produce(self) -> None:
-        run = self.run
-        self._producer = ClientProcess(_PRODUCER, run.directory / f"{_PRODUCER}.log")
-        wanted: dict[str, Any] = {
-            "producers": {"in": {"topic": INPUTS, "acks": -1, "pause_s": _INPUT_EVERY_S}},
-            "consumers": [],
-            "seekers": [],
-            "stale": None,
-            "asks_ends": False,
-            "bootstrap": run.cluster.bootstrap,
-            "topics": {INPUTS: PARTITIONS},
-            "tls": {},
-            "seed": run.seed,
-            "history": str(self._sends),
-        }
-        await self._producer.start(run.cluster.namespaces, "cli0", "load_worker.py", wanted)
-        await self._producer.hear("running", _STARTED_S)
-
-    @property
-    def _processes(self) -> list[ClientProcess]:
-        return [*self._members.values(), *([self._producer] if self._producer is not None else [])]
-
-    @property
-    def _sends(self) -> Path:
-        return self.run.directory / f"history-{_PRODUCER}.jsonl"
-
-    async def begin(self, slot: int) -> None:
-        """Starts a process, unless it runs or the run is over; returns when it has subscribed."""
-        known = self._members.get(slot)
-        if self._is_closed or (known is not None and known.running):
-            return
-        self._lives[slot] += 1
-        name = f"t{slot}.{self._lives[slot]}"
-        history = self.run.directory / f"history-{name}.jsonl"
-        history.touch()
-        self._histories[history] = 0
-        self._members[slot] = member = ClientProcess(name, self.run.directory / f"{name}.log")
-        wanted = {
-            "name": name,
+    def wanted(self, slot: int, name: str) -> dict[str, Any]:
+        """The transactional id, the topics and the time of a transaction."""
+        return {
             "transactional_id": transactional_id_of(slot),
             "transaction_timeout_ms": TRANSACTION_MS,
-            "group": GROUP,
             "inputs": INPUTS,
             "outputs": OUTPUTS,
             "partitions": PARTITIONS,
-            "history": str(history),
-            "bootstrap": self.run.cluster.bootstrap,
-            "session_timeout_ms": SESSION_MS,
-            "rebalance_timeout_ms": REBALANCE_MS,
         }
-        await member.start(self.run.cluster.namespaces, "cli1" if slot % 2 else "cli0", "transformer_worker.py", wanted)
-        await member.hear("running", _STARTED_S)
 
-    def member(self, slot: int) -> ClientProcess:
-        """The present process of a slot."""
-        return self._members[slot]
+    async def start(self) -> None:
+        """Makes the topics; returns when the producer and every process run."""
+        for topic in (INPUTS, OUTPUTS):
+            await self.run.probe.create_topic(topic, partitions=PARTITIONS, min_insync_replicas="2")
+        await asyncio.gather(self.start_producer(), *map(self.begin, range(self.slots)))
 
     def await_commit(self, what: str, since_s: float, slots: range) -> None:
         """Measures when one of these slots has a commit that it asked for from ``since_s`` on; judged at the end."""
@@ -153,14 +123,10 @@ class Transformers:
         while missing := Counter(wanted) - Counter(
             each.transactional_id for each in self._look() if each.asked_s >= since_s
         ):
-            assert not (deaths := self._deaths()), deaths
+            assert not (deaths := self.deaths), deaths
             assert time.monotonic() < since_s + timeout_s, f"within {timeout_s:g} s, commits are missing: {missing}"
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(members.LOOK_EVERY_S)
         return time.monotonic() - since_s
-
-    def _deaths(self) -> list[str]:
-        """Of the present processes; a killed one has its successor in its place soon."""
-        return [each.death for each in self._processes if each.death]
 
     def _look(self) -> list[Asked]:
         for path, position in self._histories.items():
@@ -177,30 +143,12 @@ class Transformers:
         Raises:
             AssertionError: the lag did not become 0 in time, a transaction stayed open, or a process failed.
         """
-        assert self._producer is not None
-        await self._producer.tell({"stop": True})
-        await self._producer.hear("produced", _STOPPED_S)
+        await self.stop_producer()
         async with Admin(self.run.cluster.bootstrap, timeout_ms=_ASK_MS) as admin:
-            self.run.measured["lag_gone_s"] = round(await self._caught_up(admin, timeout_s), 1)
-            await asyncio.gather(*(each.tell({"stop": True}) for each in self._members.values()))
-            await asyncio.gather(*(each.hear("done", _STOPPED_S) for each in self._members.values()))
-            await asyncio.gather(*(each.ended() for each in self._members.values()))
+            await self.caught_up(admin, timeout_s)
+            await self.leave()
             await self._nothing_open(admin)
             self._found = await self._read_everything(admin)
-
-    async def _caught_up(self, admin: Admin, timeout_s: float) -> float:
-        began_s = time.monotonic()
-
-        async def look() -> bool:
-            with suppress(Refused, TimeoutError):
-                ends = await admin.list_offsets(INPUTS)
-                committed = await admin.list_group_offsets(GROUP)
-                reached = {tp.partition: one.offset for tp, one in committed.items() if one is not None}
-                return all(reached.get(index, 0) == found.offset for index, found in ends.items())
-            return False
-
-        await until(look, f"the group has committed everything in {INPUTS}", timeout_s=timeout_s)
-        return time.monotonic() - began_s
 
     async def _nothing_open(self, admin: Admin) -> None:
         """Every transaction in the outputs has ended: readers of committed records are held back by none."""
@@ -243,21 +191,14 @@ class Transformers:
         txns = transactions(self._histories)
         for txn in txns:
             self.run.counters[f"transactions_{txn.outcome}"] += 1
+        self.run.check(self._found is not None, "what lies in the logs was not read: nothing is known of exactly once")
         if self._found is not None:
-            produced = list(operations([self._sends], [OUTPUTS, INPUTS], frozenset()))
             self.run.counters["inputs"] = len(self._found.inputs)
             self.run.counters["outputs"] = len(self._found.outputs)
-            shown: Counter[str] = Counter()
-            for anomaly in judged(produced, txns, self._found):
-                shown[anomaly.name] += 1
-                self.run.check(shown[anomaly.name] > _SHOWN_OF_A_KIND, f"{anomaly.name}: {anomaly.sentence}")
-            for name, count in shown.items():
-                more = count - _SHOWN_OF_A_KIND
-                self.run.check(more <= 0, f"{name}: and {more} more")
+            produced = list(operations([self._sends], [OUTPUTS, INPUTS], frozenset()))
+            self.show(judged(produced, txns, self._found))
         else:
-            self.run.check(False, "what lies in the logs was not read, so nothing is known of exactly once")
-        for death in self._deaths():
-            self.run.check(False, death)
+            self.show(())
         self._judge_commits()
 
     def _judge_commits(self) -> None:
@@ -266,15 +207,7 @@ class Transformers:
             found = [each for each in self._commits if each.transactional_id in ids and each.asked_s >= since_s]
             self.run.check(bool(found), f"{what}: no commit was acknowledged after it")
             gaps += [min(each.ended_s for each in found) - since_s] if found else []
-        if gaps:
-            self.run.measured["commits_away_max_s"] = round(max(gaps), 2)
-            self.run.measured["commits_away_median_s"] = round(sorted(gaps)[len(gaps) // 2], 2)
-
-    async def close(self) -> None:
-        """Ends every process that still runs."""
-        self._is_closed = True
-        for process in self._processes:
-            await process.kill()
+        self.measure(gaps)
 
 
 def transactional_id_of(slot: int) -> str:

@@ -1,4 +1,4 @@
-"""Common to scenarios 8 and 16: two nodes go, the last one loses its power, all return in a given order (TR11).
+"""Scenarios 8 and 16: two nodes go, the last one loses its power, all three return in every order (TR11).
 
 The controller's own lists define what is expected at each moment: every process is a new one, so a partition has a
 leader exactly when min ISR members of its ISR and ELR are alive, or all of them where they are fewer (M65); a node that
@@ -11,13 +11,15 @@ import asyncio
 import itertools
 import random
 import time
+from collections.abc import Mapping
+from typing import ClassVar
 
 from faults.disk import Disk
-from faults.disk_power import PowerLoss
+from faults.disk_power import DISKS, PowerLoss, mounted, slow
 from harness.cluster import STOP_GRACE_MS
-from harness.fault import Step
 from harness.load import LOOSE, STRICT, STRICT_PARTITIONS
 from harness.run import AVAILABLE_S, Run
+from harness.scenario import NAMESPACES, Form, Scenario, Step
 from raw_records import batch, fetch, produce
 from running_cluster import until
 
@@ -26,17 +28,53 @@ from strandline.v1 import error_pb2, metadata_pb2
 _FROZEN_S = 1.5
 
 
-def orders(draw: random.Random, count: int) -> list[Step]:
-    """``count`` of the six orders in which survivor (0), first gone (1) and second gone (2) may return."""
-    all_orders = [list(each) for each in itertools.permutations(range(3))]
-    draw.shuffle(all_orders)
-    return [
-        Step(what="last replica", args={"order": each, "seed": draw.choice([None, draw.randrange(1 << 30)])})
-        for each in all_orders[:count]
-    ]
+class LastReplica(Scenario):
+    """Scenario 8: both followers are killed, the last replica loses its power, all three return; with fsync."""
+
+    number, title, needs, has_short_form = 8, "Last replica standing", (NAMESPACES, DISKS), True
+    clean_stops = False
+    orders = (6, 1)
+
+    def plan(self, draw: random.Random, form: Form) -> list[Step]:
+        """Every order once in which survivor (0), first gone (1) and second gone (2) may return; or one of them."""
+        orders = [list(each) for each in itertools.permutations(range(3))]
+        draw.shuffle(orders)
+        return [
+            Step(what="last replica", args={"order": each, "seed": draw.choice([None, draw.randrange(1 << 30)])})
+            for each in orders[: form.of(*self.orders)]
+        ]
+
+    async def prepare(self, run: Run) -> None:
+        """A disk for every node, with slow syncs."""
+        self.disks = mounted(run, (1, 2, 3))
+        slow(self.disks.values(), 15)
+
+    async def play(self, run: Run) -> None:
+        """One order after the other."""
+        for step in run.plan:
+            await _round(run, step, self.disks, clean_stops=self.clean_stops)
+
+    def demands(self, form: Form) -> Mapping[str, int]:
+        """Every round was played, rejected produces, froze the HW above which acks=1 continued, and went offline."""
+        rounds = form.of(*self.orders)
+        each = ("rounds", "refused", "seen_offline", "appended_under_a_frozen_hw", "stayed_offline")
+        return {**dict.fromkeys(each, rounds), "losses_that_dropped": max(1, rounds // 2)}
 
 
-async def last_replica(run: Run, step: Step, disks: dict[int, Disk], *, clean_stops: bool) -> None:
+class LastReplicaPageCache(LastReplica):
+    """Scenario 16: the same with page-cache: the followers stop cleanly, so that the ELR can hold one of them.
+
+    After a loss of power the survivor has lost committed records, and must neither lead nor be counted before it has
+    caught up; the node of the ELR is elected and nothing is lost.
+    """
+
+    number, title, has_short_form = 16, "Last replica standing, page cache", False
+    clean_stops = True
+    controller_settings: ClassVar = {"durability": "page-cache"}
+    node_settings = controller_settings
+
+
+async def _round(run: Run, step: Step, disks: dict[int, Disk], *, clean_stops: bool) -> None:
     """One round, from a whole cluster to a whole cluster."""
     survivor = await run.leader()
     first, second = (node_id for node_id in run.cluster.nodes if node_id != survivor)
@@ -51,9 +89,6 @@ async def last_replica(run: Run, step: Step, disks: dict[int, Disk], *, clean_st
     lists = await _partitions(run)
     loss = PowerLoss(disks, [survivor], step.args["seed"])
     await run.begin(loss)
-    run.note(f"       {loss.described()}")
-    run.counters["dropped_bytes"] += loss.dropped_bytes
-    run.counters["losses_that_dropped"] += loss.dropped_bytes > 0
     await _offline(run)
     returning = [(survivor, first, second)[index] for index in step.args["order"]]
     for number, node_id in enumerate(returning):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka_export import refusal, rows_of, source_of
 from metadata_log_bytes import HEAD, NO_OP, TOPIC_ID, batch, change, ids, node, voters
 from typer.testing import CliRunner, Result
 
 from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
 from strandline_kafka.collector.cluster import Broker
 from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
@@ -63,17 +62,6 @@ async def collect(fake: Fake, out: Path, root: Path, seen: Callable[[Collected],
     wanted = Wanted(period_ms=50, wait_s=30.0, metadata_logs=(root,))
     reached = await reach([Broker("127.0.0.1", fake.brokers[1])], PLAIN, None)
     return await Collection(reached, PLAIN, LocalDirectory(out), wanted, said).run(stop)
-
-
-def rows_of(out: Path) -> list[dict[str, Any]]:
-    place = LocalDirectory(out)
-    rows = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
-    return sorted(rows, key=lambda row: (row["node_id"], row["incarnation"], row["seq"]))
-
-
-def source_of(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "c" / "v1" / "_source" / "kafka.json").read_text())
-    return found
 
 
 async def test_what_was_decided_meanwhile_is_in_the_export(controlled: Fake, tmp_path: Path) -> None:
@@ -237,7 +225,7 @@ def test_wrong_usage_names_the_option(arguments: list[str], said: str, tmp_path:
     """A wrong option is named with its rule, the exit code is 2, and nothing is written."""
     ran = run(*arguments, "--out", tmp_path / "out")
     assert ran.exit_code == 2
-    assert said in " ".join(ran.stderr.replace("│", " ").split())
+    assert said in refusal(ran)
     assert not (tmp_path / "out").exists()
 
 
@@ -252,7 +240,7 @@ def test_a_password_is_read_without_its_line_end(tmp_path: Path) -> None:
     file = tmp_path / "nowhere"
     ran = run("--bootstrap", "k:9092", "--out", "x", "--sasl", "PLAIN", "--user", "ann", "--password-file", file)
     assert ran.exit_code == 2
-    assert "No such file" in " ".join(ran.stderr.replace("│", " ").split())
+    assert "No such file" in refusal(ran)
 
 
 def test_nobody_answers(tmp_path: Path) -> None:

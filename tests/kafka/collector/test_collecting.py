@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
 import os
 import signal
 import ssl
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka_export import rows_of, source_of
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
 from strandline_kafka.collector.cluster import Broker
 from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
@@ -55,23 +54,6 @@ async def collect(
     return await Collection(reached, PLAIN, LocalDirectory(out), wants, said).run(stop)
 
 
-def rows_of(out: Path, kind: str = "") -> list[dict[str, Any]]:
-    place = LocalDirectory(out)
-    rows = [
-        row
-        for file in find_files(place, "fake-cluster")
-        for row in read_rows(file.path, place.get(f"fake-cluster/v1/{file.path}"))
-    ]
-    return sorted(
-        (row for row in rows if kind in ("", row["event_type"])), key=lambda row: (row["node_id"], row["seq"])
-    )
-
-
-def source_of(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "fake-cluster" / "v1" / "_source" / "kafka.json").read_text())
-    return found
-
-
 async def test_a_look_becomes_rows_of_its_leaders(fake: Fake, tmp_path: Path) -> None:
     """Every replica of both partitions has a row in each look, by the leader, with its own log's end and the HW."""
     done = await collect(fake, tmp_path)
@@ -97,7 +79,11 @@ async def test_a_state_comes_as_a_snapshot_before_its_samples(fake: Fake, tmp_pa
     assert (last[0]["new_leader"], last[0]["new_isr"], last[0]["elr"], last[0]["min_isr"]) == (1, [1, 2, 3], [], 2)
     assert (last[1]["new_leader"], last[1]["new_isr"], last[1]["elr"]) == (2, [2], [3])
     assert min(r["ts_wall_us"] for r in snapshots) <= min(r["ts_wall_us"] for r in rows_of(tmp_path, "REPLICA_SAMPLE"))
-    assert {row["event_type"] for row in rows_of(tmp_path)} == {"STATE_SNAPSHOT", "REPLICA_SAMPLE", "EXPORT_HEARTBEAT"}
+    assert {row["event_type"] for row in rows_of(tmp_path)} == {
+        "STATE_SNAPSHOT",
+        "REPLICA_SAMPLE",
+        "EXPORT_HEARTBEAT",
+    }
 
 
 async def test_nothing_but_questions_is_sent(fake: Fake, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Makes the corpus: what real Kafka nodes and tools of one release leave behind, in the layouts that logs have.
 
-``python tests/kafka/corpus/generate.py 3.9.1`` writes two archives beside this file and needs Java, Maven and minutes:
+``PYTHONPATH=tests/kafka:tests/kafka/live python tests/kafka/corpus/generate.py 3.9.1`` writes two archives beside this
+file and needs Java, Maven and minutes:
 
 - ``3.9.1.tar.xz``: of three nodes, the metadata log, what the release's own tool prints of it, and the logs.
 - ``records-3.9.1.tar.xz``: a log and a snapshot of every kind and version of record that the release knows, and what
@@ -19,15 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from aiokafka.admin import NewTopic
+from kafka_cluster import START_S, KafkaCluster, Release
+from kafka_jars import jars_with_log4j, run
+from metadata_log_bytes import batch, control
+from node_faults import Client, load
+
 _HERE = Path(__file__).resolve().parent
-sys.path += [str(_HERE.parent / "live"), str(_HERE.parent)]
-
-from aiokafka.admin import NewTopic  # noqa: E402
-from kafka_cluster import START_S, KafkaCluster, Release  # noqa: E402
-from kafka_jars import jars_with_log4j, run  # noqa: E402
-from metadata_log_bytes import batch, control  # noqa: E402
-from node_faults import Client, load  # noqa: E402
-
 PAUSED, KILLED, STOPPED = 2, 3, 1
 PAUSE_S, FETCH_S = 7.0, 600
 TOPICS = [

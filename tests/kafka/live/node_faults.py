@@ -19,10 +19,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 from dump_comparison import compared
 from kafka_cluster import LOG_PATTERN, START_S, KafkaCluster, dumped, running
+from kafka_export import Row, rows_of
 from kafka_jars import KafkaAbsent
 
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import verify
 from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.log_layout import layout_of
@@ -38,8 +38,6 @@ TOPICS = [
     NewTopic("loose", -1, -1, {0: [2, 1]}, {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}),
     NewTopic("scratch", 1, 3),
 ]
-
-Row = dict[str, Any]
 
 
 class Client:
@@ -160,16 +158,6 @@ async def do_it(cluster: KafkaCluster) -> None:
     cluster.kill(STOPPED)
 
 
-def rows_of(out: Path, cluster_id: str) -> list[Row]:
-    place = LocalDirectory(out)
-    found = [
-        row
-        for file in find_files(place, cluster_id)
-        for row in read_rows(file.path, place.get(f"{cluster_id}/v1/{file.path}"))
-    ]
-    return sorted(found, key=lambda row: (row["node_id"], row["incarnation"], row["seq"]))
-
-
 def inferred(rows: Iterable[Row]) -> set[tuple[str, str]]:
     return {
         (one["rule"], one["subject"]) for row in rows for one in json.loads(row.get("ext", {}).get("inferred", "[]"))
@@ -192,7 +180,7 @@ async def test_what_was_done_to_three_nodes_is_in_their_history(tmp_path: Path) 
     logs = [read_logs(node, cluster.log(node), layout_of(LOG_PATTERN)) for node in cluster.nodes]
     cluster_id = cluster_of(copies, None)
     done = Import(copies, cluster_id, logs=logs).write(LocalDirectory(tmp_path / "out"))
-    rows = rows_of(tmp_path / "out", cluster_id)
+    rows = rows_of(tmp_path / "out")
     print(f"{done.records} records, {done.rows} events, left out {done.left_out}, inferred {inferred(rows)}")
     assert [log.unknown.total() for log in logs] == [0, 0, 0]
     assert done.unknown.total() == 0

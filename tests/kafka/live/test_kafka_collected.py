@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 from dump_comparison import compared
 from kafka_cluster import CLUSTER_ID, LOG_PATTERN, START_S, KafkaCluster, Secured, dumped, running
+from kafka_export import rows_of
 from kafka_jars import KafkaAbsent
 
 from strandline.cli.local.certificate_folder import add, begin
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import clusters, find_files, read_rows
+from strandline.export.reading import clusters
 from strandline.export.verify import Completeness, verify
 from strandline.rpc.permissions import CallerRole, Identity
 from strandline_kafka.brokers.broker_logs import read_logs
@@ -78,9 +80,6 @@ async def answering(broker: Broker) -> None:
 
 async def fill(broker: Broker) -> None:
     """A topic with some records."""
-    from aiokafka import AIOKafkaProducer
-    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
     address = f"{broker.host}:{broker.port}"
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     await admin.start()
@@ -122,13 +121,6 @@ def appended_twice(metadata_log: Path) -> Callable[[], bool]:
     return is_so
 
 
-def rows_of(out: Path) -> list[dict[str, Any]]:
-    place = LocalDirectory(out)
-    folder = f"{CLUSTER_ID}/v1"
-    files = find_files(place, CLUSTER_ID)
-    return [row for file in files for row in read_rows(file.path, place.get(f"{folder}/{file.path}"))]
-
-
 @pytest.mark.timeout(600)
 async def test_a_real_node_is_looked_at(kafka: KafkaCluster, authority: Path, tmp_path: Path) -> None:
     """The end of each log, its HW, leader, ISR and minimum are those of the node, in plain and by TLS and SCRAM.
@@ -140,10 +132,10 @@ async def test_a_real_node_is_looked_at(kafka: KafkaCluster, authority: Path, tm
     log = kafka.data(1)
     done = await collected(plain(kafka), Security(), tmp_path / "plain", appended_twice(log), metadata_logs=(log,))
     assert (done.notes, done.silent, done.voided) == ([], (), {})
-    samples = [row for row in rows_of(tmp_path / "plain") if row["event_type"] == "REPLICA_SAMPLE"]
+    samples = rows_of(tmp_path / "plain", "REPLICA_SAMPLE")
     found = {(row["partition"], row["node_id"], row["leo"], row["hw"], row["log_start"]) for row in samples}
     assert found == {(0, 1, 0, 0, 0), (1, 1, RECORDS, RECORDS, 0)}
-    states = [row for row in rows_of(tmp_path / "plain") if row["event_type"] == "STATE_SNAPSHOT"]
+    states = rows_of(tmp_path / "plain", "STATE_SNAPSHOT")
     assert {(row["new_leader"], *row["new_isr"], row["min_isr"], row["topic"]) for row in states} == {
         (1, 1, 1, "orders")
     }

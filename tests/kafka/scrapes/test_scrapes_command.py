@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from run_a_files import CLUSTER, RUN_A, rows_of, source_of
-from typer.testing import CliRunner, Result
+from kafka_export import files_of, rows_of, run_import, source_of
+from run_a_files import CLUSTER, RUN_A
+from typer.testing import Result
 
-from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import verify
 
@@ -40,11 +40,7 @@ def mapping(tmp_path: Path) -> Path:
 
 def imported(make: Any, out: Path, *more: object) -> Result:
     given = [part for node in (1, 2) for part in ("--metadata-log", make(node))]
-    return CliRunner().invoke(app, ["analytics", "import", "kafka", *map(str, (*given, "--out", out, *more))])
-
-
-def files_of(out: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    return run_import(*given, "--out", out, *more)
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka_export import Row, rows_of
 
 from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.export.destination import LocalDirectory
-from strandline.export.reading import find_files, read_rows
 from strandline.export.verify import Completeness, verify
 from strandline_kafka.metadata.state import Broker, ClusterState, Partition
 from strandline_kafka.metadata.wire import Unreadable
@@ -245,7 +245,6 @@ def test_arbitrary_input_is_read_or_unreadable(line: str, said: Any) -> None:
 TP = TopicPartition("11111111-2222-3333-4444-555555555555", 0)
 NODES_FOLLOWING = tuple(map(NodeId, (1, 2, 3)))
 ALWAYS = (0, 1 << 62)
-Row = dict[str, Any]
 
 
 def scraped(ends: dict[int, dict[int, int]]) -> Scrapes:
@@ -274,10 +273,8 @@ def state(leader: int | None = 1, epoch: int = 0, isr: tuple[int, ...] = (1, 2, 
     return found
 
 
-def rows_of(out: Path, kind: str = "REPLICA_SAMPLE") -> list[Row]:
-    place = LocalDirectory(out)
-    found = [row for file in find_files(place, "c") for row in read_rows(file.path, place.get(f"c/v1/{file.path}"))]
-    return sorted((r for r in found if r["event_type"] == kind), key=lambda r: (r["ts_wall_us"], r["seq"]))
+def samples_of(out: Path, kind: str = "REPLICA_SAMPLE") -> list[Row]:
+    return sorted(rows_of(out, kind=kind), key=lambda row: (row["ts_wall_us"], row["seq"]))
 
 
 def followed(
@@ -304,7 +301,7 @@ STEADY = {node: {at: at * 10 for at in range(100, 200, 10)} for node in (1, 2, 3
 def test_a_follower_is_within_two_periods_of_its_leader(tmp_path: Path) -> None:
     """The lower end is that of a scrape a period before, the upper one that of a period after, at most the leader's."""
     following = followed(tmp_path, scraped(STEADY), (300, state()))
-    of_2 = {row["ts_wall_us"] // 1_000_000: row for row in rows_of(tmp_path) if row["replica_id"] == 2}
+    of_2 = {row["ts_wall_us"] // 1_000_000: row for row in samples_of(tmp_path) if row["replica_id"] == 2}
     # Node 2 is scraped 0.1 s behind node 1, so that of its scrapes that at 130.2 is the last before 140.1 - 10.
     assert (of_2[140]["leader_leo"], of_2[140]["leo"]) == (1400, 1200)
     assert (of_2[140]["ext"]["lag_low"], of_2[140]["ext"]["lag_high"]) == ("0", "200")
@@ -316,7 +313,7 @@ def test_a_follower_that_stands_still_is_known_exactly(tmp_path: Path) -> None:
     """Where the log of a follower is equal before and after, its lag is one number."""
     ends = STEADY | {3: dict.fromkeys(STEADY[3], 1000)}
     followed(tmp_path, scraped(ends), (300, state(isr=(1, 2))))
-    of_3 = next(row for row in rows_of(tmp_path) if row["replica_id"] == 3 and row["leader_leo"] == 1500)
+    of_3 = next(row for row in samples_of(tmp_path) if row["replica_id"] == 3 and row["leader_leo"] == 1500)
     assert (of_3["leo"], of_3["ext"]["lag_low"], of_3["ext"]["lag_high"]) == (1000, "500", "500")
     assert (of_3["in_isr"], of_3["expected_state"]) == (False, "catching_up")
 
@@ -324,7 +321,7 @@ def test_a_follower_that_stands_still_is_known_exactly(tmp_path: Path) -> None:
 def test_what_no_scrape_says_is_null(tmp_path: Path) -> None:
     """There is no high watermark, no byte, no time of a fetch; the leader's own row has its end."""
     followed(tmp_path, scraped(STEADY), (300, state()))
-    own = next(row for row in rows_of(tmp_path) if row["replica_id"] == 1)
+    own = next(row for row in samples_of(tmp_path) if row["replica_id"] == 1)
     assert (own["node_id"], own["leo"], own["leader_leo"]) == (1, 1000, 1000)
     nothing = {
         "hw", "acked_offset", "log_start", "durable_leo", "leo_bytes", "hw_bytes", "last_fetch_us",
@@ -338,14 +335,14 @@ def test_a_change_of_leader_voids_what_touches_it(tmp_path: Path) -> None:
     """A scrape whose answer may be of either leader makes no sample, and is a gap; nothing is carried over a cut."""
     ends = STEADY | {2: {at: 5 * at for at in STEADY[2]}}
     done = followed(tmp_path, scraped(ends), (145, state()), (300, state(leader=2, epoch=1, isr=(2, 3))))
-    leaders = [(r["ts_wall_us"] // 1_000_000, r["node_id"], r["leader_epoch"]) for r in rows_of(tmp_path)]
+    leaders = [(r["ts_wall_us"] // 1_000_000, r["node_id"], r["leader_epoch"]) for r in samples_of(tmp_path)]
     assert sorted({*leaders}) == [
         *((at, 1, 0) for at in (100, 110, 120, 130)), *((at, 2, 1) for at in (150, 160, 170, 180, 190)),
     ]  # fmt: skip
     assert done.voided == {"its leader epoch began or ended meanwhile": 1}
-    first = next(row for row in rows_of(tmp_path) if row["replica_id"] == 3 and row["leader_epoch"] == 1)
+    first = next(row for row in samples_of(tmp_path) if row["replica_id"] == 3 and row["leader_epoch"] == 1)
     assert "leo" not in first
-    (gap,) = rows_of(tmp_path, "EXPORT_GAP")
+    (gap,) = samples_of(tmp_path, "EXPORT_GAP")
     assert (gap["node_id"], gap["dropped_by_type"]) == (1, {"REPLICA_SAMPLE": 3})
 
 
@@ -359,8 +356,8 @@ def test_a_topic_that_is_made_again_bounds_no_sample_of_the_first(tmp_path: Path
     following.deleted(held.partitions[TP], 145_000)
     following.end(300_000, ClusterState())
     assert following.voided == {"its leader epoch began or ended meanwhile": 1}
-    assert max(row["ts_wall_us"] // 1_000_000 for row in rows_of(tmp_path)) == 130
-    (of_2,) = (r for r in rows_of(tmp_path) if r["replica_id"] == 2 and r["leader_leo"] == 1300)
+    assert max(row["ts_wall_us"] // 1_000_000 for row in samples_of(tmp_path)) == 130
+    (of_2,) = (r for r in samples_of(tmp_path) if r["replica_id"] == 2 and r["leader_leo"] == 1300)
     assert (of_2["ext"]["lag_low"], of_2["ext"]["lag_high"]) == ("0", "200")
 
 
@@ -369,7 +366,7 @@ def test_scrapes_that_failed_are_a_gap(tmp_path: Path) -> None:
     ends = STEADY | {1: {at: end for at, end in STEADY[1].items() if at not in (140, 150)}}
     done = followed(tmp_path, scraped(ends), (300, state()))
     assert done.voided == {"its leader was not scraped": 2}
-    (gap,) = rows_of(tmp_path, "EXPORT_GAP")
+    (gap,) = samples_of(tmp_path, "EXPORT_GAP")
     assert (gap["node_id"], gap["dropped_by_type"]) == (1, {"REPLICA_SAMPLE": 6})
     found = verify(LocalDirectory(tmp_path), "c")
     assert {one.node_id: one.completeness for one in found.incarnations} == {1: Completeness.GAPS_REPORTED}
@@ -378,13 +375,13 @@ def test_scrapes_that_failed_are_a_gap(tmp_path: Path) -> None:
 def test_without_a_leader_there_is_no_sample(tmp_path: Path) -> None:
     """Scrapes of a partition that nobody leads say nothing that a sample could be of."""
     followed(tmp_path, scraped(STEADY), (300, state(leader=None)))
-    assert rows_of(tmp_path) == []
+    assert samples_of(tmp_path) == []
 
 
 def test_a_broker_that_is_down_is_expected_to_be(tmp_path: Path) -> None:
     """What is expected of a replica is by the registration of its broker at that moment."""
     followed(tmp_path, scraped(STEADY), (300, state(isr=(1, 2), down=3)))
-    assert {row["expected_state"] for row in rows_of(tmp_path) if row["replica_id"] == 3} == {"down"}
+    assert {row["expected_state"] for row in samples_of(tmp_path) if row["replica_id"] == 3} == {"down"}
 
 
 def test_logs_where_the_metadata_log_has_none_are_named(tmp_path: Path) -> None:
@@ -399,4 +396,4 @@ def test_a_window_has_the_scrapes_within_it(tmp_path: Path, from_s: int, to_s: i
     """Scrapes outside the window bound those within, and are no samples."""
     window = (from_s * 1_000_000, to_s * 1_000_000)
     followed(tmp_path, scraped(STEADY), (300, state()), window=window)
-    assert len({row["sample_id"] for row in rows_of(tmp_path)}) == looks
+    assert len({row["sample_id"] for row in samples_of(tmp_path)}) == looks

@@ -1,17 +1,27 @@
-"""Every overlay against a real API server: a dry run of each object, without creating any.
+"""What is applied from the manifests that ship: every overlay without creating it, claims, certificates, the Job.
 
-Invariant: an object is skipped only where the cluster does not know its kind, and then by name.
+Invariant: an object is skipped only where the cluster does not know its kind, and then by name; the Job is the
+CronJob's own pod, and only its arguments differ, because no hour has closed yet.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import yaml
-from kubectl import Failed, in_namespace, kubectl
+from kubectl import Failed, get, in_namespace, kubectl, until
+from machine import HOME_LABEL
 
-OVERLAYS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "overlays"
+from strandline.cli.local.authority import Authority, issue, new_authority
+from strandline.rpc.permissions import CallerRole, Identity
+
+_SHIPPED = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
+OVERLAYS = _SHIPPED / "overlays"
+_ETCD, _DAYS = "strandline-etcd", 1
+_JOB = "analytics-once"
+_WORDS = ["analytics", "report", "--input", "/exports/state", "--out", "/exports/report.html", "--memory", "1g"]
 
 
 def dry_run_all() -> list[str]:
@@ -55,3 +65,57 @@ def bind_shared_claim(overlay: Path) -> None:
         in_namespace(
             "wait", "--for=jsonpath={.status.phase}=Bound", f"pvc/{claim['metadata']['name']}", "--timeout=60s"
         )
+
+
+def give_certificates() -> None:
+    """Make the two Secrets of components/etcd-tls, signed by an authority whose key is then forgotten.
+
+    The test's cluster has no cert-manager; names and purposes are read from what ships for it, so that a name that is
+    missing there is missing here.
+
+    Raises:
+        Failed: the API server rejects one.
+    """
+    manifest = _SHIPPED / "components" / "etcd-cert-manager" / "certificates.yaml"
+    authority = new_authority(_ETCD, _DAYS)
+    wanted = [each for each in yaml.safe_load_all(manifest.read_text()) if each["kind"] == "Certificate"]
+    secrets = [_secret(authority, each["spec"]) for each in wanted]
+    in_namespace("apply", "--filename", "-", given=yaml.safe_dump_all(secrets))
+
+
+def _secret(authority: Authority, spec: dict[str, Any]) -> dict[str, Any]:
+    identity = Identity(_ETCD, CallerRole.CONTROLLER, spec["commonName"])
+    issued = issue(authority, identity, spec.get("dnsNames", ()), _DAYS)
+    files = {"tls.crt": issued.cert, "tls.key": issued.key, "ca.crt": authority.pem}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": spec["secretName"]},
+        "data": {name: b64encode(content).decode() for name, content in files.items()},
+    }
+
+
+def run_job(timeout_s: float = 600.0) -> str:
+    """Runs the analytics Job once on the exports so far, to its end; returns its last output.
+
+    Raises:
+        Failed: it failed, or did not end in time.
+    """
+    template = get("cronjob", "strandline-analytics")["spec"]["jobTemplate"]["spec"]
+    spec = template["template"]["spec"]
+    spec["containers"][0]["args"] = _WORDS
+    spec["nodeSelector"] = {HOME_LABEL: "yes"}
+    template["backoffLimit"] = 0
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": _JOB}, "spec": template}
+    in_namespace("apply", "--filename", "-", given=yaml.safe_dump(job))
+    ended = until(_end, "the analytics Job ends", timeout_s)
+    said = in_namespace("logs", f"job/{_JOB}", "--tail=3").strip().splitlines()
+    if ended != "Complete":
+        raise Failed(f"the analytics Job: {ended}: {' | '.join(said)}")
+    return said[-1] if said else "nothing"
+
+
+def _end() -> str | None:
+    conditions: list[dict[str, Any]] = get("job", _JOB)["status"].get("conditions", [])
+    return next((each["type"] for each in conditions if each["type"] in ("Complete", "Failed")), None)

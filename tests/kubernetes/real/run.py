@@ -18,24 +18,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-_HERE = Path(__file__).resolve().parent
-_ROOT = _HERE.parents[2]
-sys.path[:0] = [str(_ROOT / "tests" / "chaos"), str(_ROOT / "tests" / "bench")]
+import checks
+from checks import Outcome, Test
+from clients import Clients, in_sync
+from controllers import decide_at_home
+from kept import keep
+from kubectl import Failed, all_ready, in_namespace, kubectl
+from machine import NamedCluster, OwnCluster, find_cluster
+from manifests import bind_shared_claim, dry_run_all, give_certificates, run_job
 
-import checks  # noqa: E402
-from analytics import run_job  # noqa: E402
-from checks import Outcome, Test  # noqa: E402
-from clients import Clients, in_sync  # noqa: E402
-from controllers import decide_at_home  # noqa: E402
-from etcd_certificates import give_certificates  # noqa: E402
-from kept import keep  # noqa: E402
-from kubectl import Failed, all_ready, in_namespace, kubectl  # noqa: E402
-from machine import NamedCluster, OwnCluster, find_cluster  # noqa: E402
-from manifests import bind_shared_claim, dry_run_all  # noqa: E402
-from page import rendered  # noqa: E402
+from strandline import __version__
 
-from strandline import __version__  # noqa: E402
-
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 SKIPPED = 77
 IMAGE, ANALYTICS_IMAGE = f"strandline:{__version__}", f"strandline-analytics:{__version__}"
 ETCD_IMAGE = f"strandline-etcd:{__version__}"
@@ -66,7 +61,7 @@ def main() -> int:
         return SKIPPED
     signal.signal(signal.SIGTERM, _interrupted)
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    directory = _ROOT / ".run" / "kubernetes" / stamp
+    directory = ROOT / ".run" / "kubernetes" / stamp
     directory.mkdir(parents=True)
     run = Run(cluster, directory, chosen.only, builds=cluster.is_own and not chosen.no_build)
     try:
@@ -131,20 +126,20 @@ class Run:
         """The images as the tree is now; a cluster named by KUBECONFIG must get them itself."""
         if self.builds:
             targets = ["data-plane", *(["analytics"] if with_analytics else [])]
-            subprocess.run([str(_ROOT / "deploy" / "images" / "build"), *targets, "etcd"], check=True, timeout=1800)
+            subprocess.run([str(ROOT / "deploy" / "images" / "build"), *targets, "etcd"], check=True, timeout=1800)
 
     def _deploy(self) -> None:
         if self.cluster.is_own:
-            bind_shared_claim(_HERE / "overlay")
+            bind_shared_claim(HERE / "overlay")
         give_certificates()
         began = time.monotonic()
-        kubectl("apply", "--kustomize", str(_HERE / "overlay"))
+        kubectl("apply", "--kustomize", str(HERE / "overlay"))
         for stateful in ("strandline-etcd", "strandline-controller"):
             in_namespace("rollout", "status", f"statefulset/{stateful}", "--timeout=180s", timeout_s=200)
         all_ready(3)
         self.facts["ready_s"] = round(time.monotonic() - began)
         self.note(f"the local overlay is ready {self.facts['ready_s']} s after apply")
-        self.clients.start(_HERE / "load.yaml")
+        self.clients.start(HERE / "load.yaml")
         self.clients.acked_since(0.0)
         self.note("two producers with acks=all and two consumers run in the cluster")
 
@@ -210,6 +205,20 @@ class Run:
             keep("kubernetes run", rendered(result))
         print(f"{verdict}: make test-with WHAT=kubernetes; {result['took_s']} s; {self.directory}")
         return 1 if self.failures else 0
+
+
+def rendered(result: dict[str, Any]) -> str:
+    """The results as a block of docs/OPERATIONS.md, so that no figure there is typed by hand."""
+    lines = [
+        f"One run of `make test-with WHAT=kubernetes` on Kubernetes {result['kubernetes']}, on one machine with "
+        f"{result['processors']} cores and a load average of {result['load_average']:.0f}: {result['verdict']}; "
+        f"{result.get('acknowledged', 0):,} records acknowledged, {len(result['failures'])} failures.",
+        "",
+        "| what was done | longest time without an acknowledgement of acks=all in one partition |",
+        "|---|---|",
+        *(f"| {check['name']} | {check['unavailable_s']:.2f} s |" for check in result["checks"]),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

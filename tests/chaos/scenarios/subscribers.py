@@ -10,35 +10,20 @@ from collections.abc import Mapping
 import grpc
 from faults.processes import Kill
 from harness.facilities import ETCD
-from harness.fault import Step
+from harness.load import EVERYBODY
 from harness.run import Run
-from harness.scenario import IPTABLES, NAMESPACES, Form, Scenario
+from harness.scenario import IPTABLES, NAMESPACES, Form, Scenario, Step
 from running_cluster import until
 
 from strandline.client import Consumer, Producer
 from strandline.v1 import metadata_service_pb2 as pb
 from strandline.v1.metadata_service_pb2_grpc import MetadataServiceStub
 
-_SUBSCRIBERS, _SUBSCRIBERS_SHORT = 1_000, 200
-_AWAY_S, _AWAY_SHORT_S = 60.0, 10.0
-_NEW_CLIENTS, _NEW_CLIENTS_SHORT = 10, 3
-_EVERYBODY = ("p0", "p1", "p2", "p3")
 _CLIENT_S = 20.0
 _OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 """As clients in processes of their own: a node takes no more than 100 calls of one connection at a time."""
 _TOPIC = "late"
 """Of the new clients alone: the load judges what is in its own topics."""
-
-
-def plan(draw: random.Random, form: Form) -> list[Step]:
-    """How many subscribe, and for how long nobody decides."""
-    short = form.is_short
-    args = {
-        "subscribers": _SUBSCRIBERS_SHORT if short else _SUBSCRIBERS,
-        "length_s": _AWAY_SHORT_S if short else _AWAY_S,
-        "clients": _NEW_CLIENTS_SHORT if short else _NEW_CLIENTS,
-    }
-    return [Step(what="controllers away", args=args)]
 
 
 class _Subscriber:
@@ -67,31 +52,47 @@ class _Subscriber:
             self.position, self.messages = max(now, self.position), self.messages + 1
 
 
-async def play(run: Run) -> None:
-    """They stay subscribed over the outage, hear what is decided after it, and new clients need no controller."""
-    (step,) = run.plan
-    await run.several.active()
-    await run.probe.create_topic(_TOPIC, min_insync_replicas="2")
-    nodes = _addresses(run)
-    subscribers = [_Subscriber() for _ in range(step.args["subscribers"])]
-    tasks = [asyncio.create_task(each.run(nodes[n % len(nodes)])) for n, each in enumerate(subscribers)]
-    try:
-        await until(lambda: _all_heard(subscribers, (0, 0)), "every subscriber has a snapshot")
-        run.note(f"{len(subscribers)} subscribers have a snapshot")
-        await _away(run, step)
-        after = time.monotonic()
-        await run.several.goes_on("controllers back", after)
-        epoch = (await run.probe.metadata()).controller_epoch
-        await until(lambda: _all_heard(subscribers, (epoch, 0)), "every subscriber hears of the next reign")
-        run.measured["heard_of_the_next_reign_s"] = round(time.monotonic() - after, 2)
-        wrong = [each.wrong for each in subscribers if each.wrong]
-        run.check(not wrong, f"{len(wrong)} subscribers: {wrong[:3]}")
-        run.counters["subscribers"] += len(subscribers) - len(wrong)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    await run.in_sync()
+class SubscribersWithoutControllers(Scenario):
+    """Scenario 26, as the module describes it."""
+
+    number, title = 26, "Subscribers without controllers"
+    needs = (NAMESPACES, IPTABLES, ETCD)
+    subscribers, clients = (1_000, 200), (10, 3)
+
+    def plan(self, draw: random.Random, form: Form) -> list[Step]:
+        """How many subscribe, and for how long nobody decides."""
+        counts = {"subscribers": form.of(*self.subscribers), "clients": form.of(*self.clients)}
+        return [Step(what="controllers away", args={**counts, "length_s": form.of(60.0, 10.0)})]
+
+    async def play(self, run: Run) -> None:
+        """They stay subscribed over the outage, hear what is decided after it, and new clients need no controller."""
+        (step,) = run.plan
+        await run.several.active()
+        await run.probe.create_topic(_TOPIC, min_insync_replicas="2")
+        nodes = _addresses(run)
+        subscribers = [_Subscriber() for _ in range(step.args["subscribers"])]
+        tasks = [asyncio.create_task(each.run(nodes[n % len(nodes)])) for n, each in enumerate(subscribers)]
+        try:
+            await until(lambda: _all_heard(subscribers, (0, 0)), "every subscriber has a snapshot")
+            run.note(f"{len(subscribers)} subscribers have a snapshot")
+            await _away(run, step)
+            after = time.monotonic()
+            await run.several.goes_on("controllers back", after)
+            epoch = (await run.probe.metadata()).controller_epoch
+            await until(lambda: _all_heard(subscribers, (epoch, 0)), "every subscriber hears of the next reign")
+            run.measured["heard_of_the_next_reign_s"] = round(time.monotonic() - after, 2)
+            wrong = [each.wrong for each in subscribers if each.wrong]
+            run.check(not wrong, f"{len(wrong)} subscribers: {wrong[:3]}")
+            run.counters["subscribers"] += len(subscribers) - len(wrong)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await run.in_sync()
+
+    def demands(self, form: Form) -> Mapping[str, int]:
+        """The subscriptions lasted, and clients started."""
+        return {"Kill": 3, "subscribers": form.of(*self.subscribers), "clients_started": form.of(*self.clients)}
 
 
 async def _all_heard(subscribers: list[_Subscriber], least: tuple[int, int]) -> bool:
@@ -101,7 +102,7 @@ async def _all_heard(subscribers: list[_Subscriber], least: tuple[int, int]) -> 
 async def _away(run: Run, step: Step) -> None:
     """All three are killed; clients start at the nodes' addresses, produce with acks=all, and read it back."""
     began_s = time.monotonic()
-    run.expect_acks("no controller runs", since_s=began_s, clients=_EVERYBODY)
+    run.expect_acks("no controller runs", since_s=began_s, clients=EVERYBODY)
     faults = [Kill(name) for name in run.cluster.controllers]
     for fault in faults:
         await run.begin(fault)
@@ -113,9 +114,7 @@ async def _away(run: Run, step: Step) -> None:
         took_s = time.monotonic() - began_client_s
         run.measured["new_client_max_s"] = max(round(took_s, 2), run.measured.get("new_client_max_s", 0.0))
         run.counters["clients_started"] += 1
-    while time.monotonic() < began_s + step.args["length_s"]:
-        await run.load.acked(3, clients=_EVERYBODY)
-        await asyncio.sleep(1.0)
+    await run.acked_until(began_s + step.args["length_s"])
     await asyncio.gather(*(run.end(fault) for fault in faults))
 
 
@@ -134,24 +133,3 @@ async def _start_a_client(run: Run, bootstrap: str, number: int) -> None:
         while value not in found:
             batches = await consumer.fetch_batches(timeout_ms=1_000)
             found += [record.value for batch in batches for record in batch.records]
-
-
-def demands(form: Form) -> Mapping[str, int]:
-    """The subscriptions lasted, and clients started."""
-    short = form.is_short
-    return {
-        "Kill": 3,
-        "subscribers": _SUBSCRIBERS_SHORT if short else _SUBSCRIBERS,
-        "clients_started": _NEW_CLIENTS_SHORT if short else _NEW_CLIENTS,
-    }
-
-
-SCENARIO = Scenario(
-    number=26,
-    title="Subscribers without controllers",
-    plan=plan,
-    play=play,
-    demands=demands,
-    needs=(NAMESPACES, IPTABLES, ETCD),
-    has_several=True,
-)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import shutil
 import time
@@ -16,13 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from faults.disk_damage import cut_end, flip_bit, segments
 from faults.processes import Kill
-from harness.fault import Step
 from harness.history_file import decode
 from harness.load import STRICT
 from harness.run import Run
-from harness.scenario import NAMESPACES, Form, Scenario
+from harness.scenario import NAMESPACES, Form, Scenario, Step
 from raw_records import fetch, values_of
 from running_cluster import CALL_S, until
 
@@ -34,6 +33,7 @@ from strandline.v1 import partition_pb2
 
 _MET_S = 40.0
 _SEGMENTS = 3
+_CUT_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Target:
 
 
 def _segment(directory: Path, partition: int, number: int) -> Path:
-    return segments(directory / f"{STRICT}-{partition}")[number]
+    return _segments(directory / f"{STRICT}-{partition}")[number]
 
 
 def _beside(name: str) -> Callable[[Path, int], Path]:
@@ -68,46 +68,57 @@ _TARGETS = {
 }
 
 
-def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Every file, flipped and truncated, at a killed node; segments also at a running one, leader or follower."""
-    steps = []
-    for target, what in _TARGETS.items():
-        for how in ("flip", "cut"):
-            for state in ("killed", *(["leading", "following"] if what.while_running else [])):
-                args = {"target": target, "how": how, "at": draw.uniform(0.3, 0.7), "partition": draw.randrange(3)}
-                steps.append(Step(what=state, args=args))
-    draw.shuffle(steps)
-    return [*steps, Step(what="replaced", args={"partition": 0})]
+class DamagedDisks(Scenario):
+    """Scenario 11, as the module describes it."""
 
+    number, title, needs = 11, "Damaged disks", (NAMESPACES,)
+    declared_ends = frozenset({ExitCode.STORAGE_DAMAGED})
 
-async def play(run: Run) -> None:
-    """Fills the logs with several segments, then one damage after the other, each in a whole cluster under load."""
-    await _filled(run)
-    for step in run.plan:
-        run.note(f"damage {step.what}: {step.args}")
-        partition = step.args["partition"]
-        leader = await run.leader(partition)
-        node = leader if step.what == "leading" else next(n for n in run.cluster.nodes if n != leader)
-        if step.what == "replaced":
-            await _replace(run, node)
-        elif step.what == "killed":
-            async with run.fault(Kill(node)):
+    def plan(self, draw: random.Random, form: Form) -> list[Step]:
+        """Every file, flipped and truncated, at a killed node; segments also at a running one, leader or follower."""
+        steps = []
+        for target, what in _TARGETS.items():
+            for how in ("flip", "cut"):
+                for state in ("killed", *(["leading", "following"] if what.while_running else [])):
+                    args = {"target": target, "how": how, "at": draw.uniform(0.3, 0.7), "partition": draw.randrange(3)}
+                    steps.append(Step(what=state, args=args))
+        draw.shuffle(steps)
+        return [*steps, Step(what="replaced", args={"partition": 0})]
+
+    async def play(self, run: Run) -> None:
+        """Fills the logs with several segments, then one damage after the other, each in a whole cluster under load."""
+        await _filled(run)
+        for step in run.plan:
+            run.note(f"damage {step.what}: {step.args}")
+            partition = step.args["partition"]
+            leader = await run.leader(partition)
+            node = leader if step.what == "leading" else next(n for n in run.cluster.nodes if n != leader)
+            if step.what == "replaced":
+                await _replace(run, node)
+            elif step.what == "killed":
+                async with run.fault(Kill(node)):
+                    _damage(run, node, step)
+                    await _started(run, node)
+                await _read_through(run, node, partition)
+            else:
                 _damage(run, node, step)
-                await _started(run, node)
-            await _read_through(run, node, partition)
-        else:
-            _damage(run, node, step)
-            await _read_through(run, node, partition)
-        run.healed_s = time.monotonic()
-        await run.in_sync()
-        await run.load.acked(3)
+                await _read_through(run, node, partition)
+            run.healed_s = time.monotonic()
+            await run.in_sync()
+            await run.load.acked(3)
+
+    def demands(self, form: Form) -> Mapping[str, int]:
+        """Every kind of file was damaged, and damage that no start checks for was found by reading."""
+        kinds = {f"damaged {target}": 1 for target in _TARGETS}
+        segments = {"damaged closed segment": 4, "damaged active segment": 4}
+        return {**kinds, **segments, "fail-stops on reading": 1, "replaced": 1}
 
 
 async def _filled(run: Run) -> None:
     async def look() -> bool:
         await run.load.burst(200)
         return all(
-            len(segments(node.directory / f"{STRICT}-{partition}")) >= _SEGMENTS
+            len(_segments(node.directory / f"{STRICT}-{partition}")) >= _SEGMENTS
             for node in run.cluster.nodes.values()
             for partition in range(3)
         )
@@ -121,7 +132,7 @@ def _damage(run: Run, node: int, step: Step) -> None:
         # An index file that was removed with a truncation, or is not written yet: there is nothing to damage.
         run.counters["nothing there"] += 1
         return
-    at = flip_bit(path, step.args["at"]) if step.args["how"] == "flip" else cut_end(path)
+    at = _flip_bit(path, step.args["at"]) if step.args["how"] == "flip" else _cut_end(path)
     run.note(f"       {path.parent.name}/{path.name} at byte {at}")
     run.counters[f"damaged {step.args['target']}"] += 1
 
@@ -187,24 +198,29 @@ async def _replace(run: Run, node: int) -> None:
     run.counters["replaced"] += 1
 
 
-def demands(form: Form) -> Mapping[str, int]:
-    """Every kind of file was damaged, and damage that no start checks for was found by reading."""
-    kinds = {f"damaged {target}": 1 for target in _TARGETS}
-    return {
-        **kinds,
-        "damaged closed segment": 4,
-        "damaged active segment": 4,
-        "fail-stops on reading": 1,
-        "replaced": 1,
-    }
+def _flip_bit(path: Path, at: float) -> int:
+    """Flips one bit at a fraction of the file's size; returns the byte's position."""
+    size = path.stat().st_size
+    assert size > 0, f"{path} is empty"
+    position = min(size - 1, int(size * at))
+    fd = os.open(path, os.O_RDWR)
+    try:
+        (byte,) = os.pread(fd, 1, position)
+        os.pwrite(fd, bytes([byte ^ 0x10]), position)
+    finally:
+        os.close(fd)
+    return position
 
 
-SCENARIO = Scenario(
-    number=11,
-    title="Damaged disks",
-    plan=plan,
-    play=play,
-    demands=demands,
-    needs=(NAMESPACES,),
-    declared_ends=frozenset({ExitCode.STORAGE_DAMAGED}),
-)
+def _cut_end(path: Path) -> int:
+    """Removes 1 KiB, or all there is, from the end; returns the new end of the file."""
+    size = path.stat().st_size
+    assert size > 0, f"{path} is empty"
+    kept = max(0, size - _CUT_BYTES)
+    os.truncate(path, kept)
+    return kept
+
+
+def _segments(log: Path) -> list[Path]:
+    """The segments of a log, oldest first; the last is active."""
+    return sorted(log.glob("*.log"))

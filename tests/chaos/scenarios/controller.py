@@ -4,54 +4,79 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
-import sys
+import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from faults.processes import Kill, Pause
-from faults.store import StoreReplaced, keep
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness.cluster import Cluster
 from harness.counters import rows
-from harness.fault import Step
-from harness.load import STRICT, STRICT_PARTITIONS
+from harness.load import EVERYBODY, STRICT, STRICT_PARTITIONS
 from harness.run import Run
-from harness.scenario import Form, Scenario
+from harness.scenario import Fault, Form, Scenario, Step
 from running_cluster import CALL_S, until
 
 from strandline.rpc.channels import parse_endpoint
 
-_KILLS, _KILLS_SHORT = 20, 4
-_DOWN_S, _DOWN_SHORT_S = 60.0, 10.0
 _STORM_LAG_MS = 600
 """Short enough that a pause of one second is a shrink, and going on a growth."""
 _FROZEN_S = 5.0
 _REFUSES_S = 10.0
-_RECOVER_S = 60
-_EVERYBODY = ("p0", "p1", "p2", "p3")
-"""A producer that gave up a send needs a new producer id, which a controller that is away cannot give: others go on."""
+_STORE = "metadata.sqlite*"
 
 
-def plan(draw: random.Random, form: Form) -> list[Step]:
-    """Times of the kills within the storm; then the outage, the older store and the empty one."""
-    count, down_s = (_KILLS_SHORT, _DOWN_SHORT_S) if form.is_short else (_KILLS, _DOWN_S)
-    kills = [Step(what="kill in the storm", args={"after_s": draw.uniform(0.5, 2.5)}) for _ in range(count)]
-    down = Step(what="down", args={"length_s": down_s})
-    return [*kills, down, Step(what="older store", args={}), Step(what="no store", args={})]
+class Controller(Scenario):
+    """Scenario 9, as the module describes it.
 
+    A producer that gave up a send needs a new producer id, which a controller that is away cannot give: while it is
+    away one of all clients must go on.
+    """
 
-async def play(run: Run) -> None:
-    """The storm first, the rest from a whole cluster each."""
-    await _storm(run, [step for step in run.plan if step.what == "kill in the storm"])
-    await run.in_sync()
-    await _nothing_pending(run)
-    await _down(run, next(step for step in run.plan if step.what == "down").args["length_s"])
-    await run.in_sync()
-    await _older_store(run)
-    await run.in_sync()
-    await _no_store(run)
+    number, title = 9, "Controller"
+    declared_alarms = ("controller stopped serving",)
+    node_settings: ClassVar = {"replica_lag_time_max_ms": str(_STORM_LAG_MS)}
+    kills = (20, 4)
+
+    def plan(self, draw: random.Random, form: Form) -> list[Step]:
+        """Times of the kills within the storm; then the outage, the older store and the empty one."""
+        times = [draw.uniform(0.5, 2.5) for _ in range(form.of(*self.kills))]
+        kills = [Step(what="kill in the storm", args={"after_s": after_s}) for after_s in times]
+        down = Step(what="down", args={"length_s": form.of(60.0, 10.0)})
+        return [*kills, down, Step(what="older store", args={}), Step(what="no store", args={})]
+
+    async def play(self, run: Run) -> None:
+        """The storm first, the rest from a whole cluster each."""
+        await _storm(run, [step for step in run.plan if step.what == "kill in the storm"])
+        await run.in_sync()
+        await _nothing_pending(run)
+        await _down(run, next(step for step in run.plan if step.what == "down").args["length_s"])
+        await run.in_sync()
+        await _older_store(run)
+        await run.in_sync()
+        await _no_store(run)
+
+    async def after(self, run: Run) -> None:
+        """Epochs never went back at the controller, and no two proposals were accepted on the same state."""
+        _epochs_rise(run, run.cluster.controller.directory)
+        accepted = Counter(
+            (row["topic_id"], row["partition"], row["partition_epoch"])
+            for row in rows(run.cluster.controller.directory)
+            if row["event_type"] == "ISR_CHANGE" and row["initiator"] == "leader"
+        )
+        run.counters["accepted_proposals"] += len(accepted)
+        twice = [proposal for proposal, times in accepted.items() if times > 1]
+        run.check(not twice, f"two proposals were accepted at one partition epoch: {twice[:3]}")
+
+    def demands(self, form: Form) -> Mapping[str, int]:
+        """There was a storm, the controller died in it, and both bad stores were rejected."""
+        count = form.of(*self.kills)
+        storm = dict.fromkeys(("isr_shrinks", "isr_grows", "accepted_proposals"), count)
+        return {"Kill": count + 2, **storm, "appended_above_frozen_hw": 1, "refused_to_serve": 2, "recovered": 1}
 
 
 async def _storm(run: Run, kills: list[Step]) -> None:
@@ -79,11 +104,9 @@ async def _down(run: Run, length_s: float) -> None:
     before = await _led(run)
     leader = await run.leader()
     began_s = time.monotonic()
-    run.expect_acks("controller down", clients=_EVERYBODY)
+    run.expect_acks("controller down", clients=EVERYBODY)
     async with run.fault(Kill(0)):
-        while time.monotonic() < began_s + length_s - _FROZEN_S:
-            await run.load.acked(3, clients=_EVERYBODY)
-            await asyncio.sleep(1.0)
+        await run.acked_until(began_s + length_s - _FROZEN_S)
         run.check(await _led(run, before) == before, "leaders, epochs or ISRs changed while the controller was down")
         await _frozen_below_min_isr(run, leader)
     await run.heal()
@@ -120,33 +143,33 @@ async def _older_store(run: Run) -> None:
     """A store from before some elections must not be served."""
     run.cluster.controller.kill()
     older = run.directory / "store-older"
-    keep(run.cluster, older)
+    _keep(run.cluster, older)
     await run.cluster.start_controller()
     async with run.fault(Kill(await run.leader())):
         await asyncio.sleep(1.0)
     await run.in_sync()
     before = await _led(run)
-    fault = StoreReplaced(older=older, current=run.directory / "store-current")
+    fault = _StoreReplaced(older=older, current=run.directory / "store-current")
     async with run.fault(fault):
         await _must_refuse(run, "older")
         run.check(await _led(run, before) == before, "the older store changed what nodes do")
-        run.expect_acks("controller with an older store", clients=_EVERYBODY)
-        await run.load.acked(5, clients=_EVERYBODY)
+        run.expect_acks("controller with an older store", clients=EVERYBODY)
+        await run.load.acked(5, clients=EVERYBODY)
 
 
 async def _no_store(run: Run) -> None:
     """An empty store must not be served either; `controller recover` rebuilds it from the nodes' directories."""
     before = {index: await run.probe.partition(STRICT, index) for index in range(STRICT_PARTITIONS)}
     led = await _led(run)
-    fault = StoreReplaced(older=None, current=run.directory / "store-lost")
+    fault = _StoreReplaced(older=None, current=run.directory / "store-lost")
     async with run.fault(fault):
         await _must_refuse(run, "empty")
         run.check(await _led(run, led) == led, "the empty store changed what nodes do")
-        run.expect_acks("controller with an empty store", clients=_EVERYBODY)
-        await run.load.acked(5, clients=_EVERYBODY)
+        run.expect_acks("controller with an empty store", clients=EVERYBODY)
+        await run.load.acked(5, clients=EVERYBODY)
         run.cluster.controller.kill()
         fault.forget()
-        _recover(run)
+        run.recover()
     await run.in_sync()
     for index, then in before.items():
         now = await run.probe.partition(STRICT, index)
@@ -154,7 +177,6 @@ async def _no_store(run: Run) -> None:
             now.leader_epoch >= then.leader_epoch and now.partition_epoch >= then.partition_epoch,
             f"epochs of {STRICT}-{index} went back from {then} to {now}",
         )
-    run.counters["recovered"] += 1
 
 
 async def _must_refuse(run: Run, which: str) -> None:
@@ -168,34 +190,6 @@ async def _must_refuse(run: Run, which: str) -> None:
 
     await until(look, f"a controller with an {which} store refuses to serve", timeout_s=_REFUSES_S)
     run.counters["refused_to_serve"] += 1
-
-
-def _recover(run: Run) -> None:
-    """The command of OPERATIONS, on the directories of running nodes."""
-    command = [sys.executable, "-m", "strandline.controller", "recover"]
-    directories = [str(node.directory) for node in run.cluster.nodes.values()]
-    done = subprocess.run(
-        [*command, "--data-dir", str(run.cluster.controller.directory), *directories],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=_RECOVER_S,
-    )
-    run.note(f"recover {(done.stdout + done.stderr).strip()}")
-    assert done.returncode == 0, done.stderr
-
-
-async def after(run: Run) -> None:
-    """Epochs never went back at the controller, and no two proposals were accepted on the same state."""
-    _epochs_rise(run, run.cluster.controller.directory)
-    accepted = Counter(
-        (row["topic_id"], row["partition"], row["partition_epoch"])
-        for row in rows(run.cluster.controller.directory)
-        if row["event_type"] == "ISR_CHANGE" and row["initiator"] == "leader"
-    )
-    run.counters["accepted_proposals"] += len(accepted)
-    twice = [proposal for proposal, times in accepted.items() if times > 1]
-    run.check(not twice, f"two proposals were accepted at one partition epoch: {twice[:3]}")
 
 
 async def _nothing_pending(run: Run) -> None:
@@ -220,27 +214,48 @@ def _epochs_rise(run: Run, directory: Path) -> None:
         last[key] = now
 
 
-def demands(form: Form) -> Mapping[str, int]:
-    """There was a storm, the controller died in it, and both bad stores were rejected."""
-    count = _KILLS_SHORT if form.is_short else _KILLS
-    return {
-        "Kill": count + 2,
-        "isr_shrinks": count,
-        "isr_grows": count,
-        "accepted_proposals": count,
-        "appended_above_frozen_hw": 1,
-        "refused_to_serve": 2,
-        "recovered": 1,
-    }
+def _keep(cluster: Cluster, target: Path) -> None:
+    """Copies the store of a stopped controller."""
+    assert not cluster.controller.running
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for path in cluster.controller.directory.glob(_STORE):
+        shutil.copy2(path, target)
 
 
-SCENARIO = Scenario(
-    number=9,
-    title="Controller",
-    plan=plan,
-    play=play,
-    after=after,
-    declared_alarms=("controller stopped serving",),
-    demands=demands,
-    node_settings={"replica_lag_time_max_ms": str(_STORM_LAG_MS)},
-)
+def _put(cluster: Cluster, source: Path | None) -> None:
+    """Replaces the store of a stopped controller by a saved one, or by nothing."""
+    assert not cluster.controller.running
+    for path in cluster.controller.directory.glob(_STORE):
+        path.unlink()
+    for path in source.glob(_STORE) if source else ():
+        shutil.copy2(path, cluster.controller.directory)
+
+
+@dataclass(slots=True)
+class _StoreReplaced(Fault):
+    """The controller is killed and started with the store saved in ``older``; None: with an empty one.
+
+    Undone by killing it again and starting it with its original store; `forget` disables that.
+    """
+
+    older: Path | None
+    current: Path
+
+    async def apply(self, cluster: Cluster) -> None:
+        cluster.controller.kill()
+        _keep(cluster, self.current)
+        _put(cluster, self.older)
+        await cluster.start_controller()
+
+    async def undo(self, cluster: Cluster) -> None:
+        if self.current.exists():
+            cluster.controller.kill()
+            _put(cluster, self.current)
+            shutil.rmtree(self.current)
+        if not cluster.controller.running:
+            await cluster.start_controller()
+
+    def forget(self) -> None:
+        """The original store is gone for good."""
+        shutil.rmtree(self.current)
