@@ -80,7 +80,7 @@ for mutant in MUTANTS:
 
 def test_bugs_that_no_scenario_reaches_are_killed_by_unit_tests() -> None:
     """Bugs of consumer groups: the tests that each names catch it, and a required one by a property."""
-    environment = {**os.environ, "PYTHONPATH": _HERE}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(
         [sys.executable, "-c", _JUDGED_BY_TESTS],
         env=environment,
@@ -131,7 +131,7 @@ for life in (nullcontext(), mutant.applied(), nullcontext()):
 
 def test_a_unit_test_that_a_mutant_names_kills_it_and_nothing_else() -> None:
     """Under the wrong rule one of its tests fails; under the right one, before and after, all of them pass."""
-    environment = {**os.environ, "PYTHONPATH": _HERE}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(
         [sys.executable, "-c", _JUDGED], env=environment, capture_output=True, text=True, timeout=100, check=True
     )

@@ -219,9 +219,8 @@ def test_a_disk_operation_without_a_descriptor_names_the_limit(tmp_path: Path) -
 def test_a_directory_with_more_logs_than_descriptors_is_opened(tmp_path: Path) -> None:
     """Recovery reads every log, several at once after a clean stop, and none fails for want of a descriptor."""
     script = f"""
-import resource, sys
+import resource
 from pathlib import Path
-sys.path[:0] = {sys.path!r}
 from strandline.core.types import NodeId
 from strandline.storage.directory import DataDirectory
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
