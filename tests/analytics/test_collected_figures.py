@@ -19,8 +19,8 @@ from strandline_analytics.sources.kafka.availability import EVERYTHING, bounded,
 from strandline_analytics.sources.kafka.source_words import LOOKING, Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
-from strandline_kafka.collector.answers import Position
-from strandline_kafka.collector.cluster import Broker, Cluster, Partition
+from strandline_kafka.collector.answers import AnsweredOffset
+from strandline_kafka.collector.cluster import Broker, ClusterSample, PartitionSample
 from strandline_kafka.collector.files import Decisions, Files, Rows
 from strandline_kafka.collector.looks import Answers, Looks
 from strandline_kafka.collector.states import States
@@ -35,12 +35,14 @@ COLLECTOR = frozenset({Level.COLLECTOR})
 NODES = tuple(map(NodeId, (1, 2, 3)))
 
 
-def shown(isr: tuple[int, ...]) -> Cluster:
-    one = Partition(
+def shown(isr: tuple[int, ...]) -> ClusterSample:
+    one = PartitionSample(
         tp=TP, topic="orders", leader=NodeId(1), leader_epoch=LeaderEpoch(4), replicas=NODES,
         isr=frozenset(map(NodeId, isr)), offline=frozenset(),
     )  # fmt: skip
-    return Cluster(cluster_id="kafka", brokers={n: Broker("h", n) for n in NODES}, partitions={TP: one}, refused={})
+    return ClusterSample(
+        cluster_id="kafka", brokers={n: Broker("h", n) for n in NODES}, partitions={TP: one}, refused={}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +58,9 @@ def silver(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sil
         end = 100 + 10 * second
         ends = {1: end, 2: end, 3: end} if second < 2 else {1: end, 2: end}
         hw = end if second < 2 else 110 if second < 6 else end
-        found = {node: {("orders", 0): Position(0, each, 4)} for node, each in ends.items()}
-        given = {NodeId(1): {("orders", 0): Position(0, hw, 4)}}
-        wider = {NodeId(1): {("orders", 0): Position(0, hw + (second == 3) * 2, 4)}}
+        found = {node: {("orders", 0): AnsweredOffset(0, each, 4)} for node, each in ends.items()}
+        given = {NodeId(1): {("orders", 0): AnsweredOffset(0, hw, 4)}}
+        wider = {NodeId(1): {("orders", 0): AnsweredOffset(0, hw + (second == 3) * 2, 4)}}
         answers = Answers(before=cluster, hw1=given, ends=found, hw2=wider, after=cluster, log_starts={})
         made += rows.of_state(states.changed(cluster, {}, {"orders": 2}), at)
         made += rows.of_look(looks.take(answers, 1_000).samples, {TP.topic_id: "orders"}, at)
@@ -169,12 +171,14 @@ SCOPE_DECIDED = Scope(start_us=BEGIN_MS * 1_000, end_us=BEGIN_MS * 1_000 + 8 * S
 TP_DECIDED = TopicPartition(TOPIC_ID, 0)
 
 
-def shown_decided(isr: tuple[int, ...]) -> Cluster:
-    one = Partition(
+def shown_decided(isr: tuple[int, ...]) -> ClusterSample:
+    one = PartitionSample(
         tp=TP_DECIDED, topic="t", leader=NodeId(1), leader_epoch=LeaderEpoch(0), replicas=NODES,
         isr=frozenset(map(NodeId, isr)), offline=frozenset(),
     )  # fmt: skip
-    return Cluster(cluster_id="c", brokers={n: Broker("h", n) for n in NODES}, partitions={TP_DECIDED: one}, refused={})
+    return ClusterSample(
+        cluster_id="c", brokers={n: Broker("h", n) for n in NODES}, partitions={TP_DECIDED: one}, refused={}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +205,8 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Silve
         at = (BEGIN_MS * 1_000 + second * SECOND, second * SECOND)
         cluster = shown_decided((1, 2, 3) if second < 6 else (1, 2))
         end = 100 + 10 * second
-        ends = {n: {("t", 0): Position(0, end, 0)} for n in (NODES if second < 2 else NODES[:2])}
-        hw = {NODES[0]: {("t", 0): Position(0, end if second < 2 else 110 if second < 6 else end, 0)}}
+        ends = {n: {("t", 0): AnsweredOffset(0, end, 0)} for n in (NODES if second < 2 else NODES[:2])}
+        hw = {NODES[0]: {("t", 0): AnsweredOffset(0, end if second < 2 else 110 if second < 6 else end, 0)}}
         answers = Answers(before=cluster, hw1=hw, ends=ends, hw2=hw, after=cluster, log_starts={})
         found += rows.of_state(states.changed(cluster, {}, {"t": 2}), at)
         found += rows.of_look(looks.take(answers, 1_000).samples, {TP_DECIDED.topic_id: "t"}, at)

@@ -11,7 +11,7 @@ from strandline_analytics.jobs.coverage import GRACE_US, HourState, hours_of, re
 from strandline_analytics.report.gather import as_of
 from strandline_analytics.scope import Scope
 from strandline_analytics.sources.catalog import HOUR_US
-from strandline_analytics.sources.census import Tally
+from strandline_analytics.sources.census import HourTally
 from strandline_analytics.sources.trouble import Incomplete, TooLong
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
@@ -19,9 +19,9 @@ from strandline_analytics.stats.definition import result
 LATER_US = 100 * HOUR_US
 
 
-def tally(hour: int, first: int, last: int, **more: int | bool) -> Tally:
+def tally(hour: int, first: int, last: int, **more: int | bool) -> HourTally:
     """A complete tally of node 1, with events from the first to the last second of the hour."""
-    made = Tally(
+    made = HourTally(
         cluster_id="c", node_id=1, incarnation=1, hour=hour, events=last - first + 1, copies=0, first_seq=first,
         last_seq=last, first_us=hour * HOUR_US, last_us=(hour + 1) * HOUR_US - 1,
     )  # fmt: skip

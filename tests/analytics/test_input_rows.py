@@ -23,7 +23,7 @@ from strandline_analytics.silver.clocks import clock_offsets, clocks, in_control
 from strandline_analytics.silver.events import ConflictingEvents
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.catalog import find_exports
-from strandline_analytics.sources.census import Tally, census
+from strandline_analytics.sources.census import HourTally, census
 from strandline_analytics.sources.exports import open_exports, read_rows
 from strandline_analytics.sources.inspection import is_cut
 from strandline_analytics.sources.trouble import DamagedFile, explained
@@ -76,9 +76,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tallies(spark: SparkSession, root: Path) -> dict[str, list[Tally]]:
+def tallies(spark: SparkSession, root: Path) -> dict[str, list[HourTally]]:
     """The counts of each cluster, by its hours."""
-    found: dict[str, list[Tally]] = {}
+    found: dict[str, list[HourTally]] = {}
     for tally in census(spark, find_exports(spark, [str(root)])):
         found.setdefault(tally.cluster_id, []).append(tally)
     return found
@@ -93,7 +93,7 @@ def changes(spark: SparkSession, root: Path) -> dict[str, Row]:
 
 
 @pytest.mark.timeout(300)
-def test_an_unknown_type_is_kept_and_counted(tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
+def test_an_unknown_type_is_kept_and_counted(tallies: dict[str, list[HourTally]], changes: dict[str, Row]) -> None:
     """An event of unknown type is listed by name, its number is not missing, and the partition epochs have one hole."""
     (tally,) = tallies["unknown"]
 
@@ -103,7 +103,9 @@ def test_an_unknown_type_is_kept_and_counted(tallies: dict[str, list[Tally]], ch
 
 
 @pytest.mark.timeout(300)
-def test_a_newer_version_is_read_without_its_columns(tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
+def test_a_newer_version_is_read_without_its_columns(
+    tallies: dict[str, list[HourTally]], changes: dict[str, Row]
+) -> None:
     """All events count, and the number of those from a newer version is shown."""
     (tally,) = tallies["newer"]
 
@@ -113,7 +115,9 @@ def test_a_newer_version_is_read_without_its_columns(tallies: dict[str, list[Tal
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("cluster", "copies"), [("twice", 9), ("overlapping", 3)])
-def test_copies_count_once(cluster: str, copies: int, tallies: dict[str, list[Tally]], changes: dict[str, Row]) -> None:
+def test_copies_count_once(
+    cluster: str, copies: int, tallies: dict[str, list[HourTally]], changes: dict[str, Row]
+) -> None:
     """A duplicated file, or two that overlap: the same figures, and the number of copies beside them."""
     (tally,) = tallies[cluster]
 
@@ -124,7 +128,7 @@ def test_copies_count_once(cluster: str, copies: int, tallies: dict[str, list[Ta
 
 @pytest.mark.timeout(300)
 def test_a_clock_that_goes_back_is_corrected_and_counted(
-    tallies: dict[str, list[Tally]], changes: dict[str, Row]
+    tallies: dict[str, list[HourTally]], changes: dict[str, Row]
 ) -> None:
     """The event lies in the folder of another hour; nothing is missing, and its order is that of the epochs."""
     assert sum(tally.events for tally in tallies["back"]) == 9

@@ -265,8 +265,8 @@ def test_a_token_leads_to_the_next_row() -> None:
     """A token names the input and the row at which the next page begins; after the last row there is none."""
     token = pages.next_token(_question(), _ROWS, 4)
 
-    assert pages.read_token(token, _question()) == pages.Place("0123456789abcdef", 4)
-    assert pages.read_token("", _question()) == pages.Place("", 0)
+    assert pages.read_token(token, _question()) == pages.Continuation("0123456789abcdef", 4)
+    assert pages.read_token("", _question()) == pages.Continuation("", 0)
     assert pages.next_token(_question(), _ROWS, 10) == ""
 
 
@@ -297,9 +297,9 @@ def test_a_token_that_is_not_of_this_question_is_refused(token: str) -> None:
 
 def test_another_input_ends_an_answer() -> None:
     """A page of other files would not follow the one before it."""
-    pages.check_same_input(pages.Place(), "fedcba9876543210")
+    pages.check_same_input(pages.Continuation(), "fedcba9876543210")
     with pytest.raises(Refused, match="the input has changed"):
-        pages.check_same_input(pages.Place("0123456789abcdef", 4), "fedcba9876543210")
+        pages.check_same_input(pages.Continuation("0123456789abcdef", 4), "fedcba9876543210")
 
 
 def test_the_oldest_answers_are_let_go_of() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from strandline.core.errors import ErrorCode, Refused
 from strandline_analytics.service.jobs import Cancelled, Job, JobQueue, JobState
-from strandline_analytics.service.live import COLUMNS, Arrivals, LiveState, Partition, Watches, news_for
+from strandline_analytics.service.live import COLUMNS, Arrivals, LivePartition, LiveState, Watches, news_for
 from strandline_analytics.sources.places import LocalPlace
 
 _DEADLINE_S = 20
@@ -180,7 +180,7 @@ def _look(replica: int, leo: int, **said: Any) -> dict[str, Any]:
     return _row("REPLICA_SAMPLE", **(usual | {"expected_state": "member"} | said))
 
 
-def _state(*rows: dict[str, Any]) -> Partition:
+def _state(*rows: dict[str, Any]) -> LivePartition:
     state = LiveState()
     state.take(rows)
     (partition,) = state.partitions()
@@ -237,7 +237,7 @@ def test_the_order_of_files_does_not_matter(seed: int) -> None:
 
 def test_a_watcher_hears_of_changes_only() -> None:
     """First everything, then nothing until something differs; a newer time alone is not a difference."""
-    reported: dict[Any, Partition] = {}
+    reported: dict[Any, LivePartition] = {}
     first = _state(_snapshot(), _look(2, 4))
     same_later = _state(_snapshot(), _look(2, 4))
     other = _state(_snapshot(), _look(2, 5))
@@ -250,7 +250,7 @@ def test_a_watcher_hears_of_changes_only() -> None:
 
 def test_whoever_heard_of_trouble_hears_of_its_end() -> None:
     """With a filter, a partition is sent when it begins to match, while it does, and once when it ends."""
-    reported: dict[Any, Partition] = {}
+    reported: dict[Any, LivePartition] = {}
     well, shrunk = _state(_snapshot()), _state(_snapshot(new_isr=[1]))
     moved_on = _state(_snapshot(), _look(2, 4))
 

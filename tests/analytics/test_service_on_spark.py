@@ -32,7 +32,7 @@ from strandline.rpc.channels import target
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
 from strandline_analytics.jobs.coverage import HourCoverage
-from strandline_analytics.jobs.results import Entry
+from strandline_analytics.jobs.results import ResultEntry
 from strandline_analytics.scope import Grouping
 from strandline_analytics.service.engine import Engine, interruptible
 from strandline_analytics.service.jobs import Cancelled, Job
@@ -142,7 +142,7 @@ class RowsKept:
         """The name of a table."""
         return TableNames(catalog="lake", namespace="ops").shown_table(table_of(statistic, Grouping.PARTITION))
 
-    def known(self, hour: HourCoverage) -> dict[str, Entry]:
+    def known(self, hour: HourCoverage) -> dict[str, ResultEntry]:
         """Nothing."""
         return {}
 

@@ -14,12 +14,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from strandline import __version__
 from strandline_analytics.jobs.columns import result_columns
-from strandline_analytics.jobs.results import Entry
+from strandline_analytics.jobs.results import ResultEntry
 from strandline_analytics.scope import Grouping
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Value
 from strandline_analytics.tables.formats import ResultFormat
-from strandline_analytics.tables.hours import Commit, hours_said, options_of, said_by_rows, see_again, word_of
+from strandline_analytics.tables.hours import TableCommit, hours_said, options_of, said_by_rows, see_again, word_of
 from strandline_analytics.tables.runtimes import NoRuntime
 from strandline_analytics.tables.statements import (
     OtherColumns,
@@ -118,15 +118,15 @@ def test_the_state_of_hours_is_one_query_over_all_tables() -> None:
 def test_a_commit_names_the_input_of_its_hour() -> None:
     """The last word on an hour and cluster counts."""
     commits = [
-        Commit("overwrite", word_of(7, {"north": "old", "south": "s"})),
-        Commit("overwrite", word_of(7, {"north": "new"})),
-        Commit("delete", word_of(8, {"north": "n"})),
+        TableCommit("overwrite", word_of(7, {"north": "old", "south": "s"})),
+        TableCommit("overwrite", word_of(7, {"north": "new"})),
+        TableCommit("delete", word_of(8, {"north": "n"})),
     ]
 
     assert hours_said(commits) == {
-        ("north", 7): Entry(input_manifest_hash="new", rows=0),
-        ("south", 7): Entry(input_manifest_hash="s", rows=0),
-        ("north", 8): Entry(input_manifest_hash="n", rows=0),
+        ("north", 7): ResultEntry(input_manifest_hash="new", rows=0),
+        ("south", 7): ResultEntry(input_manifest_hash="s", rows=0),
+        ("north", 8): ResultEntry(input_manifest_hash="n", rows=0),
     }
     assert json.loads(word_of(7, {}))["code_version"] == __version__
 
@@ -141,7 +141,7 @@ def test_a_commit_of_delta_is_a_transaction_of_its_writer() -> None:
 
 def test_an_hour_with_rows_of_two_inputs_is_not_known() -> None:
     """Somebody else wrote some of them, so that the hour is written again."""
-    one, other = (Entry(input_manifest_hash=own, rows=3) for own in "ab")
+    one, other = (ResultEntry(input_manifest_hash=own, rows=3) for own in "ab")
     north, south = ("s10", "north", 7), ("s10", "south", 7)
 
     assert said_by_rows([(north, one), (south, one), (north, other)]) == {north: None, south: one}
@@ -150,7 +150,7 @@ def test_an_hour_with_rows_of_two_inputs_is_not_known() -> None:
 @pytest.mark.parametrize(("operation", "held"), [("replace", 1), ("OPTIMIZE", 1), ("DELETE", 0), ("RESTORE", 0)])
 def test_a_commit_of_others_that_may_change_rows_ends_what_was_said(operation: str, held: int) -> None:
     """Merging files changes no row; after a deletion or a restored state the words before it say nothing."""
-    said = hours_said([Commit("WRITE", word_of(7, {"north": "n"})), Commit(operation, None)])
+    said = hours_said([TableCommit("WRITE", word_of(7, {"north": "n"})), TableCommit(operation, None)])
 
     assert len(said) == held
 
@@ -158,7 +158,7 @@ def test_a_commit_of_others_that_may_change_rows_ends_what_was_said(operation: s
 @pytest.mark.parametrize("word", ["", "{}", "[]", '{"hour": 1, "hashes": 3, "code_version": "1"}', "free text"])
 def test_a_word_of_others_is_no_word_of_ours(word: str) -> None:
     """Delta's metadata is free text: whatever others write there is not taken for a word."""
-    assert hours_said([Commit("WRITE", word_of(7, {"north": "n"})), Commit("WRITE", word)]) == {}
+    assert hours_said([TableCommit("WRITE", word_of(7, {"north": "n"})), TableCommit("WRITE", word)]) == {}
 
 
 # What a session is asked while tables are made fit for rows, and what its refusals mean.

@@ -131,11 +131,11 @@ def test_a_timeline_shows_decisions_that_no_other_event_tells(silver: Callable[[
 
 def test_of_two_stalls_the_window_chooses_one_and_its_chain_has_moves_and_looks(histories: Any) -> None:
     """Without a window all are listed, the last as long as its sample is valid; from 50 to 65 s it is the second."""
-    every = ask.stall(histories.tables, ask.Asked(topic="t", partition=0, cluster_id="slow_disk"))
+    every = ask.stall(histories.tables, ask.ExplainedPartition(topic="t", partition=0, cluster_id="slow_disk"))
     assert isinstance(every, list)
     assert [(each.t0, each.t1) for each in every] == [(500_000, 3 * S), (50 * S, 65 * S), (65 * S, 95 * S)]
 
-    later = ask.Asked(topic="t", partition=0, cluster_id="slow_disk", start_us=50 * S, end_us=65 * S)
+    later = ask.ExplainedPartition(topic="t", partition=0, cluster_id="slow_disk", start_us=50 * S, end_us=65 * S)
     chain = ask.stall(histories.tables, later)
 
     assert isinstance(chain, Chain)
@@ -151,7 +151,7 @@ def test_of_two_stalls_the_window_chooses_one_and_its_chain_has_moves_and_looks(
 
 def test_one_decision_is_explained_and_several_are_listed(histories: Any) -> None:
     """A partition epoch names one decision; without one all that match are returned, creations left out."""
-    every = ask.decision(histories.tables, ask.Asked(topic="t", partition=0, cluster_id="failover"))
+    every = ask.decision(histories.tables, ask.ExplainedPartition(topic="t", partition=0, cluster_id="failover"))
     assert isinstance(every, list)
     assert "created" not in {event.cause for event in every}
     epochs = {event.partition_epoch for event in every}
@@ -159,7 +159,7 @@ def test_one_decision_is_explained_and_several_are_listed(histories: Any) -> Non
 
     one = min(epoch for epoch in epochs if epoch is not None)
     chain = ask.decision(
-        histories.tables, ask.Asked(topic="t", partition=0, cluster_id="failover", partition_epoch=one)
+        histories.tables, ask.ExplainedPartition(topic="t", partition=0, cluster_id="failover", partition_epoch=one)
     )
     assert isinstance(chain, Chain)
     assert chain.partition_epoch == one
@@ -169,7 +169,7 @@ def test_one_decision_is_explained_and_several_are_listed(histories: Any) -> Non
 def test_a_moment_is_answered_with_the_decision_that_is_nearest(histories: Any) -> None:
     """What held, and the chain of the nearest decision; of a partition that is in no cluster nothing is made up."""
     at_us = 21 * S
-    asked = ask.Asked(topic="t", partition=0, cluster_id="failover")
+    asked = ask.ExplainedPartition(topic="t", partition=0, cluster_id="failover")
     found = ask.around(histories.tables, asked, at_us)
 
     assert isinstance(found, tuple)

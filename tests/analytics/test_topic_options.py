@@ -9,7 +9,7 @@ from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
 from strandline.client import TopicPartition
 from strandline_analytics.topic.checkpoint import read, written
-from strandline_analytics.topic.cluster import Found
+from strandline_analytics.topic.cluster import FoundPartitions
 from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.options import read_options
 from strandline_analytics.topic.ranges import Extent, OffsetRange
@@ -163,7 +163,7 @@ def test_one_time_counts_before_times_and_offsets() -> None:
 # The position of a stream as its checkpoint keeps it.
 
 
-FOUND = Found(
+FOUND = FoundPartitions(
     {"a": "id-a", "b": "id-b"},
     {TopicPartition("a", 0): Extent(0, 9), TopicPartition("b", 1): Extent(0, 9)},
 )
@@ -186,7 +186,7 @@ def test_a_position_is_read_as_it_was_written() -> None:
 def test_a_topic_that_is_gone_is_loss() -> None:
     """It is reported, or with failOnDataLoss false left out."""
     position = written(FOUND, OFFSETS)
-    left = Found({"a": "id-a"}, {TopicPartition("a", 0): Extent(0, 9)})
+    left = FoundPartitions({"a": "id-a"}, {TopicPartition("a", 0): Extent(0, 9)})
 
     with pytest.raises(TopicFailed, match="failOnDataLoss: topic 'b' of the checkpoint is not read any more"):
         read(position, left, fail_on_data_loss=True)

@@ -24,7 +24,7 @@ from harness.scenario import Fault, Form, Scenario, scenarios
 
 from strandline.cli.local.processes import Exit
 from strandline.runtime.exit_codes import ExitCode
-from strandline_sim.checks.history import SendOutcome, Value, anomalies
+from strandline_sim.checks.history import RecordValue, SendOutcome, anomalies
 
 
 def _run(tmp_path: Path, **declared: Any) -> Run:
@@ -47,17 +47,17 @@ def _run(tmp_path: Path, **declared: Any) -> Run:
 
 
 def _acked(invoked_s: float, completed_s: float, *, outcome: str = "ok", partition: int = 0) -> Sent:
-    return Sent(Value("p0", int(invoked_s * 10)), STRICT, partition, invoked_s, completed_s, outcome)
+    return Sent(RecordValue("p0", int(invoked_s * 10)), STRICT, partition, invoked_s, completed_s, outcome)
 
 
 def test_history_with_a_lost_write_fails(tmp_path: Path) -> None:
     """V1: an acknowledged value that every reader skipped is named."""
     history = HistoryWriter(tmp_path / "history-cli0.jsonl")
     for seq in range(2):
-        history.send(Value("p0", seq), STRICT, 0)
-        history.sent(Value("p0", seq), SendOutcome.OK, seq)
+        history.send(RecordValue("p0", seq), STRICT, 0)
+        history.sent(RecordValue("p0", seq), SendOutcome.OK, seq)
     history.seek("c0", STRICT, 0, 0)
-    history.read("c0", STRICT, 0, [(1, Value("p0", 1))])
+    history.read("c0", STRICT, 0, [(1, RecordValue("p0", 1))])
     history.close()
     run = _run(tmp_path)
     run.load._read_up_to[tmp_path / "history-cli0.jsonl"] = 0
@@ -78,10 +78,10 @@ def test_acks_1_promises_nothing(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     history = HistoryWriter(path)
     for seq in range(2):
-        history.send(Value("a0", seq), LOOSE, 0)
-        history.sent(Value("a0", seq), SendOutcome.OK, 0)
+        history.send(RecordValue("a0", seq), LOOSE, 0)
+        history.sent(RecordValue("a0", seq), SendOutcome.OK, 0)
     history.seek("c0", LOOSE, 0, 0)
-    history.read("c0", LOOSE, 0, [(0, Value("a0", 1))])
+    history.read("c0", LOOSE, 0, [(0, RecordValue("a0", 1))])
     history.close()
 
     assert anomalies(operations([path], [STRICT, LOOSE], frozenset({LOOSE}))) == []
@@ -96,7 +96,7 @@ def test_judging_needs_no_memory_for_what_is_read_again(tmp_path: Path) -> None:
 
 
 def _peak_of_judging(path: Path, times: int) -> int:
-    records = [(seq, Value("p0", seq)) for seq in range(2_000)]
+    records = [(seq, RecordValue("p0", seq)) for seq in range(2_000)]
     history = HistoryWriter(path)
     for offset, value in records:
         history.send(value, STRICT, 0)
@@ -119,9 +119,9 @@ def test_equal_offsets_of_two_topics_are_two_places(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     history = HistoryWriter(path)
     for client, topic in (("p0", STRICT), ("a0", LOOSE)):
-        history.send(Value(client, 0), topic, 0)
-        history.sent(Value(client, 0), SendOutcome.OK, 0)
-        history.read("c0", topic, 0, [(0, Value(client, 0))])
+        history.send(RecordValue(client, 0), topic, 0)
+        history.sent(RecordValue(client, 0), SendOutcome.OK, 0)
+        history.read("c0", topic, 0, [(0, RecordValue(client, 0))])
     history.close()
 
     assert anomalies(operations([path], [STRICT, LOOSE], frozenset())) == []

@@ -16,8 +16,8 @@ from harness.history_file import HistoryWriter
 
 from strandline.client import DescribedGroup, TopicPartition
 from strandline_sim.checks.group_history import CommitOutcome
-from strandline_sim.checks.history import Place, Read, SendOutcome, Value
-from strandline_sim.checks.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken
+from strandline_sim.checks.history import Read, RecordPlace, RecordValue, SendOutcome
+from strandline_sim.checks.member_history import Fetch, Given, MemberOperation, OffsetCommitted, Share, Taken
 from strandline_sim.checks.transaction_history import GroupAt, Moved, Polled, ReadUpTo, TxnOutcome
 
 TP, SHARE = TopicPartition(TOPIC, 0), Share(GROUP, TOPIC, 0)
@@ -68,8 +68,8 @@ class Members:
     def sent(self, begin: int, end: int) -> None:
         """The producer's records of these offsets are acknowledged."""
         for seq in range(begin, end):
-            self.producer.send(Value("jobs", seq), TOPIC, 0)
-            self.producer.sent(Value("jobs", seq), SendOutcome.OK, seq)
+            self.producer.send(RecordValue("jobs", seq), TOPIC, 0)
+            self.producer.sent(RecordValue("jobs", seq), SendOutcome.OK, seq)
 
     def works(self, name: str, begin: int, end: int) -> None:
         """A member is given records, and commits behind them."""
@@ -80,7 +80,7 @@ class Members:
 
     def gets(self, name: str, begin: int, end: int) -> None:
         """A member asks for records, and is given some."""
-        values = [(offset, Value("jobs", offset)) for offset in range(begin, end)]
+        values = [(offset, RecordValue("jobs", offset)) for offset in range(begin, end)]
         self[name].given(self.clock.monotonic(), name, TP, values)
 
     def asks(self, serial: str | None, offset: int | None) -> None:
@@ -124,20 +124,20 @@ def test_the_files_say_what_was_written(tmp_path: Path, clock: Clock) -> None:
     """Every line as an operation; offsets with a gap are two ranges; a read names each time that a member took it."""
     writer = written.GroupHistoryWriter(tmp_path / "history.jsonl")
     writer.taken("m0", TP)
-    writer.given(2.5, "m0", TP, [(0, Value("jobs", 0)), (1, Value("jobs", 1)), (5, Value("jobs", 2))])
+    writer.given(2.5, "m0", TP, [(0, RecordValue("jobs", 0)), (1, RecordValue("jobs", 1)), (5, RecordValue("jobs", 2))])
     writer.commit("m0", "m0/1", TP, 6)
     writer.committed("m0", "m0/1", TP, CommitOutcome.NOT_WRITTEN)
     writer.fetched(9.5, TP, None, None)
     writer.close()
     found = written.member_operations([tmp_path / "history.jsonl"], GROUP)
 
-    assert [type(each) for each in found] == [Taken, Given, Given, Commit, Fetch]
+    assert [type(each) for each in found] == [Taken, Given, Given, OffsetCommitted, Fetch]
     assert [(each.begin, each.end) for each in found if isinstance(each, Given)] == [(0, 2), (5, 6)]
-    assert [each.outcome for each in found if isinstance(each, Commit)] == [CommitOutcome.NOT_WRITTEN]
+    assert [each.outcome for each in found if isinstance(each, OffsetCommitted)] == [CommitOutcome.NOT_WRITTEN]
     assert {each.share for each in found} == {SHARE}
     (*_, last) = written.member_reads([tmp_path / "history.jsonl"], TOPIC)
     assert isinstance(last, Read)
-    assert (last.consumer, last.place, last.value) == ("m0, time 1", Place(0, 5), Value("jobs", 2))
+    assert (last.consumer, last.place, last.value) == ("m0, time 1", RecordPlace(0, 5), RecordValue("jobs", 2))
 
 
 def test_a_killed_member_leaves_a_true_history(members: Members) -> None:
@@ -199,8 +199,8 @@ def test_what_breaks_a_group_fails(members: Members, deeds: Callable[[Members], 
 def test_commits_that_stay_away_too_long_fail(tmp_path: Path) -> None:
     """Only a commit that was sent after the fault counts, and it must be acknowledged in time."""
     history: list[MemberOperation] = [
-        Commit("m0", SHARE, 1, "m0/1", 10_000_000, 14_000_000, CommitOutcome.DONE),
-        Commit("m0", SHARE, 2, "m0/2", 11_000_000, 12_000_000, CommitOutcome.UNKNOWN),
+        OffsetCommitted("m0", SHARE, 1, "m0/1", 10_000_000, 14_000_000, CommitOutcome.DONE),
+        OffsetCommitted("m0", SHARE, 2, "m0/2", 11_000_000, 12_000_000, CommitOutcome.UNKNOWN),
     ]
     run, failures = _run(tmp_path)
     group = Group(run, 6)
@@ -251,14 +251,17 @@ class History:
         self.writer = written.TransactionHistoryWriter(directory / "history-t0.1.jsonl")
         self.found = transformers.Found(ends=[ReadUpTo(0, 100), ReadUpTo(written.INPUTS_FROM, COUNT)])
         for seq in range(COUNT):
-            self.producer.send(Value("in", seq), transformers.INPUTS, 0)
-            self.producer.sent(Value("in", seq), SendOutcome.OK, seq)
-            self.found.inputs.append(Read("r", Place(written.INPUTS_FROM, seq), Value("in", seq), LATE_S))
+            self.producer.send(RecordValue("in", seq), transformers.INPUTS, 0)
+            self.producer.sent(RecordValue("in", seq), SendOutcome.OK, seq)
+            self.found.inputs.append(Read("r", RecordPlace(written.INPUTS_FROM, seq), RecordValue("in", seq), LATE_S))
 
     def transforms(self, name: str, seqs: range, *, at: int, outcome: TxnOutcome | None) -> None:
         """A transaction of these inputs, whose outputs lie from ``at`` on; None: its process dies when it has asked."""
         self.writer.begun(
-            name, "transformer-0", transformers.GROUP, [written.Input(0, seq, Value("in", seq), 0) for seq in seqs]
+            name,
+            "transformer-0",
+            transformers.GROUP,
+            [written.Input(0, seq, RecordValue("in", seq), 0) for seq in seqs],
         )
         self.writer.asked(name)
         if outcome is not None:
@@ -268,8 +271,8 @@ class History:
     def reads(self, name: str, seqs: range, *, at: int) -> None:
         """The outputs of a transaction are read from ``at`` on."""
         for index, seq in enumerate(seqs):
-            self.found.outputs.append(Read("o", Place(0, at + index), Value(name, index), LATE_S))
-            self.found.origins.append(Value("in", seq))
+            self.found.outputs.append(Read("o", RecordPlace(0, at + index), RecordValue(name, index), LATE_S))
+            self.found.origins.append(RecordValue("in", seq))
 
     def close(self) -> None:
         """Everything is in the files."""
@@ -343,7 +346,7 @@ def test_an_output_of_nothing_fails(history: History) -> None:
     """An output names an input that nobody sent."""
     history.transforms("t0.1-2", REST, at=3, outcome=TxnOutcome.COMMITTED)
     history.reads("t0.1-2", REST, at=3)
-    history.found.origins[-1] = Value("in", 99)
+    history.found.origins[-1] = RecordValue("in", 99)
 
     assert history.judged() == ["I39"]
 
@@ -372,12 +375,12 @@ def test_the_file_says_what_was_written(history: History) -> None:
         TxnOutcome.ABORTED,
     ]
     assert [(send.value, send.partition, send.offset) for send in first.sends] == [
-        (Value("t0.1-1", 0), 0, 0),
-        (Value("t0.1-1", 1), 0, 1),
+        (RecordValue("t0.1-1", 0), 0, 0),
+        (RecordValue("t0.1-1", 1), 0, 1),
     ]
     assert [send.offset for send in second.sends] == [None, None]
     assert second.polls == tuple(
-        Polled(transformers.GROUP, Place(written.INPUTS_FROM, seq), Value("in", seq)) for seq in REST
+        Polled(transformers.GROUP, RecordPlace(written.INPUTS_FROM, seq), RecordValue("in", seq)) for seq in REST
     )
     assert second.offsets == (Moved(transformers.GROUP, written.INPUTS_FROM, COUNT),)
 

@@ -19,7 +19,7 @@ from strandline.cli.demo.ledgers import LINE_NUMBER, AckLedger, AckReport, ReadL
 from strandline.cli.demo.load import library_sources, open_corpus
 from strandline.cli.demo.screen import PlainScreen, Scene, progress_sentence
 from strandline.cli.demo.story import Story
-from strandline.cli.demo.verify import Check, Evidence, Verdict, agreement, checks
+from strandline.cli.demo.verify import Check, DemoVerdict, Evidence, agreement, checks
 from strandline.cli.demo.watch import Election
 from strandline.cli.failures import CommandFailed
 
@@ -153,9 +153,9 @@ def test_one_failed_check_fails_the_verdict() -> None:
     """A verdict passes only if there are checks and all of them held."""
     held, broken = Check("good", True), Check("bad", False)
 
-    assert Verdict(checks=(held, held)).exit_code == 0
-    assert Verdict(checks=(held, broken)).exit_code == 1
-    assert Verdict(checks=()).exit_code == 1
+    assert DemoVerdict(checks=(held, held)).exit_code == 0
+    assert DemoVerdict(checks=(held, broken)).exit_code == 1
+    assert DemoVerdict(checks=()).exit_code == 1
 
 
 # The order of the demo's events, without processes.

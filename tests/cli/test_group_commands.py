@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.cli.ask.group import member_rows, offset_rows, state_row, states_of
 from strandline.cli.ask.group_reset import (
-    Bounds,
+    OffsetRange,
     SeenGroup,
     Target,
     committed_of,
@@ -182,8 +182,8 @@ def test_a_question_that_contradicts_itself_is_refused(words: list[str], said: s
 
 
 HERE = ("tides", 3)
-KNOWN = Bounds(current=7, earliest=5, latest=10, at_time=8)
-FRESH = Bounds(current=None, earliest=5, latest=10)
+KNOWN = OffsetRange(current=7, earliest=5, latest=10, at_time=8)
+FRESH = OffsetRange(current=None, earliest=5, latest=10)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ FRESH = Bounds(current=None, earliest=5, latest=10)
     ],
 )
 def test_each_target_gives_an_offset_within_the_log(
-    target: Target, known: Bounds, offset: int, note: str | None
+    target: Target, known: OffsetRange, offset: int, note: str | None
 ) -> None:
     """What is beyond the log, or not known, becomes its nearest end, and the note says so."""
     assert new_offset(target, HERE, known) == (offset, note)
@@ -213,7 +213,7 @@ def test_each_target_gives_an_offset_within_the_log(
 @given(st.integers(-(10**6), 10**6), st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
 def test_no_offset_lies_outside_the_log(number: int, earliest: int, length: int, current: int) -> None:
     """Whatever is asked for, the new offset is between log start and high watermark."""
-    known = Bounds(current=current, earliest=earliest, latest=earliest + length)
+    known = OffsetRange(current=current, earliest=earliest, latest=earliest + length)
     for target in (Target("offset", abs(number)), Target("shift", number), Target("current")):
         assert known.earliest <= new_offset(target, HERE, known)[0] <= known.latest
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.cli.cluster_images import held, image, node, partition, view
 
 from strandline.cli.ask import cluster
-from strandline.cli.ask.cluster import Seen, document, replica_lags, screen, status_rows
+from strandline.cli.ask.cluster import SeenCluster, document, replica_lags, screen, status_rows
 from strandline.cli.ask.health import judge
 from strandline.cli.ask.node import node_rows
 from strandline.client import DescribedCluster, DescribedController, DescribedLeader
@@ -19,9 +19,9 @@ from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import Durability, Rules
 
 
-def seen(shown: DescribedCluster, *views: DescribedLeader) -> Seen:
+def seen(shown: DescribedCluster, *views: DescribedLeader) -> SeenCluster:
     """A cluster in the state that a command read."""
-    return Seen(image=shown, health=judge(shown), views=list(views))
+    return SeenCluster(image=shown, health=judge(shown), views=list(views))
 
 
 def printed(shown: DescribedCluster, *, everything: bool = False) -> str:

@@ -15,7 +15,7 @@ from tests.subscriptions.served_metadata import Served, served
 from strandline.client import ControllersAway, NotAController, Producer
 from strandline.client.cluster import metadata
 from strandline.client.cluster.metadata import Cluster, parse_bootstrap
-from strandline.client.cluster.view import ClusterView, Taken
+from strandline.client.cluster.view import ClusterView, UpdateTaken
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import AsOf, Endpoint, MetadataImage
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
@@ -32,7 +32,7 @@ def test_change_needs_a_snapshot_first() -> None:
     cluster = FakeCluster(1, 1)
     view = ClusterView()
 
-    assert view.apply(update_of_image(image_of(cluster, is_snapshot=False))) is Taken.UNUSABLE
+    assert view.apply(update_of_image(image_of(cluster, is_snapshot=False))) is UpdateTaken.UNUSABLE
     assert view.image is None
 
 
@@ -78,7 +78,7 @@ def test_an_older_position_is_ignored_whoever_sends_it() -> None:
     taken = [view.apply(at(cluster, epoch, offset, 3)) for epoch, offset in ((4, 99), (5, 9))]
     leader = view.leader_of(cluster.tp())
 
-    assert taken == [Taken.OLDER, Taken.OLDER]
+    assert taken == [UpdateTaken.OLDER, UpdateTaken.OLDER]
     assert leader is not None
     assert leader.epoch == 7
 
@@ -91,7 +91,7 @@ def test_the_greatest_position_is_the_one_that_counts() -> None:
     moved = view.apply(MetadataUpdate(as_of=AsOf(1, 5)))
     older = view.apply(at(cluster, 1, 4, 2))
 
-    assert (moved, older, view.newest[:2]) == (Taken.NOTHING, Taken.OLDER, (1, 5))
+    assert (moved, older, view.newest[:2]) == (UpdateTaken.NOTHING, UpdateTaken.OLDER, (1, 5))
 
 
 def test_an_older_sign_of_life_does_not_move_back() -> None:
@@ -109,7 +109,7 @@ def test_another_clusters_state_is_not_believed() -> None:
     view = ClusterView()
     view.apply(at(cluster, 5, 1, 1))
 
-    assert view.apply(replace(at(cluster, 9, 9, 1), cluster_id="other")) is Taken.UNUSABLE
+    assert view.apply(replace(at(cluster, 9, 9, 1), cluster_id="other")) is UpdateTaken.UNUSABLE
 
 
 def test_changed_partitions_are_put_into_their_topics() -> None:
@@ -151,7 +151,7 @@ def test_a_hint_outlives_metadata_that_is_older_than_it() -> None:
     view.hint(cluster.tp(), NodeId(1), LeaderEpoch(3), elsewhere)
     taken = view.apply(at(cluster, 1, 2, 2))
 
-    assert taken is Taken.NEWS
+    assert taken is UpdateTaken.NEWS
     assert view.leader_of(cluster.tp()) == (1, 3, elsewhere)
 
 

@@ -12,7 +12,7 @@ from tests.client.fake_cluster import FakeCluster
 
 from strandline.client.cluster.view import ClusterView
 from strandline.client.consume import fetching as module
-from strandline.client.consume.cursor import EARLIEST, Cursor, FetchAnswer, Wanted
+from strandline.client.consume.cursor import EARLIEST, Cursor, FetchAnswer, WantedFetch
 from strandline.client.consume.fetching import Fetching, FetchPolicy
 from strandline.client.consume.positions import PositionFinder
 from strandline.client.errors import TopicDeleted
@@ -46,7 +46,7 @@ class FakeLink:
     async def run(self) -> None:
         raise AssertionError("never started here")
 
-    def name(self, number: int, wanted: list[Wanted]) -> None:
+    def name(self, number: int, wanted: list[WantedFetch]) -> None:
         self.asked.append((number, [one.tp.partition for one in wanted]))
 
     def forget(self, partitions: list[TopicPartition]) -> None:

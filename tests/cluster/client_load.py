@@ -20,7 +20,17 @@ from running_cluster import CALL_S, Probe
 
 from strandline.client import Consumer, Delivery, Producer, SendFailed
 from strandline.core.errors import Refused
-from strandline_sim.checks.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.history import (
+    EndAnswer,
+    Operation,
+    Read,
+    RecordPlace,
+    RecordValue,
+    Seek,
+    Send,
+    SendOutcome,
+    anomalies,
+)
 
 _VALUE_BYTES = 1_000
 """Large enough that segments of 1 MiB roll during a test."""
@@ -29,25 +39,25 @@ DELIVERY_MS = 40_000
 FINISH_S = 60.0
 
 
-def encode(value: Value) -> bytes:
+def encode(value: RecordValue) -> bytes:
     """A value as the bytes of a record."""
     return f"{value.client}/{value.seq}/".encode().ljust(_VALUE_BYTES, b".")
 
 
-def decode(content: bytes | None) -> Value:
+def decode(content: bytes | None) -> RecordValue:
     """The value in a record's bytes; a value that was never sent if they were damaged."""
     client, _, rest = (content or b"").decode("ascii", "replace").partition("/")
     seq, _, padding = rest.partition("/")
     if not seq.isdecimal() or padding.strip("."):
-        return Value(f"damaged: {content!r:.60}", -1)
-    return Value(client, int(seq))
+        return RecordValue(f"damaged: {content!r:.60}", -1)
+    return RecordValue(client, int(seq))
 
 
 @dataclass(slots=True)
 class _Sending:
     """One send, open until its outcome is known."""
 
-    value: Value
+    value: RecordValue
     partition: int
     invoked_s: float
     completed_s: float | None = None
@@ -215,10 +225,10 @@ class Load:
             for seq in itertools.count():
                 if self._stopping.is_set():
                     return
-                await self._send(producer, Value(client, seq), seq % self.partitions)
+                await self._send(producer, RecordValue(client, seq), seq % self.partitions)
                 await asyncio.sleep(self.pause_s)
 
-    async def _send(self, producer: Producer, value: Value, partition: int) -> None:
+    async def _send(self, producer: Producer, value: RecordValue, partition: int) -> None:
         sending = _Sending(value, partition, time.monotonic())
         self._sends.append(sending)
         try:
@@ -242,14 +252,14 @@ class Load:
     async def _tail(self, name: str, *, pause_s: float = 0.0, read_from: Any = "leader") -> None:
         async with Consumer(self.probe.local.bootstrap, max_wait_ms=200, read_from=read_from) as consumer:
             await consumer.assign([self.topic])
-            self._seen.extend(Seek(consumer=name, place=Place(index, 0)) for index in range(self.partitions))
+            self._seen.extend(Seek(consumer=name, place=RecordPlace(index, 0)) for index in range(self.partitions))
             while not self._is_at_end(consumer):
                 for batch in await consumer.fetch_batches(timeout_ms=200):
                     at_s = time.monotonic()
                     self._seen.extend(
                         Read(
                             consumer=name,
-                            place=Place(batch.partition, record.offset),
+                            place=RecordPlace(batch.partition, record.offset),
                             value=decode(record.value),
                             at_s=at_s,
                         )

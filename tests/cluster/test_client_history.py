@@ -8,7 +8,17 @@ import pytest
 from running_cluster import until
 
 from strandline.client import Admin
-from strandline_sim.checks.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.history import (
+    EndAnswer,
+    Operation,
+    Read,
+    RecordPlace,
+    RecordValue,
+    Seek,
+    Send,
+    SendOutcome,
+    anomalies,
+)
 
 ACKED = SendOutcome.OK
 
@@ -23,17 +33,19 @@ def sent(
     outcome: SendOutcome = ACKED,
 ) -> Send:
     """One send to partition 0, acknowledged at ``offset``."""
-    return Send(value=Value(client, seq), partition=0, invoked_s=at, completed_s=until, outcome=outcome, offset=offset)
+    return Send(
+        value=RecordValue(client, seq), partition=0, invoked_s=at, completed_s=until, outcome=outcome, offset=offset
+    )
 
 
 def read(seq: int, offset: int, *, consumer: str = "c", client: str = "p", at: float = 9.0) -> Read:
     """One record of partition 0, read."""
-    return Read(consumer=consumer, place=Place(0, offset), value=Value(client, seq), at_s=at)
+    return Read(consumer=consumer, place=RecordPlace(0, offset), value=RecordValue(client, seq), at_s=at)
 
 
 def seek(offset: int, consumer: str = "c") -> Seek:
     """A consumer of partition 0 moved to a position."""
-    return Seek(consumer=consumer, place=Place(0, offset))
+    return Seek(consumer=consumer, place=RecordPlace(0, offset))
 
 
 def end(offset: int, at: float, until: float) -> EndAnswer:
@@ -103,7 +115,7 @@ RIGHT: dict[str, list[Operation]] = {
         read(0, 1),
     ],
     "a send still open that was read": [
-        Send(value=Value("p", 0), partition=0, invoked_s=0.0),
+        Send(value=RecordValue("p", 0), partition=0, invoked_s=0.0),
         read(0, 0),
     ],
     "read again after a seek": [sent(0, 0), sent(1, 1), read(0, 0), read(1, 1), seek(0), read(0, 0), read(1, 1)],
@@ -134,10 +146,10 @@ def test_a_clean_history_stays_clean(operations: list[Operation]) -> None:
 def test_partitions_are_logs_of_their_own() -> None:
     """Equal offsets of two partitions are unrelated."""
     sends = [
-        Send(value=Value("p", n), partition=n, invoked_s=0.0, completed_s=1.0, outcome=ACKED, offset=0)
+        Send(value=RecordValue("p", n), partition=n, invoked_s=0.0, completed_s=1.0, outcome=ACKED, offset=0)
         for n in range(2)
     ]
-    reads = [Read(consumer="c", place=Place(n, 0), value=Value("p", n), at_s=2.0) for n in range(2)]
+    reads = [Read(consumer="c", place=RecordPlace(n, 0), value=RecordValue("p", n), at_s=2.0) for n in range(2)]
 
     assert anomalies([*sends, *reads]) == []
 

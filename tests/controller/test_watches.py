@@ -24,7 +24,7 @@ from strandline.core.reigns.events import Head, Holder, ReignEvent
 from strandline.core.types import NodeEpoch, NodeId, Rules
 from strandline.etcd.errors import EtcdError, NoSpace, Unanswered
 from strandline.metadata.etcd import StoreView
-from strandline.metadata.etcd_layout import Batch, Presence
+from strandline.metadata.etcd_layout import Presence, TransactionBatch
 from strandline.metadata.store import StoreWentBack
 from strandline.observe.controllers import ReignReports
 from strandline.runtime.process import OwnTasks
@@ -313,7 +313,7 @@ async def events_after(store: OneAnswer, ask: Callable[[ReignQuestions], None]) 
 def performing(effect: Any) -> Callable[[ReignQuestions], None]:
     """Ask what an effect asks."""
     if isinstance(effect, effects.Append):
-        return lambda questions: questions.append(effect, Batch(effect.head, (), ()))
+        return lambda questions: questions.append(effect, TransactionBatch(effect.head, (), ()))
     return lambda questions: questions.performs[type(effect)](effect)
 
 

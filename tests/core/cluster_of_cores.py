@@ -53,7 +53,7 @@ from strandline.observe.reporting import Reporting
 from strandline.runtime.log_performers import Found, LogPerformers
 from strandline.runtime.ports import Opened
 from strandline_sim.world.disk import Disk, LogFile
-from strandline_sim.world.memory_logs import Commit, MemoryLogs, as_fetched
+from strandline_sim.world.memory_logs import IssuedFlush, MemoryLogs, as_fetched
 
 E = TypeVar("E")
 
@@ -144,7 +144,7 @@ class Cluster:
         self._files: dict[int, LogPerformers] = {}
         self._logs: dict[int, CoreLogs] = {}
         self.links: dict[tuple[int, int], deque[Message]] = {}
-        self.flushes: dict[int, list[tuple[TopicPartition, Commit]]] = {}
+        self.flushes: dict[int, list[tuple[TopicPartition, IssuedFlush]]] = {}
         # Every effect each node ever requested, in order.
         self.effects: dict[int, list[want.Effect]] = {}
         self.produced: dict[int, want.AnswerProduce] = {}

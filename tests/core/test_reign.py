@@ -34,6 +34,7 @@ from strandline.core.reigns.effects import (
     Why,
 )
 from strandline.core.reigns.events import (
+    ActiveProbe,
     AlarmRead,
     AppendAsked,
     Appended,
@@ -51,7 +52,6 @@ from strandline.core.reigns.events import (
     LeaseLost,
     LeaseRenewed,
     LogRead,
-    Look,
     Looked,
     NoSpace,
     PeerLost,
@@ -259,7 +259,7 @@ def test_standby_takes_the_key_of_one_that_refuses() -> None:
     reign = standby()
     reign.step(lambda now_ms: PeerLost(now_ms, 4))
     assert reign.want(LookAtActive).token == 4
-    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(LookAtActive, Looked, ActiveProbe.REFUSED)
     assert reign.wants(ReadAlarm)
     reign.answer(ReadAlarm, AlarmRead, False)
     assert reign.want(TakeKey).token == 4
@@ -286,7 +286,7 @@ def test_five_looks_fifty_ms_apart() -> None:
     for _ in range(100):
         if reign.wants(LookAtActive):
             looks.append(reign.now_ms)
-            reign.answer(LookAtActive, Looked, Look.SILENT)
+            reign.answer(LookAtActive, Looked, ActiveProbe.SILENT)
         reign.pass_ms(10)
 
     assert [look - looks[0] for look in looks] == [0, 50, 100, 150, 200]
@@ -296,7 +296,7 @@ def test_reached_controller_keeps_its_key() -> None:
     """C19: a connection that is accepted ends the looks until a stream breaks again."""
     reign = standby()
     reign.step(lambda now_ms: PeerLost(now_ms, 4))
-    reign.answer(LookAtActive, Looked, Look.REACHED)
+    reign.answer(LookAtActive, Looked, ActiveProbe.REACHED)
     reign.pass_ms(60)
 
     assert LookAtActive not in reign.asked
@@ -306,7 +306,7 @@ def test_nothing_is_taken_under_an_alarm() -> None:
     """C16: with an alarm the key is not touched: it could be deleted and no other written."""
     reign = standby()
     reign.step(lambda now_ms: PeerLost(now_ms, 4))
-    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(LookAtActive, Looked, ActiveProbe.REFUSED)
     reign.answer(ReadAlarm, AlarmRead, True)
 
     assert TakeKey not in reign.asked
@@ -316,12 +316,12 @@ def test_one_key_is_taken_in_ten_seconds() -> None:
     """C19: a second refusing controller keeps its key until 10 s after the first taking."""
     reign = standby()
     reign.step(lambda now_ms: PeerLost(now_ms, 4))
-    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(LookAtActive, Looked, ActiveProbe.REFUSED)
     reign.answer(ReadAlarm, AlarmRead, False)
     reign.answer(TakeKey, KeyTaken, 9, True)
     reign.answer(Campaign, CampaignLost, 12, OTHER._replace(token=12))
     reign.step(lambda now_ms: PeerLost(now_ms, 12))
-    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(LookAtActive, Looked, ActiveProbe.REFUSED)
     assert not reign.wants(ReadAlarm)
     while reign.now_ms < 10_950:
         reign.pass_ms(50)
@@ -337,12 +337,12 @@ def test_a_lost_race_for_a_key_is_no_taking() -> None:
     """C19: one that was too late for a key may take the key of the next controller that refuses, without a pause."""
     reign = standby()
     reign.step(lambda now_ms: PeerLost(now_ms, 4))
-    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(LookAtActive, Looked, ActiveProbe.REFUSED)
     reign.answer(ReadAlarm, AlarmRead, False)
     reign.answer(TakeKey, KeyTaken, 9, False)
     reign.step(lambda now_ms: KeyChanged(now_ms, 12, OTHER._replace(token=12)))
     reign.step(lambda now_ms: PeerLost(now_ms, 12))
-    reign.answer(LookAtActive, Looked, Look.REFUSED)
+    reign.answer(LookAtActive, Looked, ActiveProbe.REFUSED)
     reign.answer(ReadAlarm, AlarmRead, False)
 
     assert reign.want(TakeKey).token == 12

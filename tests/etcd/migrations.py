@@ -11,8 +11,8 @@ from pathlib import Path
 
 from strandline.controller.tools import migrate
 from strandline.controller.tools.etcd_access import EtcdAccess
-from strandline.controller.tools.migrate import Step
-from strandline.controller.tools.places import EtcdPlace, Place
+from strandline.controller.tools.migrate import MigrationStep
+from strandline.controller.tools.places import EtcdPlace, StorePlace
 from strandline.core.control.state import (
     ClusterHeader,
     ClusterState,
@@ -100,7 +100,7 @@ def etcd(members: Members, prefix: str) -> str:
     return f"etcd:{','.join(map(target, members.endpoints))}{prefix}"
 
 
-def place(words: str, *, is_source: bool) -> Place:
+def place(words: str, *, is_source: bool) -> StorePlace:
     """What the command makes of its words."""
     return migrate.place_of(words, _WITHOUT_FILES, is_source=is_source)
 
@@ -110,7 +110,7 @@ async def moved(source: str, to: str, *, replaces: bool = False) -> ClusterState
     return await migrate.migrate(place(source, is_source=True), place(to, is_source=False), replaces=replaces)
 
 
-async def killed(source: str, to: str, behind: Step) -> None:
+async def killed(source: str, to: str, behind: MigrationStep) -> None:
     """A migration in a process of its own, which ends by SIGKILL as soon as it has done one step."""
     process = await asyncio.create_subprocess_exec(sys.executable, __file__, source, to, behind)
     try:
@@ -165,8 +165,8 @@ async def lease_ended(words: str) -> None:
         await store.close()
 
 
-async def _run(source: str, to: str, behind: Step) -> None:
-    def reached(step: Step) -> None:
+async def _run(source: str, to: str, behind: MigrationStep) -> None:
+    def reached(step: MigrationStep) -> None:
         if step is behind:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -174,4 +174,4 @@ async def _run(source: str, to: str, behind: Step) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_run(sys.argv[1], sys.argv[2], Step(sys.argv[3])))
+    asyncio.run(_run(sys.argv[1], sys.argv[2], MigrationStep(sys.argv[3])))

@@ -17,7 +17,7 @@ from strandline.etcd.errors import Unanswered
 from strandline.etcd.members import Members
 from strandline.etcd.operations import behind, delete
 from strandline.metadata.etcd import EtcdStore, StoreView
-from strandline.metadata.etcd_layout import Batch, Presence, batches
+from strandline.metadata.etcd_layout import Presence, TransactionBatch, batches
 from strandline.metadata.store import Mark, Marked, StoreDamaged, StoreMarked
 
 LEASE_MS = 5_000
@@ -48,7 +48,7 @@ class Controller:
         (batch,) = batches(self.reign_id, transactions, part_bytes=self.store.part_bytes)
         return await self.append_batch(batch)
 
-    async def append_batch(self, batch: Batch) -> int | StoreView:
+    async def append_batch(self, batch: TransactionBatch) -> int | StoreView:
         """Append one batch behind the head as it is now."""
         head = (await self.store.read()).head
         return await self.store.append(self.token, 0 if head is None else head.revision, batch)

@@ -18,7 +18,7 @@ from strandline.controller.process import ControllerProcess
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.several import SeveralProcess
 from strandline.controller.tools import backup, migrate, recover
-from strandline.controller.tools.migrate import Step
+from strandline.controller.tools.migrate import MigrationStep
 from strandline.core.control.state import ClusterState
 from strandline.core.messages import PositionProof
 from strandline.core.positions import prove
@@ -60,9 +60,9 @@ async def test_everything_is_moved_and_comes_back(members: Members, prefix: str,
 
 
 @OTHER_TIMES
-@pytest.mark.parametrize("step", list(Step))
+@pytest.mark.parametrize("step", list(MigrationStep))
 async def test_a_migration_that_was_killed_is_run_again(
-    members: Members, prefix: str, tmp_path: Path, step: Step
+    members: Members, prefix: str, tmp_path: Path, step: MigrationStep
 ) -> None:
     """Killed behind any step, in either direction: at most one store serves, a whole one; a second run ends well."""
     here, there, state = sqlite(tmp_path / "c1"), etcd(members, prefix), cluster()
@@ -82,16 +82,16 @@ async def test_a_migration_that_was_killed_is_run_again(
         assert isinstance(left, StoreMarked)
 
 
-def _exists(words: str, step: Step) -> bool:
+def _exists(words: str, step: MigrationStep) -> bool:
     """Whether the target can hold anything yet: before, it is what a new cluster would begin in."""
-    return list(Step).index(step) >= list(Step).index(Step.TARGET_PENDING)
+    return list(MigrationStep).index(step) >= list(MigrationStep).index(MigrationStep.TARGET_PENDING)
 
 
 async def test_a_half_migrated_store_refuses_to_serve(members: Members, prefix: str, tmp_path: Path) -> None:
     """Controllers and `recover` refuse it in one line that names the command; so do they a store that was moved."""
     here, there = sqlite(tmp_path / "c1"), etcd(members, prefix)
     await store_of(tmp_path / "c1", cluster())
-    await killed(here, there, Step.WRITTEN)
+    await killed(here, there, MigrationStep.WRITTEN)
     with pytest.raises(StoreMarked, match="half migrated") as pending:
         await SeveralProcess(settings(members, tmp_path, prefix, "c2"), stop=stop).start()
     recovered = await asyncio.to_thread(
@@ -169,7 +169,7 @@ async def test_a_migration_to_another_store_is_not_taken_over(members: Members, 
     here, there = sqlite(tmp_path / "c1"), etcd(members, prefix)
     await store_of(tmp_path / "c1", cluster())
     await store_of(tmp_path / "c2", cluster())
-    await killed(here, there, Step.TARGET_PENDING)
+    await killed(here, there, MigrationStep.TARGET_PENDING)
     await lease_ended(there)
     with pytest.raises(StoreMarked, match=f"half migrated from {here}"):
         await moved(sqlite(tmp_path / "c2"), there)
@@ -183,7 +183,7 @@ async def test_a_directory_is_the_same_from_wherever_it_is_named(
 ) -> None:
     """A migration that began with a relative path is ended by one with the whole path."""
     await store_of(tmp_path / "c1", cluster())
-    await killed(sqlite(tmp_path / "c1"), etcd(members, prefix), Step.TARGET_PENDING)
+    await killed(sqlite(tmp_path / "c1"), etcd(members, prefix), MigrationStep.TARGET_PENDING)
     await lease_ended(etcd(members, prefix))
     monkeypatch.chdir(tmp_path)
 

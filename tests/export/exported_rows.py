@@ -14,21 +14,21 @@ from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport, FileLimits
 from strandline.export.reading import find_files, read_rows
 from strandline.export.rows import Emitter, Row, Run, Taken
-from strandline.export.schema import ENVELOPE, EVENT_TYPES, Field, Kind, fields_of
+from strandline.export.schema import ENVELOPE, EVENT_TYPES, ColumnType, Field, fields_of
 
 CLUSTER = "c0ffee"
 HOUR_US = 3_600_000_000
 START_US = 497_000 * HOUR_US
 
-VALUES: dict[Kind, Any] = {
-    Kind.STRING: "x",
-    Kind.INT: 3,
-    Kind.LONG: 1 << 40,
-    Kind.BOOL: True,
-    Kind.INTS: [1, 2],
-    Kind.STRINGS: ["a:0", "a:1"],
-    Kind.MEMBERS: [{"replica_id": 3, "leo": 9, "last_fetch_us": None, "last_caught_up_us": None}],
-    Kind.LONGS_BY_NAME: {"HW_ADVANCE": 4},
+VALUES: dict[ColumnType, Any] = {
+    ColumnType.STRING: "x",
+    ColumnType.INT: 3,
+    ColumnType.LONG: 1 << 40,
+    ColumnType.BOOL: True,
+    ColumnType.INTS: [1, 2],
+    ColumnType.STRINGS: ["a:0", "a:1"],
+    ColumnType.MEMBERS: [{"replica_id": 3, "leo": 9, "last_fetch_us": None, "last_caught_up_us": None}],
+    ColumnType.LONGS_BY_NAME: {"HW_ADVANCE": 4},
 }
 
 
@@ -46,7 +46,7 @@ def row(event_type: str, seq: int, *, node_id: int = 1, incarnation: int = 2, at
         if name is not None and name not in envelope
     }
     if "removed" in payload:
-        member = VALUES[Kind.MEMBERS][0] | {"last_caught_up_us": at_us + 7_000}
+        member = VALUES[ColumnType.MEMBERS][0] | {"last_caught_up_us": at_us + 7_000}
         payload |= {"removed": [member], "added": [member]}
     return envelope | {
         "schema_version": 1,
@@ -83,9 +83,9 @@ def _value(field: Field, row: Row, offset_us: int) -> Any:
     value = row.get(field.column)
     if field.is_moment:
         return None if value is None else (value - offset_us) // 1000
-    if field.kind in (Kind.INTS, Kind.STRINGS):
+    if field.kind in (ColumnType.INTS, ColumnType.STRINGS):
         return tuple(value or ())
-    if field.kind is Kind.MEMBERS:
+    if field.kind is ColumnType.MEMBERS:
         return tuple(Member(*(_value(each, member, offset_us) for each in fields_of(Member))) for member in value or ())
     return value
 

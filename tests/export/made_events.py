@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from strandline.core.state_events import EVENT_TYPES, StateEvent
-from strandline.export.schema import Field, Kind, fields_of
+from strandline.export.schema import ColumnType, Field, fields_of
 
-_EMPTY: dict[Kind, Any] = {Kind.INTS: (), Kind.STRINGS: (), Kind.MEMBERS: (), Kind.LONGS_BY_NAME: {}}
+_EMPTY: dict[ColumnType, Any] = {
+    ColumnType.INTS: (),
+    ColumnType.STRINGS: (),
+    ColumnType.MEMBERS: (),
+    ColumnType.LONGS_BY_NAME: {},
+}
 
 
 def made(name: str, **fields: Any) -> StateEvent:

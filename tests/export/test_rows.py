@@ -15,7 +15,7 @@ from strandline.export.encoding import ExportFormat, growing
 from strandline.export.log_lines import line_of
 from strandline.export.reading import read_rows
 from strandline.export.rows import Emitter, Run, Taken, to_row
-from strandline.export.schema import SAMPLES, Kind, dataset_of, fields_of
+from strandline.export.schema import SAMPLES, ColumnType, dataset_of, fields_of
 
 EMITTER = Emitter(cluster_id="c", node_id=2, incarnation=7)
 TP = TopicPartition("t", 1)
@@ -69,7 +69,7 @@ def test_lists_are_never_null(name: str) -> None:
     lists = {
         field.column
         for field in fields_of(EVENT_TYPES[name].kind)
-        if field.kind in (Kind.INTS, Kind.STRINGS, Kind.MEMBERS)
+        if field.kind in (ColumnType.INTS, ColumnType.STRINGS, ColumnType.MEMBERS)
     }
 
     assert {column: row[column] for column in lists} == {column: [] for column in lists}
@@ -82,15 +82,15 @@ EMITTER_COLUMNS = Emitter(cluster_id=CLUSTER, node_id=2, incarnation=7)
 TP_COLUMNS = TopicPartition("a-topic", 1)
 
 
-VALUES: dict[Kind, tuple[Any, ...]] = {
-    Kind.STRING: ("plain", None, ""),
-    Kind.INT: (1, None, -1),
-    Kind.LONG: (1 << 40, None, 0),
-    Kind.BOOL: (True, None, False),
-    Kind.INTS: ((1, 2), (), (3,)),
-    Kind.STRINGS: (("a:0", "a:1"), (), ("b:2",)),
-    Kind.MEMBERS: ((Member(NodeId(1), Offset(4), Moment(9)),), (), (Member(NodeId(5)), Member(NodeId(6)))),
-    Kind.LONGS_BY_NAME: ({"a": 1}, {}, {"b": 2, "c": 3}),
+VALUES: dict[ColumnType, tuple[Any, ...]] = {
+    ColumnType.STRING: ("plain", None, ""),
+    ColumnType.INT: (1, None, -1),
+    ColumnType.LONG: (1 << 40, None, 0),
+    ColumnType.BOOL: (True, None, False),
+    ColumnType.INTS: ((1, 2), (), (3,)),
+    ColumnType.STRINGS: (("a:0", "a:1"), (), ("b:2",)),
+    ColumnType.MEMBERS: ((Member(NodeId(1), Offset(4), Moment(9)),), (), (Member(NodeId(5)), Member(NodeId(6)))),
+    ColumnType.LONGS_BY_NAME: ({"a": 1}, {}, {"b": 2, "c": 3}),
 }
 """Values of each kind that events may carry, as many for one kind as for another."""
 

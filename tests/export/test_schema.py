@@ -11,19 +11,33 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from strandline import core, observe
 from strandline.core.state_events import EVENT_TYPES as CLASSES
-from strandline.export.schema import COLUMNS, DATASETS, ENVELOPE, EVENT_TYPES, MEMBER_FIELDS, PAYLOAD, Kind, spark_ddl
+from strandline.export.schema import (
+    COLUMNS,
+    DATASETS,
+    ENVELOPE,
+    EVENT_TYPES,
+    MEMBER_FIELDS,
+    PAYLOAD,
+    ColumnType,
+    spark_ddl,
+)
 from strandline.v1 import state_event_pb2
 
 STATE_EVENT = state_event_pb2.StateEvent.DESCRIPTOR
 F = FieldDescriptor
-PLAIN = {F.TYPE_STRING: Kind.STRING, F.TYPE_INT32: Kind.INT, F.TYPE_INT64: Kind.LONG, F.TYPE_BOOL: Kind.BOOL}
-LISTS = {F.TYPE_INT32: Kind.INTS, F.TYPE_STRING: Kind.STRINGS, F.TYPE_MESSAGE: Kind.MEMBERS}
-MAPS = {F.TYPE_STRING: Kind.STRINGS_BY_NAME, F.TYPE_INT64: Kind.LONGS_BY_NAME}
+PLAIN = {
+    F.TYPE_STRING: ColumnType.STRING,
+    F.TYPE_INT32: ColumnType.INT,
+    F.TYPE_INT64: ColumnType.LONG,
+    F.TYPE_BOOL: ColumnType.BOOL,
+}
+LISTS = {F.TYPE_INT32: ColumnType.INTS, F.TYPE_STRING: ColumnType.STRINGS, F.TYPE_MESSAGE: ColumnType.MEMBERS}
+MAPS = {F.TYPE_STRING: ColumnType.STRINGS_BY_NAME, F.TYPE_INT64: ColumnType.LONGS_BY_NAME}
 
 
-def _kind(field: FieldDescriptor) -> Kind:
+def _kind(field: FieldDescriptor) -> ColumnType:
     if field.type == F.TYPE_ENUM:
-        return Kind.STRING
+        return ColumnType.STRING
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         assert entry.fields_by_name["key"].type == F.TYPE_STRING, (
@@ -65,7 +79,7 @@ def test_a_member_has_the_fields_of_the_contract() -> None:
     fields = state_event_pb2.IsrChangeMember.DESCRIPTOR.fields
 
     assert tuple((f.name, PLAIN[f.type]) for f in fields) == MEMBER_FIELDS
-    assert Kind.MEMBERS.value == f"ARRAY<STRUCT<{', '.join(f'{n}: {k.value}' for n, k in MEMBER_FIELDS)}>>"
+    assert ColumnType.MEMBERS.value == f"ARRAY<STRUCT<{', '.join(f'{n}: {k.value}' for n, k in MEMBER_FIELDS)}>>"
 
 
 def test_what_may_be_null_may_be_absent() -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from draws import Draws, drawn
 from target_store import TOPICS, states
 
-from strandline.client.cluster.view import ClusterView, Taken
+from strandline.client.cluster.view import ClusterView, UpdateTaken
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import NodeId
 from strandline.rpc.convert.subscription import read_current_metadata, read_update
@@ -136,6 +136,6 @@ def _believed(written: list[bytes], *, holds_nothing: bool) -> ClusterView:
     view = ClusterView()
     for message in written:
         taken = view.apply(read_update(pb.SubscribeResponse.FromString(message)))
-        assert taken is not Taken.UNUSABLE or not holds_nothing, message
-        assert taken is not Taken.OLDER, message
+        assert taken is not UpdateTaken.UNUSABLE or not holds_nothing, message
+        assert taken is not UpdateTaken.OLDER, message
     return view

@@ -16,7 +16,7 @@ from run_a_files import CLUSTER
 
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
-from strandline_kafka.brokers.broker_clocks import BrokerClock, Span
+from strandline_kafka.brokers.broker_clocks import BrokerClock, ClockSpan
 from strandline_kafka.brokers.broker_logs import BrokerLog, read_logs
 from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
 from strandline_kafka.metadata.importing import Import, Imported
@@ -288,5 +288,5 @@ def test_the_metadata_log_says_the_same_with_logs_and_without(
 @pytest.mark.parametrize(("low_ms", "high_ms", "least_ms"), [(-4_244, 71, 0), (36, 90, 36), (-90, -36, -36)])
 def test_a_clock_that_need_not_be_wrong_is_taken_to_be_right(low_ms: int, high_ms: int, least_ms: int) -> None:
     """Moments of several brokers are compared by the smallest offset of the interval, not by its middle."""
-    span = Span(0, 0, 0, low_ms, high_ms, 1)
+    span = ClockSpan(0, 0, 0, low_ms, high_ms, 1)
     assert (span.least_ms, BrokerClock([span], None).true_ms(1_000)) == (least_ms, 1_000 - least_ms)

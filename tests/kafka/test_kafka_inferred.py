@@ -37,21 +37,21 @@ from strandline.core.types import LeaderEpoch, NodeId, PartitionEpoch, TopicPart
 from strandline.export.destination import LocalDirectory
 from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, layout_of
-from strandline_kafka.inferred.evidence import Finding, Scene, Seen
+from strandline_kafka.inferred.evidence import Evidence, Finding, RemovedReplica
 from strandline_kafka.inferred.judging import MOST_EVIDENCE, RULES, inferred
 from strandline_kafka.metadata.importing import Import, Imported
 from strandline_kafka.metadata.log_files import open_copy
-from strandline_kafka.metadata.skeleton import Moment, Registration, Removal, Return, Silence
+from strandline_kafka.metadata.skeleton import BrokerMoment, Registration, Removal, Return, Silence
 from strandline_kafka.metadata.wire import Unreadable
 
 LAG_MS = 4_000
 
 
-def removal(leader: int, replica: int, caught_up_ms: int | None, at_ms: int = 10_000, **more: Any) -> Seen:
+def removal(leader: int, replica: int, caught_up_ms: int | None, at_ms: int = 10_000, **more: Any) -> RemovedReplica:
     """A removal by a leader; the partition's number is the record's offset."""
     offset = more.get("offset", leader * 10 + replica)
     isr = tuple(map(NodeId, more.get("isr", (1, 2, 3))))
-    return Seen(
+    return RemovedReplica(
         Removal(
             at_ms=at_ms,
             meta_offset=offset,
@@ -71,20 +71,20 @@ def removal(leader: int, replica: int, caught_up_ms: int | None, at_ms: int = 10
     )
 
 
-def scene(*removals: Seen, **more: Any) -> Scene:
-    return Scene(removals=sorted(removals, key=lambda one: one.removal.at_ms), lag_time_ms=LAG_MS, **more)
+def scene(*removals: RemovedReplica, **more: Any) -> Evidence:
+    return Evidence(removals=sorted(removals, key=lambda one: one.removal.at_ms), lag_time_ms=LAG_MS, **more)
 
 
-def found(rule: str, of: Scene) -> list[Finding]:
+def found(rule: str, of: Evidence) -> list[Finding]:
     return list(RULES[rule](of))
 
 
-def back(one: Seen, at_ms: int) -> Return:
+def back(one: RemovedReplica, at_ms: int) -> Return:
     return Return(at_ms, one.removal.tp, one.removal.replica)
 
 
 STOPPED = (removal(1, 2, 6_000), removal(3, 2, 6_015))
-FENCE = Moment(14_500, 99, NodeId(2))
+FENCE = BrokerMoment(14_500, 99, NodeId(2))
 
 
 def test_a_node_that_several_leaders_lost_at_once_and_whose_session_ended_has_stopped() -> None:
@@ -100,14 +100,14 @@ def test_a_node_that_several_leaders_lost_at_once_and_whose_session_ended_has_st
     "of",
     [
         scene(*STOPPED),
-        scene(*STOPPED, fences=[Moment(60_000, 99, NodeId(2))]),
-        scene(*STOPPED, fences=[FENCE], shutdowns=[Moment(7_000, 98, NodeId(2))]),
+        scene(*STOPPED, fences=[BrokerMoment(60_000, 99, NodeId(2))]),
+        scene(*STOPPED, fences=[FENCE], shutdowns=[BrokerMoment(7_000, 98, NodeId(2))]),
         scene(STOPPED[0], fences=[FENCE]),
         scene(removal(1, 2, 6_000), removal(3, 2, 8_000), fences=[FENCE]),
     ],
     ids=["no fence", "a late fence", "a shutdown", "one leader", "far apart"],
 )
-def test_nothing_less_is_a_stop(of: Scene) -> None:
+def test_nothing_less_is_a_stop(of: Evidence) -> None:
     """Each part of the condition is needed."""
     assert found("node_stopped", of) == []
 
@@ -141,7 +141,7 @@ def test_the_node_in_every_removal_of_one_moment_stood_still() -> None:
     ],
     ids=["fenced", "no common node", "one removal", "no logs", "one pair"],
 )
-def test_nothing_less_is_a_pause(of: Scene) -> None:
+def test_nothing_less_is_a_pause(of: Evidence) -> None:
     """A fence, no common node, or too little to tell two nodes apart: nobody stood still."""
     assert found("node_paused", of) == []
 

@@ -37,7 +37,7 @@ from strandline_kafka.brokers.broker_logs import Logged, read_logs
 from strandline_kafka.brokers.joining import join
 from strandline_kafka.brokers.line_facts import CutDone, IsrUpdated, OutOfSync, Setting, ShrinkProposed
 from strandline_kafka.brokers.line_forms import FAMILIES, FORMS, LineForm, may_matter, read_message, read_setting
-from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, JSON_LAYOUT, Line, layout_of
+from strandline_kafka.brokers.log_layout import DEFAULT_PATTERN, JSON_LAYOUT, LineParts, layout_of
 from strandline_kafka.metadata.importing import Import, Imported
 from strandline_kafka.metadata.log_files import open_copy
 from strandline_kafka.metadata.skeleton import Registration, Skeleton, TopicLife
@@ -362,7 +362,7 @@ MESSAGE = "[Partition orders-0 broker=1] ISR updated to 1,2  and version updated
 )
 def test_a_pattern_gives_time_message_and_logger(pattern: str, text: str) -> None:
     """A line that the pattern wrote gives the same three parts, whatever their order; a zone is taken off."""
-    assert layout_of(pattern).parts(text) == Line(AT_MS, MESSAGE, "kafka.cluster.Partition")
+    assert layout_of(pattern).parts(text) == LineParts(AT_MS, MESSAGE, "kafka.cluster.Partition")
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_a_pattern_gives_time_message_and_logger(pattern: str, text: str) -> Non
 def test_a_date_of_any_format_is_read(date: str, written: str) -> None:
     """Formats by name and by letters give one moment; a zone that the text or the pattern names is taken off."""
     line = layout_of(f"{date} [%t] %-5p %c{{1}} - %m%n").parts(f"{written} [main] INFO  Partition - {MESSAGE}")
-    assert line == Line(AT_MS, MESSAGE, "Partition")
+    assert line == LineParts(AT_MS, MESSAGE, "Partition")
 
 
 @pytest.mark.parametrize(
@@ -396,14 +396,14 @@ def test_a_date_of_any_format_is_read(date: str, written: str) -> None:
 )
 def test_whole_seconds_are_known_to_be_coarse(pattern: str, text: str) -> None:
     """A time without a fraction may be up to a second later than it says."""
-    assert layout_of(pattern).parts(text) == Line(AT_MS // 1_000 * 1_000, MESSAGE, "", 1_000)
+    assert layout_of(pattern).parts(text) == LineParts(AT_MS // 1_000 * 1_000, MESSAGE, "", 1_000)
 
 
 def test_each_line_has_the_layout_that_fits_it() -> None:
     """Two patterns, as before and after an upgrade, read a file of both; a line of neither is none."""
     both = layout_of(DEFAULT_PATTERN, "%d %p %m (%c) [%t]%n")
     texts = [f"[2026-11-22 22:51:21,246] INFO {MESSAGE} (k)", f"2026-11-22 22:51:21,246 INFO {MESSAGE} (k) [main]"]
-    assert [both.parts(text) for text in texts] == [Line(AT_MS, MESSAGE, "k")] * 2
+    assert [both.parts(text) for text in texts] == [LineParts(AT_MS, MESSAGE, "k")] * 2
     assert both.parts(f"INFO 2026-11-22 22:51:21,246 {MESSAGE}") is None
 
 
@@ -418,7 +418,7 @@ def test_each_line_has_the_layout_that_fits_it() -> None:
 )
 def test_json_layouts_give_the_same_parts(said: dict[str, object]) -> None:
     """The layouts of log4j2 that write an object a line name time, message and logger each in their way."""
-    assert layout_of(JSON_LAYOUT).parts(json.dumps(said)) == Line(AT_MS, MESSAGE, "k")
+    assert layout_of(JSON_LAYOUT).parts(json.dumps(said)) == LineParts(AT_MS, MESSAGE, "k")
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ from strandline.core.reigns.events import Head
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
 from strandline.metadata.documents import DamagedDocument, read, sealed, write
 from strandline.metadata.etcd_layout import (
+    AppendBatch,
     SnapshotNamed,
     SnapshotPart,
     TransactionPart,
-    Transactions,
     append_writes,
     batches,
     head_value,
@@ -205,9 +205,9 @@ def test_the_parts_of_a_transaction_come_before_it() -> None:
     (large,) = batches(REIGN, [transaction(8, 3_000)], part_bytes=400)
     writes = list(append_writes(large))
 
-    assert list(append_writes(small)) == [Transactions(small)]
+    assert list(append_writes(small)) == [AppendBatch(small)]
     assert len(writes) > 3
-    assert writes[-1] == Transactions(large)
+    assert writes[-1] == AppendBatch(large)
     assert writes[:-1] == [TransactionPart(8, n, content) for n, content in enumerate(large.pieces[0].parts)]
 
 

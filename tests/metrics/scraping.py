@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from strandline.metrics.families import FAMILIES, Kind, Role
+from strandline.metrics.families import FAMILIES, MetricType, Role
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -27,7 +27,7 @@ class Scraped:
     def families(self) -> set[str]:
         """Names without the suffixes of a histogram."""
         names = {name for name, _ in self.samples}
-        spread = {family.full_name for family in FAMILIES if family.kind is Kind.HISTOGRAM}
+        spread = {family.full_name for family in FAMILIES if family.kind is MetricType.HISTOGRAM}
         ends = ("_bucket", "_sum", "_count")
         return {next((name.removesuffix(e) for e in ends if name.removesuffix(e) in spread), name) for name in names}
 

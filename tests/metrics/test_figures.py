@@ -30,7 +30,7 @@ from strandline.core.transactions.messages import ProducerIdentity
 from strandline.core.transactions.records import TransactionalId, TxnState
 from strandline.core.types import LeaderEpoch, Offset, TopicPartition
 from strandline.metrics import families as f
-from strandline.metrics.families import FAMILIES, Kind
+from strandline.metrics.families import FAMILIES, MetricType
 from strandline.metrics.figures import Figure, Histogram, Spread, Tally
 from strandline.metrics.groups import GroupCounts, transaction_figures
 from strandline.metrics.node import HeldBack, StandingRecords
@@ -269,8 +269,8 @@ def test_names_and_types_agree() -> None:
     """A counter ends in _total, a histogram in its unit, no name occurs twice, everything has a description."""
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
     for family in FAMILIES:
-        assert family.name.endswith("_total") is (family.kind is Kind.COUNTER), family
-        assert family.kind is not Kind.HISTOGRAM or family.name.endswith("_seconds"), family
+        assert family.name.endswith("_total") is (family.kind is MetricType.COUNTER), family
+        assert family.kind is not MetricType.HISTOGRAM or family.name.endswith("_seconds"), family
         assert family.help.endswith("."), family
         assert ("topic" in family.labels) is family.per_partition, family
 

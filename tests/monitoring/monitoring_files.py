@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from strandline.metrics.families import FAMILIES, Kind
+from strandline.metrics.families import FAMILIES, MetricType
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"
@@ -23,7 +23,7 @@ NOT_OURS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 
 _NAME = re.compile(r"\b(?:strandline|process|python)_[a-z_]+\b|\bup\b")
 _SUFFIX = re.compile(r"_(?:bucket|sum|count)$")
-_SPREADS = {family.full_name for family in FAMILIES if family.kind is Kind.HISTOGRAM}
+_SPREADS = {family.full_name for family in FAMILIES if family.kind is MetricType.HISTOGRAM}
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="prometheus is not installed; on Debian: apt-get install prometheus"

@@ -12,16 +12,16 @@ from strandline.cli.app import app
 from strandline.core.control import election
 from strandline.core.control.election import Elected, HasRoom, IsActive
 from strandline.core.messages import PartitionImage
-from strandline_sim.searches.elections import Bounds, search
+from strandline_sim.searches.elections import ElectionBounds, search
 from strandline_sim.searches.elections.model import successors
-from strandline_sim.searches.elections.world import REPLICAS, State, canonical, renumbered, start
+from strandline_sim.searches.elections.world import REPLICAS, ElectionState, canonical, renumbered, start
 
 RUN = CliRunner()
 
 
 def test_the_first_states_hold() -> None:
     """In any few steps with one loss, no leader lacks a committed record."""
-    result = search(Bounds(records=2, max_leader_epoch=3), max_states=3_000)
+    result = search(ElectionBounds(records=2, max_leader_epoch=3), max_states=3_000)
 
     assert result.violation == ""
     assert result.states >= 3_000
@@ -29,7 +29,7 @@ def test_the_first_states_hold() -> None:
 
 def test_every_state_of_a_leader_that_is_never_replaced_is_seen() -> None:
     """With leader epoch 0 alone the search is complete, and nothing is broken."""
-    result = search(Bounds(records=1, max_leader_epoch=0))
+    result = search(ElectionBounds(records=1, max_leader_epoch=0))
 
     assert result.exhausted
     assert result.violation == ""
@@ -43,7 +43,7 @@ def test_trust_in_a_new_process_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         return honest(replace(partition, unproven=()), is_active, has_room)
 
     monkeypatch.setattr(election, "elect", trusting)
-    result = search(Bounds(records=1, max_leader_epoch=2))
+    result = search(ElectionBounds(records=1, max_leader_epoch=2))
 
     assert result.violation == "the leader lacks a committed record"
     assert len(result.trace) == 6
@@ -54,7 +54,7 @@ def test_a_trace_is_a_way_from_the_start(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(
         election, "elect", lambda partition, *_: Elected(partition.replicas[-1], election.ElectionType.ISR)
     )
-    result = search(Bounds(records=1, max_leader_epoch=2))
+    result = search(ElectionBounds(records=1, max_leader_epoch=2))
 
     before = start()
     for name, after in result.trace:
@@ -71,7 +71,7 @@ def test_numbers_of_replicas_change_nothing() -> None:
         assert {canonical(renumbered(state, list(order))) for order in permutations(REPLICAS)} == {canonical(state)}
 
 
-def _some_states(count: int) -> list[State]:
+def _some_states(count: int) -> list[ElectionState]:
     """States near the start, every ninth one, so that losses and elections are among them."""
     seen, frontier = {start()}, [start()]
     while len(seen) < 9 * count:

@@ -30,7 +30,7 @@ from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, search
 from strandline_sim.searches.exhaust.actions import Actions
 from strandline_sim.searches.exhaust.bench import TP, Bench
 from strandline_sim.searches.exhaust.local import Image, Leading, Local, newborn
-from strandline_sim.searches.exhaust.settling import Controller
+from strandline_sim.searches.exhaust.settling import PartitionController
 from strandline_sim.searches.exhaust.space import Space
 from strandline_sim.searches.exhaust.variants import MODELS
 from strandline_sim.searches.exhaust.words import tell
@@ -132,7 +132,7 @@ class Lives:
 
     def __init__(self, rules: str) -> None:
         self.bench = Bench(VARIANTS[rules], replicas=3, min_isr=1)
-        self.actions, self.controller = Actions(self.bench), Controller(self.bench)
+        self.actions, self.controller = Actions(self.bench), PartitionController(self.bench)
         self.now = self.controller.first()
         self.published: list[Image] = []
         self.values = [newborn(n) for n in range(3)]

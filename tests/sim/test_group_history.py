@@ -6,10 +6,10 @@ import pytest
 
 from strandline_sim.checks.group_history import CommitOutcome, Committed, Fetched, group_anomalies
 from strandline_sim.checks.member_history import (
-    Commit,
     Fetch,
     Given,
     MemberOperation,
+    OffsetCommitted,
     Share,
     Taken,
     member_anomalies,
@@ -92,9 +92,9 @@ def given(member: str, begin: int, end: int, at: int, done: int | None = None, s
 
 def member_commit(
     member: str | None, offset: int, at: int, done: int | None, outcome: CommitOutcome = DONE, share: Share = SHARE
-) -> Commit:
+) -> OffsetCommitted:
     """A commit from ``at`` to ``done``."""
-    return Commit(member, share, offset, f"{member}/{at}", at, done, outcome)
+    return OffsetCommitted(member, share, offset, f"{member}/{at}", at, done, outcome)
 
 
 def fetch(offset: int | None, at: int, done: int, serial: str | None = None, share: Share = SHARE) -> Fetch:

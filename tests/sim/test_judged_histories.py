@@ -11,12 +11,12 @@ from strandline_sim.checks.history import (
     EndAnswer,
     Names,
     Operation,
-    Place,
     Read,
+    RecordPlace,
+    RecordValue,
     Seek,
     Send,
     SendOutcome,
-    Value,
     anomalies,
 )
 from strandline_sim.checks.transaction_history import (
@@ -52,7 +52,7 @@ def send(
     """A send of value ``seq``, invoked at second ``seq`` unless given otherwise."""
     began = float(seq) if at is None else at
     return Send(
-        value=Value(client, seq),
+        value=RecordValue(client, seq),
         partition=partition,
         invoked_s=began,
         completed_s=None if outcome is INDEFINITE else began + took,
@@ -63,12 +63,12 @@ def send(
 
 def read(offset: int, seq: int, *, at: float = 100.0, by: str = "c", client: str = "p") -> Read:
     """A consumer received value ``seq`` at ``offset``."""
-    return Read(consumer=by, place=Place(0, offset), value=Value(client, seq), at_s=at)
+    return Read(consumer=by, place=RecordPlace(0, offset), value=RecordValue(client, seq), at_s=at)
 
 
 def seek(offset: int, by: str = "c") -> Seek:
     """A consumer goes to ``offset``."""
-    return Seek(consumer=by, place=Place(0, offset))
+    return Seek(consumer=by, place=RecordPlace(0, offset))
 
 
 def end(offset: int, at: float, took: float = 0.5) -> EndAnswer:
@@ -151,7 +151,9 @@ def history_of(seed: int) -> list[Operation]:
 def apart(operations: list[Operation]) -> list[Operation]:
     """The same history in which no two reads share an object, so that none is skipped as known."""
     return [
-        replace(each, place=Place(*each.place), value=Value(*each.value)) if isinstance(each, Read) else each
+        replace(each, place=RecordPlace(*each.place), value=RecordValue(*each.value))
+        if isinstance(each, Read)
+        else each
         for each in operations
     ]
 
@@ -159,7 +161,7 @@ def apart(operations: list[Operation]) -> list[Operation]:
 def damaged(operations: list[Operation], every: int) -> list[Operation]:
     """The same history in which now and then a read got the value of the read before it, or is missing."""
     found: list[Operation] = []
-    before: Value | None = None
+    before: RecordValue | None = None
     for number, each in enumerate(operations):
         if isinstance(each, Read):
             if number % every == 0 and before is not None:
@@ -196,9 +198,9 @@ def test_equal_names_are_one_object() -> None:
     late, early = names.place(0, 9), names.place(0, 2)
     first = names.values((3 << 24) | 5, 2)
 
-    assert (late, early, names.place(1, 2)) == (Place(0, 9), Place(0, 2), Place(1, 2))
+    assert (late, early, names.place(1, 2)) == (RecordPlace(0, 9), RecordPlace(0, 2), RecordPlace(1, 2))
     assert names.place(0, 9) is late
-    assert first == [Value("p3", 5), Value("p3", 6)]
+    assert first == [RecordValue("p3", 5), RecordValue("p3", 6)]
     assert all(one is other for one, other in zip(first, names.values((3 << 24) | 5, 2), strict=True))
 
 
@@ -212,7 +214,7 @@ END = [ReadUpTo(0, 100), ReadUpTo(1, 100)]
 def acked(value: str, partition: int, offset: int) -> Send:
     """An acknowledged send; a value is a letter."""
     return Send(
-        value=Value(value, 0),
+        value=RecordValue(value, 0),
         partition=partition,
         invoked_s=0.0,
         completed_s=1.0,
@@ -229,7 +231,7 @@ def txn(
         name=name,
         transactional_id=of or name,
         sends=sends,
-        polls=tuple(Polled("g", Place(9, int(each)), Value("input", int(each))) for each in polls),
+        polls=tuple(Polled("g", RecordPlace(9, int(each)), RecordValue("input", int(each))) for each in polls),
         offsets=() if offset is None else (Moved("g", 9, offset),),
         outcome=outcome,
     )
@@ -237,7 +239,7 @@ def txn(
 
 def received(value: str, partition: int, offset: int) -> Read:
     """A record that a reader was given."""
-    return Read("c", Place(partition, offset), Value(value, 0), 2.0)
+    return Read("c", RecordPlace(partition, offset), RecordValue(value, 0), 2.0)
 
 
 def found(*history: TxnOperation) -> list[str]:
@@ -304,7 +306,7 @@ def test_what_is_atomic_is_not_found(history: list[TxnOperation]) -> None:
 
 
 def _reads_of(name: str, writes: str, at: int, reads: str, read_at: int) -> Txn:
-    polled = Polled("g", Place(0, read_at), Value(reads, 0))
+    polled = Polled("g", RecordPlace(0, read_at), RecordValue(reads, 0))
     return Txn(
         name=name,
         transactional_id=name,
@@ -364,7 +366,7 @@ def test_a_reader_of_an_open_neighbour_is_right() -> None:
         name="t",
         transactional_id="t",
         sends=(acked("a", 0, 0), acked("z", 0, 9)),
-        polls=(Polled("g", Place(1, 0), Value("c", 0)),),
+        polls=(Polled("g", RecordPlace(1, 0), RecordValue("c", 0)),),
         outcome=TxnOutcome.COMMITTED,
     )
     other = txn("u", acked("b", 0, 1), acked("c", 1, 0))
@@ -391,7 +393,7 @@ def test_an_anomaly_says_what_it_is_about() -> None:
     verdict = transaction_anomalies([txn("t", *PAIR, outcome=ABORTED), received("a", 0, 1)])
 
     assert verdict.anomalies == [
-        Anomaly("G1a", f"a/0 of t, which was aborted, was read at {[Place(0, 1)]}")
+        Anomaly("G1a", f"a/0 of t, which was aborted, was read at {[RecordPlace(0, 1)]}")
     ]  # fmt: skip
 
 

@@ -8,12 +8,19 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.groups import heartbeats, targets
 from strandline.core.groups.group import Owners
-from strandline_sim.searches.rebalances import Bounds, Result, model, search
+from strandline_sim.searches.rebalances import RebalanceBounds, Result, model, search
 from strandline_sim.searches.rebalances.model import check, successors
-from strandline_sim.searches.rebalances.world import World, decided, exchanged_client, exchanged_rows, exchanges, start
+from strandline_sim.searches.rebalances.world import (
+    RebalanceWorld,
+    decided,
+    exchanged_client,
+    exchanged_rows,
+    exchanges,
+    start,
+)
 
 RUN = CliRunner()
-SMALL = Bounds(epochs=2, restarts=0, partitions=1)
+SMALL = RebalanceBounds(epochs=2, restarts=0, partitions=1)
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +30,7 @@ def _nothing_is_remembered() -> None:
 
 
 def _search(epochs: int = 3, restarts: int = 0) -> Result:
-    return search(Bounds(epochs=epochs, restarts=restarts, partitions=1), max_states=40_000)
+    return search(RebalanceBounds(epochs=epochs, restarts=restarts, partitions=1), max_states=40_000)
 
 
 def test_a_small_world_is_searched_to_its_end() -> None:
@@ -36,7 +43,7 @@ def test_a_small_world_is_searched_to_its_end() -> None:
 
 def test_the_first_worlds_of_all_hold() -> None:
     """Three epochs, three partitions, a restart: I28 and I32 hold as far as this search reaches."""
-    result = search(Bounds(), max_states=15_000)
+    result = search(RebalanceBounds(), max_states=15_000)
 
     assert result.violation == ""
     assert result.states >= 15_000
@@ -44,7 +51,7 @@ def test_the_first_worlds_of_all_hold() -> None:
 
 def test_partitions_can_be_exchanged() -> None:
     """What follows a world with exchanged partitions is what follows the world, exchanged."""
-    bounds, (_, *others) = Bounds(), exchanges(3)
+    bounds, (_, *others) = RebalanceBounds(), exchanges(3)
     worlds = [start()]
     for world in worlds[:60]:
         worlds += [after for _, after in successors(world, bounds)]
@@ -55,7 +62,7 @@ def test_partitions_can_be_exchanged() -> None:
             assert ours == {after for _, after in successors(_exchanged(world, how), bounds)}
 
 
-def _exchanged(world: World, how: dict) -> World:  # type: ignore[type-arg]
+def _exchanged(world: RebalanceWorld, how: dict) -> RebalanceWorld:  # type: ignore[type-arg]
     first, second = (exchanged_client(client, how) for client in world.clients)
     return world._replace(rows=exchanged_rows(world.rows, how), clients=(first, second))
 
@@ -72,7 +79,7 @@ def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
         _check_all(world, result.bounds)
 
 
-def _check_all(world: World, bounds: Bounds) -> None:
+def _check_all(world: RebalanceWorld, bounds: RebalanceBounds) -> None:
     for _, after in successors(world, bounds):
         check(after)
 

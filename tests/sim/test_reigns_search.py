@@ -13,14 +13,14 @@ from strandline.core.reigns.effects import Append, AppendSettled, Settled
 from strandline.core.reigns.events import Head, Holder
 from strandline.core.reigns.reign import ReignCore
 from strandline_sim.control import stored_values
-from strandline_sim.searches.reigns import Bounds, Result, search
+from strandline_sim.searches.reigns import ReignBounds, Result, search
 from strandline_sim.searches.reigns.model import exchanged
 from strandline_sim.searches.reigns.steps import successors
-from strandline_sim.searches.reigns.world import Broken, World, freeze, start, thaw, tidied
+from strandline_sim.searches.reigns.world import ReignBroken, ReignWorld, freeze, start, thaw, tidied
 
 RUN = CliRunner()
-RESTORED = Bounds(transactions=1, campaigns=1, endings=0, takings=0, late=0, restores=1)
-BOUNDS = Bounds(transactions=2, campaigns=2, endings=1, takings=1, late=0)
+RESTORED = ReignBounds(transactions=1, campaigns=1, endings=0, takings=0, late=0, restores=1)
+BOUNDS = ReignBounds(transactions=2, campaigns=2, endings=1, takings=1, late=0)
 
 
 def _search() -> Result:
@@ -29,7 +29,7 @@ def _search() -> Result:
 
 def test_the_first_states_hold() -> None:
     """In any few steps with every kind of trouble, no invariant of reigns breaks."""
-    result = search(Bounds(late=1), max_states=6_000)
+    result = search(ReignBounds(late=1), max_states=6_000)
 
     assert result.violation == ""
     assert result.states >= 6_000
@@ -37,7 +37,7 @@ def test_the_first_states_hold() -> None:
 
 def test_a_small_world_is_searched_to_its_end() -> None:
     """One reign, one transaction, every pause and every lost answer: I19 to I22 hold in all states that there are."""
-    result = search(Bounds(transactions=1, campaigns=1, endings=0, takings=0, late=0))
+    result = search(ReignBounds(transactions=1, campaigns=1, endings=0, takings=0, late=0))
 
     assert (result.exhausted, result.violation) == (True, "")
     assert (result.states, result.depth) == (5_338, 17)
@@ -62,7 +62,7 @@ def test_administrators_answered_before_a_node_spoke_are_found(monkeypatch: pyte
 
 def test_controllers_can_be_exchanged() -> None:
     """What follows an exchanged world is what follows the world, exchanged; so one of the two need not be searched."""
-    bounds = Bounds(late=1)
+    bounds = ReignBounds(late=1)
     worlds = [start()]
     for world in worlds[:120]:
         worlds += [after for _, after in successors(world, bounds)]
@@ -84,7 +84,7 @@ def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in _search().trace:
         worlds.append(next(after for step, after in successors(worlds[-1], BOUNDS) if step == name))
 
-    with pytest.raises(Broken, match="I21"):
+    with pytest.raises(ReignBroken, match="I21"):
         list(successors(worlds[-1], BOUNDS))
 
 
@@ -184,7 +184,7 @@ def test_guess_at_an_unknown_outcome_is_found(monkeypatch: pytest.MonkeyPatch, s
 
 def test_value_of_a_core_is_the_core() -> None:
     """A core made from a value has that value, in all states near the start."""
-    worlds: list[World] = [start()]
+    worlds: list[ReignWorld] = [start()]
     for world in worlds[:400]:
         worlds += [after for _, after in successors(world, BOUNDS)]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from strandline.cli.app import app
 from strandline.core.log.replica_log import ReplicaLog
 from strandline.core.serving.produce_checks import UnverifiedBatch, Verification
-from strandline_sim.searches.transactions import Bounds, Result, coordinator, partition, rules, search
+from strandline_sim.searches.transactions import Result, TransactionBounds, coordinator, partition, rules, search
 from strandline_sim.searches.transactions.rules import check, check_end, check_step
 from strandline_sim.searches.transactions.steps import successors
 from strandline_sim.searches.transactions.world import (
@@ -20,7 +20,7 @@ from strandline_sim.searches.transactions.world import (
     LateEnd,
     LateMarker,
     LateQuestion,
-    World,
+    TransactionWorld,
     exchanged,
     start,
 )
@@ -42,12 +42,12 @@ def _nothing_is_remembered() -> Iterator[None]:
 
 
 def _search() -> Result:
-    return search(Bounds(transactions=2, mishaps=1), max_states=8_000)
+    return search(TransactionBounds(transactions=2, mishaps=1), max_states=8_000)
 
 
 def test_a_small_world_is_searched_to_its_end() -> None:
     """One transaction and one mishap: I36 to I38 and L13 hold in all worlds that there are."""
-    result = search(Bounds(transactions=1, mishaps=1))
+    result = search(TransactionBounds(transactions=1, mishaps=1))
 
     assert result.violation == ""
     assert (result.exhausted, result.states, result.depth) == (True, 8_513, 17)
@@ -81,7 +81,7 @@ FIRST = (
 )
 def test_a_late_copy_of_the_first_transaction_changes_nothing(kind: type[Late], until: int) -> None:
     """The transaction is ended, and one copy of what it sent is on its way: I36 to I38 hold from there on."""
-    bounds, world = Bounds(transactions=2, mishaps=1), start()
+    bounds, world = TransactionBounds(transactions=2, mishaps=1), start()
     for name in FIRST[:until]:
         world = dict(successors(world, bounds))[name]
     world = next(after for _, after in successors(world, bounds) if any(type(each) is kind for each in after.late))
@@ -94,7 +94,7 @@ def test_a_late_copy_of_the_first_transaction_changes_nothing(kind: type[Late], 
 
 def test_partitions_are_alike() -> None:
     """What follows a world with exchanged partitions is what follows the world, exchanged."""
-    bounds = Bounds()
+    bounds = TransactionBounds()
     worlds = [start()]
     for world in worlds[:80]:
         worlds += [after for _, after in successors(world, bounds)]
@@ -116,7 +116,7 @@ def test_an_answer_about_another_transaction_is_found(monkeypatch: pytest.Monkey
     """X9: the batch that was asked about is gone when the answer comes, which lets in a batch of the next transaction:
     it is never ended, because its coordinator does not know of this partition."""
     monkeypatch.setattr(Verification, "answered", _first_that_waits)
-    bounds, world = Bounds(transactions=2, mishaps=1), start()
+    bounds, world = TransactionBounds(transactions=2, mishaps=1), start()
     for name in (
         *FIRST[:2],
         "the producer aborts",
@@ -140,7 +140,7 @@ def test_a_trace_can_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
         _check_all(world, result.bounds)
 
 
-def _the_step(world: World, name: str, bounds: Bounds) -> World:
+def _the_step(world: TransactionWorld, name: str, bounds: TransactionBounds) -> TransactionWorld:
     """The trace is one of worlds up to exchanged partitions, so either may have the step."""
     for each in (world, exchanged(world)):
         for step, after in successors(each, bounds):
@@ -149,7 +149,7 @@ def _the_step(world: World, name: str, bounds: Bounds) -> World:
     raise AssertionError(f"no step {name}")
 
 
-def _check_all(world: World, bounds: Bounds) -> None:
+def _check_all(world: TransactionWorld, bounds: TransactionBounds) -> None:
     onward = [after for _, after in successors(world, bounds)]
     for after in onward:
         check_step(world, after)

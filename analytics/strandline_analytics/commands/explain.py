@@ -114,7 +114,7 @@ def explain(
     check_installed()
     from strandline_analytics.explain import ask
 
-    asked = ask.Asked(
+    asked = ask.ExplainedPartition(
         topic=topic, partition=partition, partition_epoch=epoch, start_us=start_us, end_us=end_us, cluster_id=cluster
     )
     with spark_session(memory, inputs=own) as spark:

@@ -46,7 +46,7 @@ def explain_moment(
         from strandline_analytics.sources.exports import open_exports
 
         silver = open_exports(spark, inputs, cluster_id=cluster)
-        found = ask.around(silver, ask.Asked(topic=topic, partition=partition, cluster_id=cluster), at_us)
+        found = ask.around(silver, ask.ExplainedPartition(topic=topic, partition=partition, cluster_id=cluster), at_us)
     name = f"{topic}-{partition}"
     if isinstance(found, list):
         raise fail(CommandFailed(not_one(name, found, see="timeline"), EXIT_REFUSED))

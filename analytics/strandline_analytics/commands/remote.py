@@ -17,7 +17,7 @@ from strandline.cli.failures import EXIT_REFUSED, EXIT_UNREACHABLE, CommandFaile
 
 if TYPE_CHECKING:
     from strandline.v1 import analytics_service_pb2 as pb
-    from strandline_analytics.explain.chain import Chain, Link
+    from strandline_analytics.explain.chain import CauseLink, Chain
     from strandline_analytics.explain.stall import HeldBack
     from strandline_analytics.explain.standstill import Standstill
     from strandline_analytics.jobs.ask import Question
@@ -75,11 +75,12 @@ def held_back_of(sent: pb.LsoHeldBack) -> HeldBack:
     )
 
 
-def _links_of(sent: Iterable[pb.ExplainedLink]) -> tuple[Link, ...]:
-    from strandline_analytics.explain.chain import Link
+def _links_of(sent: Iterable[pb.ExplainedLink]) -> tuple[CauseLink, ...]:
+    from strandline_analytics.explain.chain import CauseLink
 
     return tuple(
-        Link(name=link.name, t_us=link.time_us, who=link.who, reported=link.reported, cause=link.cause) for link in sent
+        CauseLink(name=link.name, t_us=link.time_us, who=link.who, reported=link.reported, cause=link.cause)
+        for link in sent
     )
 
 

@@ -20,7 +20,7 @@ AROUND_US = 120_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ExplainedPartition:
     """One partition, and what of it: a decision by its partition epoch, or whatever lies in [start_us, end_us)."""
 
     topic: str
@@ -35,7 +35,7 @@ class Asked:
         return (self.start_us is None or t_us >= self.start_us) and (self.end_us is None or t_us < self.end_us)
 
 
-def decision(silver: Silver, asked: Asked) -> Chain | list[Event]:
+def decision(silver: Silver, asked: ExplainedPartition) -> Chain | list[Event]:
     """The chain of the one decision that fits; where none or several fit, those."""
     found = _events(silver, _selection(asked))
     fitting = [
@@ -48,7 +48,7 @@ def decision(silver: Silver, asked: Asked) -> Chain | list[Event]:
     return _explained(silver, asked, found, fitting[0])
 
 
-def around(silver: Silver, asked: Asked, at_us: int) -> tuple[Moment, Chain | None] | list[str]:
+def around(silver: Silver, asked: ExplainedPartition, at_us: int) -> tuple[Moment, Chain | None] | list[str]:
     """What held at a moment, and the chain of the decision nearest to it; the clusters, if it is not in one alone."""
     found = _events(silver, _selection(asked))
     decisions = candidates(found)
@@ -59,12 +59,12 @@ def around(silver: Silver, asked: Asked, at_us: int) -> tuple[Moment, Chain | No
     return known, None if known.nearest is None else _explained(silver, asked, found, known.nearest)
 
 
-def _explained(silver: Silver, asked: Asked, found: list[Event], chosen: Event) -> Chain:
+def _explained(silver: Silver, asked: ExplainedPartition, found: list[Event], chosen: Event) -> Chain:
     own = [event for event in found if event.partition is None or event.key == chosen.key]
     return explain(own + _looks(silver, asked, chosen.t_us, chosen.t_us), chosen.partition_epoch or 0)
 
 
-def stall(silver: Silver, asked: Asked) -> Chain | list[Stall]:
+def stall(silver: Silver, asked: ExplainedPartition) -> Chain | list[Stall]:
     """The chain of the one stall of the high watermark that overlaps the window; where none or several do, those."""
     rows = stalls(silver).where(f"partition = {asked.partition}").collect()
     fitting = [
@@ -83,13 +83,13 @@ def stall(silver: Silver, asked: Asked) -> Chain | list[Stall]:
     return explain_stall(only, found + _looks(silver, asked, only.t0, only.t1))
 
 
-def _looks(silver: Silver, asked: Asked, t0: int, t1: int) -> list[Event]:
+def _looks(silver: Silver, asked: ExplainedPartition, t0: int, t1: int) -> list[Event]:
     looks = ("REPLICA_SAMPLE",)
     selection = replace(_selection(asked), types=looks, sample_types=looks, node_events=False)
     return _events(silver, replace(selection, start_us=t0 - AROUND_US, end_us=t1 + AROUND_US))
 
 
-def _selection(asked: Asked) -> Selection:
+def _selection(asked: ExplainedPartition) -> Selection:
     return Selection(
         topics=(asked.topic,), partitions=(asked.partition,), cluster_id=asked.cluster_id, sample_types=MOVES
     )

@@ -124,7 +124,7 @@ def _stalls(silver: Silver, at_us: int, cluster_id: str, read_up: set[str]) -> l
     chains = []
     for row in stalls(silver).where(now).orderBy("topic", "partition").collect():
         if _place(row) in read_up:
-            one = ask.Asked(
+            one = ask.ExplainedPartition(
                 topic=row.topic, partition=row.partition, cluster_id=cluster_id, start_us=at_us, end_us=at_us + 1
             )
             found = ask.stall(silver, one)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from strandline_analytics.explain.stall import Held, HeldBack, PartitionAt, explain_held_back, holder_at
+from strandline_analytics.explain.stall import HeldBack, HeldLso, PartitionAt, explain_held_back, holder_at
 from strandline_analytics.silver.membership import holds
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.timeline.event import Event, Selection, events_from
@@ -68,8 +68,8 @@ def _events(silver: Silver, selection: Selection) -> list[Event]:
     return sorted(found, key=lambda event: event.t_us)
 
 
-def _held(row: Any) -> Held:
-    return Held(
+def _held(row: Any) -> HeldLso:
+    return HeldLso(
         t0=row.t0,
         t1=row.t1,
         first_offset=row.first_offset,

@@ -27,7 +27,7 @@ from strandline_analytics.timeline.states import undecided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class CauseLink:
     """One step: what, when (us, the controller's clock as far as it was measured), who reported it, and why."""
 
     name: str
@@ -45,18 +45,18 @@ class Chain:
     partition: int | None
     partition_epoch: int | None
     reported: str
-    links: tuple[Link, ...]
+    links: tuple[CauseLink, ...]
     missing: tuple[str, ...]
     cost: tuple[str, ...] = ()
     """Who waited, for how long, and what was cut: sentences."""
 
 
-def link_of(name: str, event: Event) -> Link:
+def link_of(name: str, event: Event) -> CauseLink:
     """The link that an event is, under this name."""
-    return Link(name=name, t_us=event.t_us, who=writer(event.node_id), reported=sentence(event), cause=event.cause)
+    return CauseLink(name=name, t_us=event.t_us, who=writer(event.node_id), reported=sentence(event), cause=event.cause)
 
 
-def in_order(links: Iterable[Link]) -> tuple[Link, ...]:
+def in_order(links: Iterable[CauseLink]) -> tuple[CauseLink, ...]:
     """By time; links of one moment stay as they were given."""
     return tuple(sorted(links, key=lambda link: link.t_us))
 
@@ -111,7 +111,7 @@ def explain(events: Sequence[Event], partition_epoch: int) -> Chain:
     )
 
 
-def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
+def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[CauseLink], list[str]]:
     links, missing = [], []
     asked = [
         e
@@ -145,11 +145,11 @@ def _of_isr(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tup
                     f"node {replica} at LEO {member['leo']:,}" if member.get("leo") is not None else f"node {replica}"
                 )
                 at_us = echo.by_controllers_clock(member[field])
-                links.append(Link(name=name, t_us=at_us, who=writer(echo.node_id), reported=where))
+                links.append(CauseLink(name=name, t_us=at_us, who=writer(echo.node_id), reported=where))
     return links, missing
 
 
-def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[Link], list[str]]:
+def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> tuple[list[CauseLink], list[str]]:
     links, missing = [], []
     lost = explain_cost.leader_lost(change, own)
     if lost is None and not explain_cost.had_leader(change):
@@ -161,7 +161,7 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
         if fence.get("last_heartbeat_us") is not None:
             heard = f"node {left.get('old_leader')} was heard"
             links.append(
-                Link(name="last heartbeat", t_us=fence.get("last_heartbeat_us"), who="controller", reported=heard)
+                CauseLink(name="last heartbeat", t_us=fence.get("last_heartbeat_us"), who="controller", reported=heard)
             )
     if lost is not None:
         links.append(link_of("leader lost", lost))
@@ -177,26 +177,27 @@ def _of_leader(change: Event, own: Sequence[Event], events: Sequence[Event]) -> 
     return links, missing
 
 
-def _inferred(event: Event) -> list[Link]:
+def _inferred(event: Event) -> list[CauseLink]:
     """What an import inferred of a decision, each on a line of its own."""
     found = inferences(event)
     ties = causes if len(causes := competing(found)) > 1 else ()
     return [
-        Link(name=INFERRED, t_us=event.t_us, who="import", reported=long_text(one, is_tie=one in ties)) for one in found
+        CauseLink(name=INFERRED, t_us=event.t_us, who="import", reported=long_text(one, is_tie=one in ties))
+        for one in found
     ]
 
 
-def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> list[Link]:
+def _nobody_decided(events: Sequence[Event], begin_us: int, change: Event) -> list[CauseLink]:
     """The spans before a change in which no controller could decide it."""
     of_cluster = (event for event in events if event.cluster_id == change.cluster_id)
     return [
-        Link(name="nobody decided", t_us=span.t0, who="controller", reported=span.sentence)
+        CauseLink(name="nobody decided", t_us=span.t0, who="controller", reported=span.sentence)
         for span in undecided(of_cluster)
         if span.overlaps(begin_us, change.t_us) and span.t0 <= change.t_us
     ]
 
 
-def _add_hw_move(decided: Event, own: Sequence[Event], links: list[Link], missing: list[str]) -> None:
+def _add_hw_move(decided: Event, own: Sequence[Event], links: list[CauseLink], missing: list[str]) -> None:
     _, after = explain_cost.moves_around(decided, own)
     if after is not None:
         links.append(link_of("HW move", after))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strandline_analytics.explain.chain import Chain, Link, in_order, link_of
+from strandline_analytics.explain.chain import CauseLink, Chain, in_order, link_of
 from strandline_analytics.explain.cost import leader_looks, reported_above_hw
 from strandline_analytics.timeline.event import Event, Stall
 from strandline_analytics.timeline.sentences import writer
@@ -55,16 +55,16 @@ def _why(stall: Stall) -> str:
     return "held up by " + ", ".join(f"node {node}" for node in stall.blockers)
 
 
-def _moves(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]]:
+def _moves(stall: Stall, own: Sequence[Event]) -> tuple[list[CauseLink], list[str]]:
     into = [e for e in own if e.event_type == "HW_ADVANCE" and e.get("new_hw") == stall.hw and e.t_us <= stall.t1]
     outof = [e for e in own if e.event_type == "HW_ADVANCE" and e.get("old_hw") == stall.hw and e.t_us >= stall.t0]
-    first = Link(name="first wait", t_us=stall.t0, who="looks", reported=f"records stand above HW {stall.hw:,}")
+    first = CauseLink(name="first wait", t_us=stall.t0, who="looks", reported=f"records stand above HW {stall.hw:,}")
     links = [*(link_of("last HW move", e) for e in into[-1:]), first, *(link_of("HW move", e) for e in outof[:1])]
     missing = [] if into else [f"the move that brought the HW to {stall.hw:,}"]
     return links, missing if outof else [*missing, "a move of the high watermark afterwards"]
 
 
-def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]]:
+def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[CauseLink], list[str]]:
     """When each of those who held it up was last heard and last in step, by the leader's last look at it."""
     links, missing = [], []
     for node in () if stall.is_under_min else stall.blockers:
@@ -81,11 +81,11 @@ def _blockers(stall: Stall, own: Sequence[Event]) -> tuple[list[Link], list[str]
             continue
         look = looks[-1]
         at = f"node {node} durable to {_offset(look)} of {look.get('leader_leo'):,}"
-        links.append(Link(name="last look", t_us=look.t_us, who=writer(look.node_id), reported=at))
+        links.append(CauseLink(name="last look", t_us=look.t_us, who=writer(look.node_id), reported=at))
         for name, field in (("last fetch", "last_fetch_us"), ("last caught up", "last_caught_up_us")):
             if look.get(field) is not None and node != look.node_id:
                 at_us = look.by_controllers_clock(look.get(field))
-                links.append(Link(name=name, t_us=at_us, who=writer(look.node_id), reported=f"node {node}"))
+                links.append(CauseLink(name=name, t_us=at_us, who=writer(look.node_id), reported=f"node {node}"))
     return links, missing
 
 
@@ -115,7 +115,7 @@ _DECIDES = frozenset(_CAUSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldLso:
     """A transaction held the LSO back from t0 to before t1 (us), in one reign."""
 
     t0: int
@@ -136,7 +136,7 @@ class PartitionAt:
     partition: str
     """As ``topic-partition``."""
     at_us: int
-    holds: Sequence[Held] = ()
+    holds: Sequence[HeldLso] = ()
     """Of the partition, by time."""
     changes: Sequence[Event] = ()
     """TRANSACTION_CHANGE events of the producer that held the LSO, by time."""
@@ -152,7 +152,7 @@ class HeldBack:
     partition: str
     at_us: int
     reasons: tuple[str, ...]
-    links: tuple[Link, ...]
+    links: tuple[CauseLink, ...]
     missing: tuple[str, ...]
 
 
@@ -177,7 +177,7 @@ def explain_held_back(known: PartitionAt) -> HeldBack:
     return _answer(known, reasons, missing, _events_of(hold, known))
 
 
-def holder_at(holds: Sequence[Held], at_us: int) -> Held | None:
+def holder_at(holds: Sequence[HeldLso], at_us: int) -> HeldLso | None:
     """Which transaction held the LSO back at a moment."""
     return next((hold for hold in holds if hold.t0 <= at_us < hold.t1), None)
 
@@ -195,7 +195,7 @@ def _answer(known: PartitionAt, reasons: list[str], missing: list[str], links: l
     )
 
 
-def _who(hold: Held, known: PartitionAt) -> str:
+def _who(hold: HeldLso, known: PartitionAt) -> str:
     names = sorted({str(event.get("transactional_id")) for event in known.changes})
     named = f" ({', '.join(names)})" if names else ""
     if hold.producer_id is None:
@@ -209,7 +209,7 @@ def _who(hold: Held, known: PartitionAt) -> str:
     return f"{who} held the LSO at {hold.first_offset:,}: for {_s(known.at_us - hold.t0)} by then{behind}"
 
 
-def _decision(hold: Held, known: PartitionAt) -> Event | None:
+def _decision(hold: HeldLso, known: PartitionAt) -> Event | None:
     """What the coordinator decided: each transaction has an epoch of its own; without one the first since the hold
     began, for earlier ones are of other transactions."""
     epoch = hold.producer_epoch
@@ -220,7 +220,7 @@ def _decision(hold: Held, known: PartitionAt) -> Event | None:
     return None
 
 
-def _events_of(hold: Held, known: PartitionAt) -> list[Event]:
+def _events_of(hold: HeldLso, known: PartitionAt) -> list[Event]:
     own = [e for e in known.events if e.get("first_offset") == hold.first_offset and not e.is_repeated]
     last_us = max([hold.t1, *(e.t_us for e in own)])
     return own + [

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strandline_analytics.explain.chain import Chain, Link, in_order, link_of
+from strandline_analytics.explain.chain import CauseLink, Chain, in_order, link_of
 from strandline_analytics.timeline.event import Event
 
 
@@ -70,7 +70,7 @@ class Standstill:
     group_id: str
     at_us: int
     reasons: tuple[str, ...]
-    links: tuple[Link, ...]
+    links: tuple[CauseLink, ...]
     missing: tuple[str, ...]
     stalls: tuple[Chain, ...] = ()
 
@@ -162,7 +162,7 @@ def _how_far_behind(lags: Sequence[Span]) -> str:
     )
 
 
-def _links(known: GroupAt) -> list[Link]:
+def _links(known: GroupAt) -> list[CauseLink]:
     """The events of the rebalance; without one, the last before the moment. Those that repeat what is known are left
     out if there are others."""
     names = {"GROUP_CHANGE": "group", "MEMBER_CHANGE": "member", "COORDINATOR_LOAD": "load"}

@@ -21,7 +21,7 @@ from strandline.export import layout
 from strandline.export.schema import SAMPLES, TRANSITIONS
 from strandline_analytics.scope import MOST_WINDOWS
 from strandline_analytics.sources.catalog import HOUR_US, ExportedFile, find_exports, input_hash
-from strandline_analytics.sources.census import Tally, census
+from strandline_analytics.sources.census import HourTally, census
 from strandline_analytics.sources.exports import TRANSITIONS_BEFORE_H, needed
 from strandline_analytics.sources.inspection import inspect
 from strandline_analytics.sources.trouble import Incomplete, TooLong
@@ -78,7 +78,7 @@ class HourCoverage:
 
 
 def hours_of(
-    tallies: Sequence[Tally], *, now_us: int, start_us: int | None = None, end_us: int | None = None
+    tallies: Sequence[HourTally], *, now_us: int, start_us: int | None = None, end_us: int | None = None
 ) -> list[HourCoverage]:
     """The hours of every cluster between start and end, those without a single event as well.
 
@@ -91,7 +91,7 @@ def hours_of(
     Raises:
         TooLong: there are more hours than anybody meant.
     """
-    by_cluster: dict[str, list[Tally]] = defaultdict(list)
+    by_cluster: dict[str, list[HourTally]] = defaultdict(list)
     for tally in tallies:
         by_cluster[tally.cluster_id].append(tally)
     found: list[HourCoverage] = []
@@ -113,7 +113,7 @@ def hours_of(
     return found
 
 
-def _too_long(tallies: Sequence[Tally], last: int) -> TooLong:
+def _too_long(tallies: Sequence[HourTally], last: int) -> TooLong:
     early = min(tallies, key=lambda tally: tally.hour)
     late = max(tallies, key=lambda tally: tally.hour)
     return TooLong(
@@ -126,13 +126,13 @@ def _too_long(tallies: Sequence[Tally], last: int) -> TooLong:
 
 @dataclass(frozen=True, slots=True)
 class _Emitter:
-    tallies: list[Tally]
+    tallies: list[HourTally]
     is_succeeded: bool
     """Whether a later incarnation of the node was heard."""
 
 
-def _emitters(tallies: Iterable[Tally]) -> list[_Emitter]:
-    by_incarnation: dict[tuple[int, int], list[Tally]] = defaultdict(list)
+def _emitters(tallies: Iterable[HourTally]) -> list[_Emitter]:
+    by_incarnation: dict[tuple[int, int], list[HourTally]] = defaultdict(list)
     newest: dict[int, int] = {}
     for tally in tallies:
         by_incarnation[tally.node_id, tally.incarnation].append(tally)
@@ -163,7 +163,7 @@ def _count(emitter: _Emitter, hours: dict[int, HourCoverage], *, is_from_start: 
         (hours[last].restarted if emitter.is_succeeded else hours[last].unproven).add(node)
 
 
-def _add(tally: Tally, hour: HourCoverage) -> None:
+def _add(tally: HourTally, hour: HourCoverage) -> None:
     hour.events += tally.events
     hour.told_lost += tally.told_lost
     hour.copies += tally.copies
@@ -177,7 +177,7 @@ def _holes(emitter: _Emitter, is_whole: bool) -> Iterable[tuple[Iterable[int], i
     parts = emitter.tallies
     reached, reached_hour = (0, parts[0].hour) if is_whole else (parts[0].first_seq - 1, parts[0].hour)
     # Hours whose numbers overlap, because a clock went back, are looked at together.
-    group: list[Tally] = []
+    group: list[HourTally] = []
     for part in [*parts, None]:
         if part is not None and (not group or part.first_seq <= max(each.last_seq for each in group)):
             group.append(part)

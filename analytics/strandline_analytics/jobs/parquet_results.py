@@ -19,7 +19,7 @@ from strandline.export.layout import hour_folder
 from strandline_analytics.jobs.columns import schema_page
 from strandline_analytics.jobs.coverage import HourCoverage
 from strandline_analytics.jobs.placing import clear_unfinished, is_placed, place_rows
-from strandline_analytics.jobs.results import PLACE, Entry, read_ledger, write_ledger
+from strandline_analytics.jobs.results import PLACE, ResultEntry, read_ledger, write_ledger
 from strandline_analytics.scope import Grouping
 from strandline_analytics.sources.places import write_text
 from strandline_analytics.stats.definition import Statistic
@@ -38,8 +38,8 @@ class ParquetResults:
         self._spark = spark
         self._root = f"{output.rstrip('/')}/{FOLDERS[grouping]}"
         self._grouping = grouping
-        self._ledgers: dict[tuple[str, int], dict[str, Entry]] = {}
-        self._fresh: dict[tuple[str, int, str], Entry] = {}
+        self._ledgers: dict[tuple[str, int], dict[str, ResultEntry]] = {}
+        self._fresh: dict[tuple[str, int, str], ResultEntry] = {}
 
     @property
     def shown(self) -> str:
@@ -55,7 +55,7 @@ class ParquetResults:
         if hours:
             clear_unfinished(self._spark, self._root)
 
-    def known(self, hour: HourCoverage) -> Mapping[str, Entry]:
+    def known(self, hour: HourCoverage) -> Mapping[str, ResultEntry]:
         """What the ledger of an hour says, without tables whose file is not there."""
         reported = self._ledgers[_key(hour)] = read_ledger(self._spark, self._root, hour)
         return {stat: entry for stat, entry in reported.items() if not entry.rows or self._is_placed(stat, hour)}
@@ -72,7 +72,7 @@ class ParquetResults:
         folder = _folder(statistic.id, hour)
         place_rows(self._spark, rows.observe(counts, *places), self._root, folder, clusters)
         for place, (cluster, own_hash) in enumerate(hashes.items()):
-            entry = Entry(input_manifest_hash=own_hash, rows=counts.get[f"_{place}"])
+            entry = ResultEntry(input_manifest_hash=own_hash, rows=counts.get[f"_{place}"])
             self._fresh[cluster, hour, statistic.id] = entry
 
     def finish(self, hour: HourCoverage) -> None:

@@ -22,7 +22,7 @@ PLACE = "place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ResultEntry:
     """Of one statistic: the files that its rows follow from, and how many rows there are."""
 
     input_manifest_hash: str
@@ -50,7 +50,7 @@ class Results(Protocol):
         """
         ...
 
-    def known(self, hour: HourCoverage) -> Mapping[str, Entry]:
+    def known(self, hour: HourCoverage) -> Mapping[str, ResultEntry]:
         """What earlier runs wrote of an hour, as far as it is there, by statistic."""
         ...
 
@@ -89,19 +89,19 @@ class Results(Protocol):
 FOLDER = "_written"
 
 
-def read_ledger(spark: SparkSession, root: str, hour: HourCoverage) -> dict[str, Entry]:
+def read_ledger(spark: SparkSession, root: str, hour: HourCoverage) -> dict[str, ResultEntry]:
     """What was written of an hour, by statistic; nothing where no ledger can be read."""
     text = read_text(spark, _name(root, hour))
     if text is None:
         return {}
     try:
         reported: dict[str, Any] = json.loads(text)
-        return {stat: Entry(**entry) for stat, entry in reported["statistics"].items()}
+        return {stat: ResultEntry(**entry) for stat, entry in reported["statistics"].items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def write_ledger(spark: SparkSession, root: str, hour: HourCoverage, entries: dict[str, Entry]) -> None:
+def write_ledger(spark: SparkSession, root: str, hour: HourCoverage, entries: dict[str, ResultEntry]) -> None:
     """Say what is written of an hour."""
     reported = {
         "cluster_id": hour.cluster_id,

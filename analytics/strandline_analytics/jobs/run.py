@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from strandline import __version__
 from strandline_analytics.jobs import coverage
 from strandline_analytics.jobs.ask import Question
-from strandline_analytics.jobs.results import PLACE, Entry, Results
+from strandline_analytics.jobs.results import PLACE, ResultEntry, Results
 from strandline_analytics.scope import Scope, with_times
 from strandline_analytics.sources.catalog import HOUR_US, ExportedFile
 from strandline_analytics.sources.exports import read_exports
@@ -142,7 +142,7 @@ def _is_written(
     return all(_is_same(known.get(one.id), hashes[one.reads_samples]) for one in question.statistics)
 
 
-def _is_same(entry: Entry | None, own_hash: str) -> bool:
+def _is_same(entry: ResultEntry | None, own_hash: str) -> bool:
     return entry is not None and entry.code_version == __version__ and entry.input_manifest_hash == own_hash
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from strandline.units import duration_text
-from strandline_analytics.report.pictures import Lane, Picture, Step
+from strandline_analytics.report.pictures import BelievedValue, Lane, Picture
 
 # ---- shapes
 # What a drawing is made of: a few shapes in a rectangle, drawn by `templates/drawing.svg.j2`.
@@ -218,7 +218,12 @@ def _draw_curves(drawing: Drawing, picture: Picture, top: float) -> None:
 
 
 def _draw_curve(
-    drawing: Drawing, picture: Picture, steps: tuple[Step, ...], y: Callable[[int], float], css: str, title: str
+    drawing: Drawing,
+    picture: Picture,
+    steps: tuple[BelievedValue, ...],
+    y: Callable[[int], float],
+    css: str,
+    title: str,
 ) -> None:
     """A curve, and in grey what no later look confirmed."""
     for is_old in (False, True):
@@ -247,7 +252,7 @@ def _draw_above(drawing: Drawing, picture: Picture, top: float) -> None:
             drawing.rect("above old" if piece.is_old else "above", x0, bottom - height, x1 - x0, height, title)
 
 
-def above_hw(picture: Picture) -> list[Step]:
+def above_hw(picture: Picture) -> list[BelievedValue]:
     """LEO - HW wherever both are known; a HW that is seen before its LEO counts as 0."""
     edges = sorted({t for step in (*picture.leader_leo, *picture.hw) for t in (step.t0, step.t1)})
     found = []
@@ -259,7 +264,7 @@ def above_hw(picture: Picture) -> list[Step]:
             marks.pop(0)
         if ends and marks and ends[0].t0 <= start and marks[0].t0 <= start:
             is_old = ends[0].is_old or marks[0].is_old
-            found.append(Step(start, end, max(0, ends[0].value - marks[0].value), is_old))
+            found.append(BelievedValue(start, end, max(0, ends[0].value - marks[0].value), is_old))
     return found
 
 

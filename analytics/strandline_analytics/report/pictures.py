@@ -26,7 +26,7 @@ _IN_TIME = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StateSpan:
     """A replica's state in [t0, t1): member, joining, out, down or unknown."""
 
     t0: int
@@ -39,12 +39,12 @@ class Lane:
     """A replica: its states, and the times in which it led."""
 
     replica_id: int
-    spans: tuple[Span, ...]
+    spans: tuple[StateSpan, ...]
     led: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BelievedValue:
     """A value that is believed in [t0, t1); ``is_old``: no later look of the same leader came in time to confirm it."""
 
     t0: int
@@ -75,9 +75,9 @@ class Picture:
     t1: int
     lanes: tuple[Lane, ...]
     epochs: tuple[tuple[int, int], ...]
-    leader_leo: tuple[Step, ...]
-    hw: tuple[Step, ...]
-    others_leo: dict[int, tuple[Step, ...]] = field(default_factory=dict)
+    leader_leo: tuple[BelievedValue, ...]
+    hw: tuple[BelievedValue, ...]
+    others_leo: dict[int, tuple[BelievedValue, ...]] = field(default_factory=dict)
     zombies: tuple[tuple[int, int], ...] = ()
     unknown: tuple[tuple[int, int], ...] = ()
     markers: tuple[Marker, ...] = ()
@@ -121,10 +121,10 @@ def _is_birth(events: Sequence[Event]) -> bool:
 
 def _lane(replica: int, held: Sequence[State], fenced: Sequence[Down], t0: int, t1: int) -> Lane:
     own = [down for down in fenced if down.node_id == replica]
-    spans: list[Span] = []
+    spans: list[StateSpan] = []
     for state in held:
         if not state.known:
-            spans.append(Span(state.t0, state.t1, "unknown"))
+            spans.append(StateSpan(state.t0, state.t1, "unknown"))
         elif replica in state.isr:
             spans += _inside(state, own)
         elif replica in state.replicas:
@@ -137,30 +137,30 @@ def _lane(replica: int, held: Sequence[State], fenced: Sequence[Down], t0: int, 
         for span in _inside(state, own)
         if span.state != "down"
     ]
-    clipped = [Span(max(s.t0, t0), min(s.t1, t1), s.state) for s in _joined(spans) if s.t0 < t1 and s.t1 > t0]
+    clipped = [StateSpan(max(s.t0, t0), min(s.t1, t1), s.state) for s in _joined(spans) if s.t0 < t1 and s.t1 > t0]
     if held and held[0].t0 > t0 and held[0].partition_epoch > 0:
-        clipped.insert(0, Span(t0, min(held[0].t0, t1), "unknown"))
+        clipped.insert(0, StateSpan(t0, min(held[0].t0, t1), "unknown"))
     return Lane(replica, tuple(clipped), tuple((max(a, t0), min(b, t1)) for a, b in _merged(led) if a < t1 and b > t0))
 
 
-def _inside(state: State, own: Sequence[Down]) -> list[Span]:
+def _inside(state: State, own: Sequence[Down]) -> list[StateSpan]:
     """A stay in the ISR, cut where the node was fenced: the last member stays one by name."""
-    spans: list[Span] = []
+    spans: list[StateSpan] = []
     at = state.t0
     for down in own:
         start, end = max(down.t0, at), min(down.t1, state.t1)
         if end <= start:
             continue
         if start > at:
-            spans.append(Span(at, start, "member"))
-        spans.append(Span(start, end, "down"))
+            spans.append(StateSpan(at, start, "member"))
+        spans.append(StateSpan(start, end, "down"))
         at = end
-    return [*spans, Span(at, state.t1, "member")] if at < state.t1 else spans
+    return [*spans, StateSpan(at, state.t1, "member")] if at < state.t1 else spans
 
 
-def _outside(state: State, own: Sequence[Down]) -> list[Span]:
+def _outside(state: State, own: Sequence[Down]) -> list[StateSpan]:
     """A stay outside the ISR, cut where the node went down and came up: out, down, joining."""
-    spans: list[Span] = []
+    spans: list[StateSpan] = []
     at = state.t0
     was_down = any(down.t1 <= state.t0 for down in own if down.t0 >= state.t0 - 1)
     for down in own:
@@ -168,19 +168,19 @@ def _outside(state: State, own: Sequence[Down]) -> list[Span]:
             was_down = was_down or down.t1 <= at
             continue
         if down.t0 > at:
-            spans.append(Span(at, down.t0, "joining" if was_down else "out"))
-        spans.append(Span(max(at, down.t0), min(down.t1, state.t1), "down"))
+            spans.append(StateSpan(at, down.t0, "joining" if was_down else "out"))
+        spans.append(StateSpan(max(at, down.t0), min(down.t1, state.t1), "down"))
         at, was_down = min(down.t1, state.t1), True
     if at < state.t1:
-        spans.append(Span(at, state.t1, "joining" if was_down and spans else "out"))
+        spans.append(StateSpan(at, state.t1, "joining" if was_down and spans else "out"))
     return spans
 
 
-def _joined(spans: Sequence[Span]) -> list[Span]:
-    found: list[Span] = []
+def _joined(spans: Sequence[StateSpan]) -> list[StateSpan]:
+    found: list[StateSpan] = []
     for span in spans:
         if found and found[-1].state == span.state and found[-1].t1 == span.t0:
-            found[-1] = Span(found[-1].t0, span.t1, span.state)
+            found[-1] = StateSpan(found[-1].t0, span.t1, span.state)
         else:
             found.append(span)
     return found
@@ -207,7 +207,12 @@ def _epochs(held: Sequence[State], t0: int, t1: int) -> list[tuple[int, int]]:
     return found
 
 
-Curves = tuple[tuple[Step, ...], tuple[Step, ...], dict[int, tuple[Step, ...]], tuple[tuple[int, int], ...]]
+Curves = tuple[
+    tuple[BelievedValue, ...],
+    tuple[BelievedValue, ...],
+    dict[int, tuple[BelievedValue, ...]],
+    tuple[tuple[int, int], ...],
+]
 
 
 class _Point(NamedTuple):
@@ -259,14 +264,14 @@ def _curves(events: Sequence[Event], held: Sequence[State], t0: int, t1: int) ->
     return _steps(leo, t0, t1), _steps(hw, t0, t1), found, tuple(z for z in zombies if t0 <= z[0] < t1)
 
 
-def _steps(points: Sequence[_Point], t0: int, t1: int) -> tuple[Step, ...]:
+def _steps(points: Sequence[_Point], t0: int, t1: int) -> tuple[BelievedValue, ...]:
     """Each value from its time to the next one's, no longer than it is believed; cut to the window."""
     found = []
     for number, point in enumerate(points):
         after = points[number + 1] if number + 1 < len(points) else None
         end = point.until_us if after is None else min(point.until_us, after.t_us)
         if end > point.t_us and end > t0 and point.t_us < t1:
-            found.append(Step(max(point.t_us, t0), min(end, t1), point.value, _is_old(point, after, end, t1)))
+            found.append(BelievedValue(max(point.t_us, t0), min(end, t1), point.value, _is_old(point, after, end, t1)))
     return tuple(found)
 
 
@@ -277,7 +282,7 @@ def _is_old(point: _Point, after: _Point | None, end: int, t1: int) -> bool:
     return not is_confirmed and (end < t1 or point.due_us < t1)
 
 
-def _gaps(known: Sequence[Step], t0: int, t1: int) -> list[tuple[int, int]]:
+def _gaps(known: Sequence[BelievedValue], t0: int, t1: int) -> list[tuple[int, int]]:
     """Where nothing is known, as far as it can be seen: the complement of the steps."""
     found, at = [], t0
     for step in known:

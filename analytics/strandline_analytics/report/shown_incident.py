@@ -56,7 +56,7 @@ DOCS = "docs/OPERATIONS.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Remedy:
     """What to do about one cause of an incident, and where that is written."""
 
     cause: str
@@ -66,7 +66,7 @@ class Step:
     heading: str
 
 
-def steps(incident: Incident) -> list[Step]:
+def steps(incident: Incident) -> list[Remedy]:
     """The next steps: of causes that may lose records, of what was inferred, of the other causes."""
     lossy = [cause for cause in incident.why if cause in LOSSY]
     return [
@@ -76,17 +76,17 @@ def steps(incident: Incident) -> list[Step]:
     ]
 
 
-def _recorded(cause: str) -> Step:
+def _recorded(cause: str) -> Remedy:
     reported = meaning(cause)
-    return Step(cause.replace("_", " "), reported.said, reported.todo, f"{DOCS}#{reported.anchor}", reported.heading)
+    return Remedy(cause.replace("_", " "), reported.said, reported.todo, f"{DOCS}#{reported.anchor}", reported.heading)
 
 
-def _inferred(incident: Incident) -> list[Step]:
+def _inferred(incident: Incident) -> list[Remedy]:
     # The heading is that of the cause of the removals, which the inferred one explains.
     lag = meaning("lag")
     link, heading = f"{DOCS}#{lag.anchor}", lag.heading
     return [
-        Step(in_short([one]), one.says, INFERRED_STEPS.get(one.rule, lag.todo), link, heading)
+        Remedy(in_short([one]), one.says, INFERRED_STEPS.get(one.rule, lag.todo), link, heading)
         for one in incident.inferred
     ]
 

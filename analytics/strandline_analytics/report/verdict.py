@@ -15,7 +15,7 @@ from strandline_analytics.report.drawing import clock_text
 from strandline_analytics.report.failovers import loss_parts, losses
 from strandline_analytics.report.incident import Incident, Key
 from strandline_analytics.report.material import Material, sees_changes
-from strandline_analytics.report.shown_incident import Step, recovered_text, steps
+from strandline_analytics.report.shown_incident import Remedy, recovered_text, steps
 from strandline_analytics.report.tables import moment_text
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.states import undecided
@@ -172,7 +172,7 @@ class Worst:
     began: str
     who: str
     cost: tuple[str, ...]
-    step: Step
+    step: Remedy
 
 
 def worst(material: Material, incidents: Sequence[Incident]) -> Worst | None:

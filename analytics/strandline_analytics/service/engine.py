@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from strandline.core.errors import Refused
 from strandline.v1 import analytics_service_pb2 as pb
-from strandline_analytics.explain.ask import Asked, decision, stall
+from strandline_analytics.explain.ask import ExplainedPartition, decision, stall
 from strandline_analytics.explain.ask_group import AskedGroup, standstill
 from strandline_analytics.explain.ask_held_back import AskedPartition, held_back
 from strandline_analytics.jobs.ask import Question, files_for, scope_of
@@ -94,7 +94,7 @@ class Engine:
 
     @interruptible
     def query(
-        self, job: Job, question: Question, place: pages.Place, *, with_samples: bool = False
+        self, job: Job, question: Question, place: pages.Continuation, *, with_samples: bool = False
     ) -> pages.Answer[pb.Row]:
         """All rows of one statistic, in the order of what they are about.
 
@@ -129,7 +129,7 @@ class Engine:
 
     @interruptible
     def timeline(
-        self, job: Job, question: Question, selection: Selection, place: pages.Place
+        self, job: Job, question: Question, selection: Selection, place: pages.Continuation
     ) -> pages.Answer[pb.TimelineEvent]:
         """All selected events in logical order. ``question`` says which files."""
         samples = bool(selection.sample_types)
@@ -146,7 +146,7 @@ class Engine:
         return pages.Answer(input_hash(files), events)
 
     @interruptible
-    def explain(self, job: Job, question: Question, asked: Asked, *, of_stall: bool) -> pb.ExplainResponse:
+    def explain(self, job: Job, question: Question, asked: ExplainedPartition, *, of_stall: bool) -> pb.ExplainResponse:
         """The explanation of what was asked, or what the question fits."""
         silver = self._silver(job, files_for(self.spark, question), samples=True)
         job.check()

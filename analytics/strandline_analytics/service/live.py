@@ -34,7 +34,7 @@ Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReplicaSample:
     """A replica as its leader last saw it."""
 
     leo: int | None
@@ -43,7 +43,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class LivePartition:
     """What is known of one partition. Two are equal if they tell the same, whatever the time of it."""
 
     cluster_id: str
@@ -58,7 +58,7 @@ class Partition:
     min_isr: int | None
     hw: int | None
     leo: int | None
-    looks: Mapping[int, Look]
+    looks: Mapping[int, ReplicaSample]
     is_deleted: bool
     as_of_us: int = field(compare=False)
 
@@ -130,7 +130,7 @@ class _Fold:
         place = (-1 if row["leader_epoch"] is None else row["leader_epoch"], row["incarnation"], row["seq"])
         self._leaders_own.take("hw", place, row["hw"])
         self._leaders_own.take("leo", place, row["leader_leo"])
-        look = Look(row["leo"], row["expected_state"] or "", row["last_caught_up_us"])
+        look = ReplicaSample(row["leo"], row["expected_state"] or "", row["last_caught_up_us"])
         self._looks.take(row["replica_id"], place, look)
         self._hear(row, row["leader_epoch"])
 
@@ -139,11 +139,11 @@ class _Fold:
         self._leader_epoch = max(self._leader_epoch, -1 if leader_epoch is None else leader_epoch)
         self._as_of_us = max(self._as_of_us, row["ts_wall_us"])
 
-    def reported(self) -> Partition:
+    def reported(self) -> LivePartition:
         """The state that the rows make."""
         leader = self._decided.get("new_leader", NO_LEADER)
         cluster_id, topic_id, partition = self._key
-        return Partition(
+        return LivePartition(
             cluster_id=cluster_id,
             topic_id=topic_id,
             partition=partition,
@@ -186,7 +186,7 @@ class LiveState:
             found = self._folds[key] = _Fold(key)
         return found
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[LivePartition]:
         """All of them, in order of cluster, topic and partition."""
         return sorted(
             (fold.reported() for fold in self._folds.values()),
@@ -302,17 +302,17 @@ class Watches:
         self._source = source
         self._poll_s = poll_s
         self._state = LiveState()
-        self._partitions: list[Partition] = []
+        self._partitions: list[LivePartition] = []
         self._looked_at: float | None = None
         self._looking = asyncio.Lock()
 
-    async def changes(self, wanted: Callable[[Partition], bool]) -> AsyncIterator[list[Partition]]:
+    async def changes(self, wanted: Callable[[LivePartition], bool]) -> AsyncIterator[list[LivePartition]]:
         """First all wanted partitions, then those that changed; without end.
 
         Raises:
             Exception: what looking at the input raised.
         """
-        reported: dict[Key, Partition] = {}
+        reported: dict[Key, LivePartition] = {}
         first = True
         while True:
             news = news_for(reported, await self._newest(), wanted)
@@ -321,7 +321,7 @@ class Watches:
             first = False
             await asyncio.sleep(self._poll_s)
 
-    async def _newest(self) -> list[Partition]:
+    async def _newest(self) -> list[LivePartition]:
         async with self._looking:
             now = asyncio.get_running_loop().time()
             if self._looked_at is None or now - self._looked_at >= self._poll_s:
@@ -332,8 +332,8 @@ class Watches:
 
 
 def news_for(
-    reported: dict[Key, Partition], newest: list[Partition], wanted: Callable[[Partition], bool]
-) -> list[Partition]:
+    reported: dict[Key, LivePartition], newest: list[LivePartition], wanted: Callable[[LivePartition], bool]
+) -> list[LivePartition]:
     """What a watcher that has ``reported`` is sent now; ``reported`` is updated.
 
     A watcher that was sent a partition is also sent once that it is not wanted any more.

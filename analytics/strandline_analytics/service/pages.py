@@ -38,7 +38,7 @@ class Answer(Generic[_Part]):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Continuation:
     """Where an answer goes on; ``input_hash`` is empty at the first page."""
 
     input_hash: str = ""
@@ -56,17 +56,17 @@ def fingerprint(request: Message) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def read_token(token: str, question: str) -> Place:
+def read_token(token: str, question: str) -> Continuation:
     """Where a request goes on.
 
     Raises:
         Refused: the token is none of ours, or of another question.
     """
     if not token:
-        return Place()
+        return Continuation()
     try:
         of, input_hash, offset = json.loads(base64.urlsafe_b64decode(token.encode("ascii")))
-        place = Place(str(input_hash), int(offset))
+        place = Continuation(str(input_hash), int(offset))
     except (ValueError, TypeError, RecursionError, binascii.Error) as error:
         raise questions.wrong(_TOKEN_FIELD, "it is a next_page_token of this server", _BEGIN) from error
     if of != question or place.offset < 0:
@@ -81,7 +81,7 @@ def next_token(question: str, answer: Answer[Any], end: int) -> str:
     return base64.urlsafe_b64encode(json.dumps([question, answer.input_hash, end]).encode()).decode()
 
 
-def check_same_input(place: Place, input_hash: str) -> None:
+def check_same_input(place: Continuation, input_hash: str) -> None:
     """Refuse to go on in an answer that would be another one now.
 
     Raises:

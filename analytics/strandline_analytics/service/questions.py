@@ -13,7 +13,7 @@ from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.export.schema import EVENT_TYPES, SAMPLES
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
-from strandline_analytics.explain.ask import Asked
+from strandline_analytics.explain.ask import ExplainedPartition
 from strandline_analytics.explain.ask_group import AskedGroup
 from strandline_analytics.explain.ask_held_back import AskedPartition
 from strandline_analytics.jobs.ask import Question, chosen
@@ -155,7 +155,7 @@ def _whole(window: pb.TimeRange, cluster_id: str, inputs: tuple[str, ...]) -> Qu
     )
 
 
-def asked_of(request: pb.ExplainRequest) -> Asked:
+def asked_of(request: pb.ExplainRequest) -> ExplainedPartition:
     """What an Explain asks.
 
     Raises:
@@ -165,7 +165,7 @@ def asked_of(request: pb.ExplainRequest) -> Asked:
     if request.stall and request.HasField("partition_epoch"):
         raise wrong("partition_epoch", "a stall has none", "narrow a stall down with range")
     start_us, end_us = window_of(request.range)
-    return Asked(
+    return ExplainedPartition(
         topic=request.topic,
         partition=request.partition,
         partition_epoch=request.partition_epoch if request.HasField("partition_epoch") else None,

@@ -19,7 +19,7 @@ from strandline_analytics.jobs.ask import Question
 from strandline_analytics.service import pages, questions, values
 from strandline_analytics.service.engine import Engine
 from strandline_analytics.service.jobs import Cancelled, Job, JobQueue, Run, Runs, noting
-from strandline_analytics.service.live import Partition, Watches
+from strandline_analytics.service.live import LivePartition, Watches
 from strandline_analytics.service.settings import AnalyticsSettings
 from strandline_analytics.stats import ALL
 
@@ -128,7 +128,7 @@ class AnalyticsServicer:
         self,
         request: Any,
         title: str,
-        compute: Callable[[Job, pages.Place], pages.Answer[_Reported]],
+        compute: Callable[[Job, pages.Continuation], pages.Answer[_Reported]],
     ) -> tuple[pages.Answer[_Reported], Sequence[_Reported], str]:
         """An answer, the rows of the page that was asked for, and the token of the next one."""
         question = pages.fingerprint(cast(Message, request))
@@ -155,7 +155,7 @@ class AnalyticsServicer:
         """Tells all partitions, then those that changed."""
         topics = frozenset(request.topics)
 
-        def is_wanted(one: Partition) -> bool:
+        def is_wanted(one: LivePartition) -> bool:
             of_cluster = request.cluster_id in ("", one.cluster_id)
             return of_cluster and (not topics or one.topic in topics) and (not request.only_troubled or one.is_troubled)
 
@@ -189,7 +189,7 @@ class AnalyticsServicer:
         return run.reported(self._queue.ahead_of(run.job))
 
 
-def _partition_now(one: Partition) -> pb.PartitionNow:
+def _partition_now(one: LivePartition) -> pb.PartitionNow:
     return pb.PartitionNow(
         cluster_id=one.cluster_id,
         topic=one.topic,

@@ -10,10 +10,10 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from strandline.export.schema import COLUMNS, Kind
+from strandline.export.schema import COLUMNS, ColumnType
 from strandline.v1 import analytics_service_pb2 as pb
 from strandline.v1 import state_event_pb2
-from strandline_analytics.explain.chain import Chain, Link
+from strandline_analytics.explain.chain import CauseLink, Chain
 from strandline_analytics.explain.stall import HeldBack
 from strandline_analytics.explain.standstill import Standstill
 from strandline_analytics.scope import Grouping
@@ -39,7 +39,7 @@ _COMMON: dict[str, tuple[str, str, str]] = {
 }
 """Type, unit and meaning of the columns that stand in every result."""
 
-_LISTS = (Kind.INTS, Kind.STRINGS, Kind.MEMBERS, Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME)
+_LISTS = (ColumnType.INTS, ColumnType.STRINGS, ColumnType.MEMBERS, ColumnType.STRINGS_BY_NAME, ColumnType.LONGS_BY_NAME)
 
 
 def columns_of(statistic: Statistic, grouping: Grouping) -> list[pb.StatColumn]:
@@ -112,13 +112,13 @@ def state_event(row: Mapping[str, Any]) -> state_event_pb2.StateEvent:
                 event.ext["event_type"] = value
             else:
                 event.event_type = known.number  # type: ignore[assignment]
-        elif column.kind in (Kind.INTS, Kind.STRINGS):
+        elif column.kind in (ColumnType.INTS, ColumnType.STRINGS):
             getattr(event, column.name).extend(value)
-        elif column.kind is Kind.MEMBERS:
+        elif column.kind is ColumnType.MEMBERS:
             members = getattr(event, column.name)
             for member in value:
                 members.add(**{name: reported for name, reported in member.items() if reported is not None})
-        elif column.kind in (Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME):
+        elif column.kind in (ColumnType.STRINGS_BY_NAME, ColumnType.LONGS_BY_NAME):
             getattr(event, column.name).update(value)
         else:
             setattr(event, column.name, value)
@@ -202,7 +202,7 @@ def _explanation(chain: Chain) -> pb.Explanation:
     )
 
 
-def _link(link: Link) -> pb.ExplainedLink:
+def _link(link: CauseLink) -> pb.ExplainedLink:
     return pb.ExplainedLink(name=link.name, time_us=link.t_us, who=link.who, reported=link.reported, cause=link.cause)
 
 

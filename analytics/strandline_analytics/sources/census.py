@@ -21,7 +21,7 @@ from strandline_analytics.sources.exports import read_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class HourTally:
     """What is there of one incarnation of an emitter in one hour (counted from 1970)."""
 
     cluster_id: str
@@ -49,13 +49,13 @@ class Tally:
     """Events of a newer version of the schema; kept, without columns that this version does not have."""
 
 
-def census(spark: SparkSession, files: Sequence[ExportedFile]) -> list[Tally]:
+def census(spark: SparkSession, files: Sequence[ExportedFile]) -> list[HourTally]:
     """The tallies of all files, in order."""
     reported, unread = _reported_by_manifests(files)
     return _merged([*reported, *_counted(spark, unread)])
 
 
-def _reported_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[Tally], list[ExportedFile]]:
+def _reported_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[HourTally], list[ExportedFile]]:
     """Tallies of samples as their manifests tell them, and the files that have to be read all the same."""
     by_hour: dict[tuple[str, str], list[ExportedFile]] = defaultdict(list)
     unread = [file for file in files if file.dataset != SAMPLES]
@@ -66,7 +66,7 @@ def _reported_by_manifests(files: Sequence[ExportedFile]) -> tuple[list[Tally], 
             unread.append(file)
         elif file.dataset == SAMPLES:
             by_hour[file.cluster_id, file.hour_path].append(file)
-    reported: list[Tally] = []
+    reported: list[HourTally] = []
     for same_hour in by_hour.values():
         if _is_reported(same_hour):
             reported += [_of_manifest(file) for file in same_hour]
@@ -83,10 +83,10 @@ def _is_reported(files: Sequence[ExportedFile]) -> bool:
     return all(one[:2] != other[:2] or one[3] < other[2] for one, other in pairwise(parts))
 
 
-def _of_manifest(file: ExportedFile) -> Tally:
+def _of_manifest(file: ExportedFile) -> HourTally:
     assert file.manifest is not None, "asked before"
     (part,) = file.ranges
-    return Tally(
+    return HourTally(
         cluster_id=file.cluster_id,
         node_id=part.node_id,
         incarnation=part.incarnation,
@@ -101,7 +101,7 @@ def _of_manifest(file: ExportedFile) -> Tally:
     )
 
 
-def _counted(spark: SparkSession, files: Sequence[ExportedFile]) -> list[Tally]:
+def _counted(spark: SparkSession, files: Sequence[ExportedFile]) -> list[HourTally]:
     if not files:
         return []
     is_unknown = ~F.col("event_type").isin(*EVENT_TYPES)
@@ -124,7 +124,7 @@ def _counted(spark: SparkSession, files: Sequence[ExportedFile]) -> list[Tally]:
         F.count_if(F.col("schema_version") > SCHEMA_VERSION).alias("newer"),
     )
     return [
-        Tally(
+        HourTally(
             cluster_id=row.cluster_id,
             node_id=row.node_id,
             incarnation=row.incarnation,
@@ -146,16 +146,16 @@ def _counted(spark: SparkSession, files: Sequence[ExportedFile]) -> list[Tally]:
     ]
 
 
-def _merged(tallies: Iterable[Tally]) -> list[Tally]:
+def _merged(tallies: Iterable[HourTally]) -> list[HourTally]:
     """One tally per emitter and hour, of both datasets."""
-    found: dict[tuple[str, int, int, int], Tally] = {}
+    found: dict[tuple[str, int, int, int], HourTally] = {}
     for one in tallies:
         key = (one.cluster_id, one.node_id, one.incarnation, one.hour)
         found[key] = _sum(found[key], one) if key in found else one
     return [found[key] for key in sorted(found)]
 
 
-def _sum(one: Tally, other: Tally) -> Tally:
+def _sum(one: HourTally, other: HourTally) -> HourTally:
     return replace(
         one,
         events=one.events + other.events,

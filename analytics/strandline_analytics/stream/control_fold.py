@@ -63,7 +63,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FoldedRow:
     """One row, folded: what it reported, the state from then on, and what was wrong before it."""
 
     story: Story
@@ -73,7 +73,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ControlState:
     """What held from ``t0`` to before ``t1``, us."""
 
     t0: int
@@ -82,7 +82,7 @@ class State:
     held: Held
 
 
-def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
+def fold(before: Held | None, stories: Iterable[Story]) -> list[FoldedRow]:
     """The rows of the controller in order; rows whose place lies before ``before`` came too late and are left out."""
     rows = [story for story in stories if is_control(story)]
     rows.sort(key=_order)
@@ -91,7 +91,7 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
         if story["event_type"] in _DECIDING:
             epoch = story["partition_epoch"]
             times[epoch] = min(times.get(epoch, FOREVER_US), story["ts_wall_us"])
-    steps: list[Step] = []
+    steps: list[FoldedRow] = []
     held = before
     for story in rows:
         if before is not None and _order(story) <= before.order:
@@ -105,11 +105,11 @@ def fold(before: Held | None, stories: Iterable[Story]) -> list[Step]:
         lost = max(0, changes_between(0, risen) - own)
         t = at if held is None else max(at, held.t)
         held = _reported(held, story, t, lost)
-        steps.append(Step(story, held, at < t, lost))
+        steps.append(FoldedRow(story, held, at < t, lost))
     return steps
 
 
-def states(before: Held | None, steps: Sequence[Step]) -> list[State]:
+def states(before: Held | None, steps: Sequence[FoldedRow]) -> list[ControlState]:
     """What held when; the last one to the end of its hour, for the next begins with a snapshot that is not there.
 
     A deleted partition has no state.
@@ -125,7 +125,7 @@ def states(before: Held | None, steps: Sequence[Step]) -> list[State]:
         t1 = following[0].t if following else (held.t // HOUR_US + 1) * HOUR_US
         is_whole = following is None or following[1] == 0
         if t1 > held.t and not held.is_deleted:
-            found.append(State(held.t, t1, is_whole and held.is_reported, held))
+            found.append(ControlState(held.t, t1, is_whole and held.is_reported, held))
     return found
 
 
@@ -168,7 +168,7 @@ class Terms:
     changed: dict[int, int] = field(default_factory=dict)
     taken_up: dict[int, int] = field(default_factory=dict)
 
-    def after(self, steps: Iterable[Step]) -> Terms:
+    def after(self, steps: Iterable[FoldedRow]) -> Terms:
         """These and what further rows tell."""
         starts, deleted, changed = dict(self.starts), self.deleted_us, dict(self.changed)
         for step in steps:

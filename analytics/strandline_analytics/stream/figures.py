@@ -15,9 +15,9 @@ from strandline_analytics.scope import Grouping
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.stream.carry import Carry, Moves
-from strandline_analytics.stream.control_fold import State
-from strandline_analytics.stream.scene import Scene, Transition
-from strandline_analytics.stream.spans import Episode, Look
+from strandline_analytics.stream.control_fold import ControlState
+from strandline_analytics.stream.scene import OpenScene, Transition
+from strandline_analytics.stream.spans import Episode, SampleSpan
 
 FLAWS = ("n_zombie", "n_duplicate", "n_gap", "clock_regressions")
 _STATES = (
@@ -51,7 +51,7 @@ class Figures:
     flaws: Counter[str] = field(default_factory=Counter)
     look_flaws: Counter[str] = field(default_factory=Counter)
 
-    def hold(self, state: State, dur: int) -> None:
+    def hold(self, state: ControlState, dur: int) -> None:
         """Count a state of the control plane."""
         if not state.known:
             return
@@ -68,7 +68,7 @@ class Figures:
         }
         self.spent.update({name: dur for name, is_so in holds.items() if is_so})
 
-    def look(self, look: Look, dur: int) -> None:
+    def look(self, look: SampleSpan, dur: int) -> None:
         """Count a believed look of a leader at itself."""
         self.looked_us += dur
         lag = look.story["leader_leo"] - look.story["hw"]
@@ -173,7 +173,7 @@ FLAP_US = 600_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedWindows:
     """``windows`` by number since 1970, ``numbers`` those that have rows; ``moves`` of before the first open one."""
 
     windows: Mapping[int, Figures]
@@ -181,7 +181,7 @@ class Counted:
     moves: dict[int, Moves]
 
 
-def count(carry: Carry, scene: Scene, *, start_us: int, end_us: int, now_us: int, step_us: int) -> Counted:
+def count(carry: Carry, scene: OpenScene, *, start_us: int, end_us: int, now_us: int, step_us: int) -> CountedWindows:
     """Count everything from ``start_us`` on; what goes on is counted up to ``now_us``."""
     windows: defaultdict[int, Figures] = defaultdict(Figures)
     for state in scene.states:
@@ -194,10 +194,10 @@ def count(carry: Carry, scene: Scene, *, start_us: int, end_us: int, now_us: int
     _count_flaws(windows, scene, step_us)
     moves = _count_moves(windows, carry, scene, end_us, step_us)
     last = -(-now_us // step_us) * step_us
-    return Counted(windows, range(start_us // step_us, last // step_us), moves)
+    return CountedWindows(windows, range(start_us // step_us, last // step_us), moves)
 
 
-def _count_flaws(windows: defaultdict[int, Figures], scene: Scene, step_us: int) -> None:
+def _count_flaws(windows: defaultdict[int, Figures], scene: OpenScene, step_us: int) -> None:
     for step in scene.steps:
         flaws = windows[step.held.t // step_us].flaws
         flaws["n_gap"] += step.lost_before
@@ -216,7 +216,7 @@ def _count_flaws(windows: defaultdict[int, Figures], scene: Scene, step_us: int)
 
 
 def _count_moves(
-    windows: defaultdict[int, Figures], carry: Carry, scene: Scene, end_us: int, step_us: int
+    windows: defaultdict[int, Figures], carry: Carry, scene: OpenScene, end_us: int, step_us: int
 ) -> dict[int, Moves]:
     moves = carry.copy_of_moves()
     kept = None

@@ -11,13 +11,13 @@ from dataclasses import replace
 from strandline_analytics.stream import spans
 from strandline_analytics.stream.carry import Carry, Pending
 from strandline_analytics.stream.feed import Story, identity
-from strandline_analytics.stream.scene import Scene
-from strandline_analytics.stream.spans import Episode, LastLook, Look, Series, Stall, StallKey, series_of
+from strandline_analytics.stream.scene import OpenScene
+from strandline_analytics.stream.spans import Episode, LastLook, SampleSpan, Series, Stall, StallKey, series_of
 
 
 def leave(
     carry: Carry,
-    scene: Scene,
+    scene: OpenScene,
     reported: Mapping[StallKey, Episode],
     pending: list[Pending],
     *,
@@ -57,7 +57,7 @@ def leave(
     return kept, _rest(scene, start_us)
 
 
-def _rest(scene: Scene, start_us: int) -> list[str]:
+def _rest(scene: OpenScene, start_us: int) -> list[str]:
     stories = [
         *(step.story for step in scene.steps if step.held.t >= start_us),
         *(look.story for look in scene.looks if look.is_new and not _is_before(look, start_us)),
@@ -67,13 +67,13 @@ def _rest(scene: Scene, start_us: int) -> list[str]:
     return [text for story in stories for text in [scene.texts[identity(story)]] * scene.copies[identity(story)]]
 
 
-def _is_before(look: Look, start_us: int) -> bool:
+def _is_before(look: SampleSpan, start_us: int) -> bool:
     # A look from before its own term counts from the term on.
     return not look.is_new or (look.at < start_us and (look.is_zombie or look.t0 < start_us))
 
 
-def _last_looks(looks: Iterable[Look], silent_us: int) -> dict[Series, Look]:
-    lasts: dict[Series, Look] = {}
+def _last_looks(looks: Iterable[SampleSpan], silent_us: int) -> dict[Series, SampleSpan]:
+    lasts: dict[Series, SampleSpan] = {}
     for look in looks:
         series = series_of(look.story)
         if series not in lasts or look.story["seq"] > lasts[series].story["seq"]:
@@ -84,9 +84,9 @@ def _last_looks(looks: Iterable[Look], silent_us: int) -> dict[Series, Look]:
 
 def _stalls(
     carry: Carry,
-    looks: Iterable[Look],
-    lasts: Mapping[Series, Look],
-    members: Iterable[Look],
+    looks: Iterable[SampleSpan],
+    lasts: Mapping[Series, SampleSpan],
+    members: Iterable[SampleSpan],
     advances: Iterable[Story],
     counting: Collection[StallKey],
 ) -> dict[StallKey, Stall]:

@@ -22,7 +22,7 @@ from strandline_analytics.stream import figures as stream_figures
 from strandline_analytics.stream.carry import Carry, Pending
 from strandline_analytics.stream.control_fold import Held
 from strandline_analytics.stream.leaving import leave
-from strandline_analytics.stream.scene import Scene, build
+from strandline_analytics.stream.scene import OpenScene, build
 from strandline_analytics.stream.spans import STALL_US, Episode, StallKey, episode
 
 HOUR_US = 3_600_000_000
@@ -100,7 +100,7 @@ def _too_many(start: int, now: int, step: int) -> TooManyWindows:
     )
 
 
-def _closed_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> int:
+def _closed_until(carry: Carry, scene: OpenScene, watermark: int, timing: Timing) -> int:
     step = timing.step_us
     passed = watermark // step * step
     held = _latest(carry, scene)
@@ -109,7 +109,7 @@ def _closed_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) ->
     return min(passed, _certain_until(carry, scene, watermark, timing) // step * step)
 
 
-def _certain_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> int:
+def _certain_until(carry: Carry, scene: OpenScene, watermark: int, timing: Timing) -> int:
     """Before when the state of the partition does not change any more, us."""
     held = _latest(carry, scene)
     if held is not None and held.is_deleted:
@@ -118,7 +118,7 @@ def _certain_until(carry: Carry, scene: Scene, watermark: int, timing: Timing) -
     return min(watermark, silent if held is None else max(silent, held.t))
 
 
-def _latest(carry: Carry, scene: Scene) -> Held | None:
+def _latest(carry: Carry, scene: OpenScene) -> Held | None:
     return scene.steps[-1].held if scene.steps else carry.held
 
 
@@ -127,7 +127,7 @@ def _wake(end: int, watermark: int, timing: Timing) -> int:
     return following if watermark < following else following + timing.horizon_us
 
 
-def _stalls(carry: Carry, scene: Scene, watermark: int, timing: Timing) -> dict[StallKey, Episode]:
+def _stalls(carry: Carry, scene: OpenScene, watermark: int, timing: Timing) -> dict[StallKey, Episode]:
     beyond = scene.seen_beyond()
     reported = {}
     for key, stall in scene.stalls(carry).items():
@@ -154,8 +154,8 @@ def _rows(number: int, figures: stream_figures.Figures, end: int, step: int) -> 
 
 def _stall_rows(
     carry: Carry,
-    scene: Scene,
-    counted: stream_figures.Counted,
+    scene: OpenScene,
+    counted: stream_figures.CountedWindows,
     stalls: dict[StallKey, Episode],
     end: int,
     certain: int,

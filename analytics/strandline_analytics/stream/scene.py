@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from strandline_analytics.stream import control_fold, spans
 from strandline_analytics.stream.carry import Carry
-from strandline_analytics.stream.control_fold import State, Step, Terms
+from strandline_analytics.stream.control_fold import ControlState, FoldedRow, Terms
 from strandline_analytics.stream.feed import Identity, Story, distinct, identity, is_control
-from strandline_analytics.stream.spans import Leader, Look, Reign, Stall, StallKey
+from strandline_analytics.stream.spans import Leader, Reign, SampleSpan, Stall, StallKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class OpenScene:
     """The partition over the open windows. ``others`` are events that are only counted."""
 
     texts: dict[Identity, str]
     copies: Counter[Identity]
-    steps: Sequence[Step]
-    states: Sequence[State]
+    steps: Sequence[FoldedRow]
+    states: Sequence[ControlState]
     terms: Terms
     first_looks: dict[Leader, int]
-    looks: Sequence[Look]
+    looks: Sequence[SampleSpan]
     advances: Sequence[Story]
     others: Sequence[Story]
 
@@ -108,7 +108,7 @@ class Beyond:
         return self._times[place] if place < len(self._hws) else None
 
 
-def build(carry: Carry, texts: Iterable[str]) -> Scene:
+def build(carry: Carry, texts: Iterable[str]) -> OpenScene:
     """Fold the events onto what was kept.
 
     Raises:
@@ -119,7 +119,7 @@ def build(carry: Carry, texts: Iterable[str]) -> Scene:
     terms = carry.terms.after(steps).with_starts_of(stories.values())
     firsts = spans.first_looks(carry.first_looks, stories.values())
     succeeded = spans.successions(firsts, terms)
-    return Scene(
+    return OpenScene(
         texts=kept,
         copies=copies,
         steps=steps,

@@ -37,7 +37,7 @@ class LastLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SampleSpan:
     """A look that counts from ``t0`` to before ``t1``, us; ``at`` is when it was taken."""
 
     story: Story
@@ -101,7 +101,7 @@ def successions(firsts: Mapping[Leader, int], terms: Terms) -> dict[Leader, int]
 
 def fold(
     before: dict[Series, LastLook], stories: Iterable[Story], terms: Terms, succeeded: Mapping[Leader, int]
-) -> list[Look]:
+) -> list[SampleSpan]:
     """All looks, those of ``before`` first, each with its end as far as it is known."""
     rows: dict[Series, list[Story]] = {series: [] for series in before}
     for story in stories:
@@ -115,7 +115,7 @@ def fold(
     return looks
 
 
-def _fold_series(last: LastLook | None, stories: list[Story], start: int | None, end: int | None) -> list[Look]:
+def _fold_series(last: LastLook | None, stories: list[Story], start: int | None, end: int | None) -> list[SampleSpan]:
     stories.sort(key=lambda story: int(story["seq"]))
     reported = [(last.at, last.story, False)] if last is not None else []
     for story in stories:
@@ -132,7 +132,7 @@ def _fold_series(last: LastLook | None, stories: list[Story], start: int | None,
             borders.append(end)
         t0 = at if start is None else max(at, start)
         is_zombie = end is not None and at >= end
-        looks.append(Look(story, at, t0, min(borders), is_zombie, index + 1 == len(reported), is_new))
+        looks.append(SampleSpan(story, at, t0, min(borders), is_zombie, index + 1 == len(reported), is_new))
     return looks
 
 
@@ -169,7 +169,7 @@ class Stall:
     last_look: int | None = None
     blockers: list[int] = field(default_factory=list)
 
-    def see(self, look: Look, blockers: list[int]) -> None:
+    def see(self, look: SampleSpan, blockers: list[int]) -> None:
         """Take a look of the leader with records above the HW."""
         self.seen = look.t0 if self.seen is None else min(self.seen, look.t0)
         self.held = look.t1 if self.held is None else max(self.held, look.t1)
@@ -189,7 +189,7 @@ class Episode:
 
 
 def take(
-    stalls: dict[StallKey, Stall], looks: Iterable[Look], members: Iterable[Look], advances: Iterable[Story]
+    stalls: dict[StallKey, Stall], looks: Iterable[SampleSpan], members: Iterable[SampleSpan], advances: Iterable[Story]
 ) -> None:
     """Add what looks of leaders and advances tell; taking a thing twice changes nothing.
 
@@ -253,11 +253,11 @@ def _is_at_the_hw(story: Story) -> bool:
     return bool(story.get("in_maximal_isr")) and story.get("durable_leo") == story["hw"]
 
 
-def is_waiting(look: Look) -> bool:
+def is_waiting(look: SampleSpan) -> bool:
     """Whether there were records above the HW."""
     return bool(look.story["leader_leo"] > look.story["hw"])
 
 
-def stall_key(look: Look) -> StallKey:
+def stall_key(look: SampleSpan) -> StallKey:
     """The HW that the look is about."""
     return (look.story["leader_epoch"], look.story["incarnation"], look.story["hw"])

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from strandline import __version__
 from strandline_analytics.jobs.columns import result_columns
 from strandline_analytics.jobs.coverage import HourCoverage
-from strandline_analytics.jobs.results import PLACE, Entry
+from strandline_analytics.jobs.results import PLACE, ResultEntry
 from strandline_analytics.scope import HOUR_US, Grouping
 from strandline_analytics.stats.definition import Statistic
 from strandline_analytics.tables import statements
@@ -63,7 +63,7 @@ _WITHOUT_ROWS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class TableCommit:
     """One commit of a table: what it did, as the format names it, and the word it has."""
 
     operation: str
@@ -96,13 +96,13 @@ def word_of(hour: int, hashes: Mapping[str, str]) -> str:
     return json.dumps({"hour": hour, "hashes": dict(sorted(hashes.items())), "code_version": __version__})
 
 
-def hours_said(commits: Iterable[Commit]) -> dict[tuple[str, int], Entry]:
+def hours_said(commits: Iterable[TableCommit]) -> dict[tuple[str, int], ResultEntry]:
     """What commits say of hours without rows, by cluster and hour.
 
     Args:
         commits: those that led to the table as it is, the oldest first.
     """
-    said: dict[tuple[str, int], Entry] = {}
+    said: dict[tuple[str, int], ResultEntry] = {}
     for commit in commits:
         own = _read(commit.word)
         if own is not None:
@@ -112,12 +112,12 @@ def hours_said(commits: Iterable[Commit]) -> dict[tuple[str, int], Entry]:
     return said
 
 
-def _read(word: str | None) -> dict[tuple[str, int], Entry] | None:
+def _read(word: str | None) -> dict[tuple[str, int], ResultEntry] | None:
     try:
         read: dict[str, Any] = json.loads(word or "")
         hour, version = int(read["hour"]), str(read["code_version"])
         return {
-            (str(cluster), hour): Entry(input_manifest_hash=str(own), rows=0, code_version=version)
+            (str(cluster), hour): ResultEntry(input_manifest_hash=str(own), rows=0, code_version=version)
             for cluster, own in read["hashes"].items()
         }
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -138,7 +138,7 @@ def version_of(spark: SparkSession, table: str, kind: ResultFormat) -> int:
     return int(row["version"])
 
 
-def commits_of(spark: SparkSession, table: str, kind: ResultFormat) -> list[Commit]:
+def commits_of(spark: SparkSession, table: str, kind: ResultFormat) -> list[TableCommit]:
     """The commits that led to a table as it is and that its format still knows, the oldest first.
 
     Args:
@@ -148,12 +148,12 @@ def commits_of(spark: SparkSession, table: str, kind: ResultFormat) -> list[Comm
     """
     if kind is ResultFormat.DELTA:
         history = spark.sql(f"DESCRIBE HISTORY {table}").orderBy("version").select("operation", "userMetadata")
-        return [Commit(operation, word) for operation, word in history.collect()]
+        return [TableCommit(operation, word) for operation, word in history.collect()]
     snapshots = spark.sql(
         f"SELECT operation, summary['{_PROPERTY}'] FROM {table}.snapshots LEFT SEMI JOIN "
         f"(SELECT snapshot_id FROM {table}.history WHERE is_current_ancestor) USING (snapshot_id) ORDER BY committed_at"
     )
-    return [Commit(operation, word) for operation, word in snapshots.collect()]
+    return [TableCommit(operation, word) for operation, word in snapshots.collect()]
 
 
 # ---- seen
@@ -192,7 +192,7 @@ class HoursInTables:
         self._kind = kind
         self._names = names
         self._grouping = grouping
-        self._known: dict[_Key, Entry | None] = {}
+        self._known: dict[_Key, ResultEntry | None] = {}
         self._tables: tuple[str, ...] = ()
 
     @property
@@ -226,7 +226,7 @@ class HoursInTables:
         see_again(self._spark, self._tables, self._kind)
         self._known = self._read(statistics, hours)
 
-    def _read(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> dict[_Key, Entry | None]:
+    def _read(self, statistics: Sequence[Statistic], hours: Sequence[HourCoverage]) -> dict[_Key, ResultEntry | None]:
         known = said_by_rows(self._entries(statistics, hours))
         for one in statistics:
             if any((one.id, hour.cluster_id, hour.hour) not in known for hour in hours):
@@ -235,7 +235,9 @@ class HoursInTables:
                     known.setdefault((one.id, cluster, hour), silent)
         return known
 
-    def _entries(self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]) -> list[tuple[_Key, Entry]]:
+    def _entries(
+        self, statistics: Collection[Statistic], hours: Sequence[HourCoverage]
+    ) -> list[tuple[_Key, ResultEntry]]:
         """What rows say that they follow from: one entry for each input of a statistic, cluster and hour."""
         numbers = [hour.hour for hour in hours]
         tables = {one.id: self.table(one) for one in statistics}
@@ -243,12 +245,12 @@ class HoursInTables:
         return [
             (
                 (row["stat"], row["cluster_id"], row["window_start"] // HOUR_US),
-                Entry(input_manifest_hash=row["hash"], rows=row["rows"], code_version=row["version"]),
+                ResultEntry(input_manifest_hash=row["hash"], rows=row["rows"], code_version=row["version"]),
             )
             for row in self._spark.sql(query).collect()
         ]
 
-    def known(self, hour: HourCoverage) -> Mapping[str, Entry]:
+    def known(self, hour: HourCoverage) -> Mapping[str, ResultEntry]:
         """What rows and commits say of an hour."""
         return {
             stat: entry
@@ -282,10 +284,10 @@ class HoursInTables:
         return dict(counts)
 
 
-def said_by_rows(entries: Iterable[tuple[_Key, Entry]]) -> dict[_Key, Entry | None]:
+def said_by_rows(entries: Iterable[tuple[_Key, ResultEntry]]) -> dict[_Key, ResultEntry | None]:
     """What rows say of each hour; None where those of one hour follow from several inputs, so that somebody else wrote
     some of them."""
-    known: dict[_Key, Entry | None] = {}
+    known: dict[_Key, ResultEntry | None] = {}
     for key, entry in entries:
         known[key] = None if key in known else entry
     return known

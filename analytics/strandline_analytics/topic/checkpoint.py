@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strandline.client import TopicPartition
-from strandline_analytics.topic.cluster import Found
+from strandline_analytics.topic.cluster import FoundPartitions
 from strandline_analytics.topic.errors import TopicFailed
 from strandline_analytics.topic.where import Offsets
 
@@ -18,7 +18,7 @@ Position = dict[str, Any]
 """As Spark keeps it; what can be JSON."""
 
 
-def written(found: Found, offsets: Offsets) -> Position:
+def written(found: FoundPartitions, offsets: Offsets) -> Position:
     """The next offset of each partition."""
     by_topic: Position = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -27,7 +27,7 @@ def written(found: Found, offsets: Offsets) -> Position:
     return by_topic
 
 
-def read(position: Mapping[str, Any], found: Found, *, fail_on_data_loss: bool) -> dict[TopicPartition, int]:
+def read(position: Mapping[str, Any], found: FoundPartitions, *, fail_on_data_loss: bool) -> dict[TopicPartition, int]:
     """The offsets of a position.
 
     Raises:

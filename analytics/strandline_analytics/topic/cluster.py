@@ -24,7 +24,7 @@ from strandline_analytics.topic.where import Offsets, Settled, Times, Where, che
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPartitions:
     """The selected partitions as they are now."""
 
     topic_ids: Mapping[str, str]
@@ -32,7 +32,7 @@ class Found:
     partitions: Mapping[TopicPartition, Extent]
 
 
-def ask(connection: Connection, selection: Selection) -> Found:
+def ask(connection: Connection, selection: Selection) -> FoundPartitions:
     """What there is to be read now.
 
     Raises:
@@ -43,7 +43,7 @@ def ask(connection: Connection, selection: Selection) -> Found:
         return loop_thread().run(_ask, admin, selection)
 
 
-def settle(connection: Connection, where_: Where, found: Found) -> Settled:
+def settle(connection: Connection, where_: Where, found: FoundPartitions) -> Settled:
     """The same place without times, which leaders are asked for.
 
     Raises:
@@ -65,17 +65,17 @@ def _admin(connection: Connection) -> AbstractContextManager[Admin]:
     return borrowed(connection, "admin", lambda: Admin(connection.bootstrap, **connection.tls))
 
 
-async def _ask(admin: Admin, selection: Selection) -> Found:
+async def _ask(admin: Admin, selection: Selection) -> FoundPartitions:
     topics = {topic.name: topic for topic in (await admin.metadata()).topics}
     wanted = chosen(selection, {name: len(topic.partitions) for name, topic in topics.items()})
     # Ends first: what is written meanwhile belongs to the next read, and a start never lies behind its end.
     ends = await _list(admin, dict.fromkeys(wanted, LATEST))
     starts = await _list(admin, dict.fromkeys(wanted, EARLIEST))
     extents = {tp: Extent(starts[tp].offset or 0, ends[tp].offset or 0) for tp in wanted}
-    return Found({tp.topic: topics[tp.topic].topic_id for tp in wanted}, extents)
+    return FoundPartitions({tp.topic: topics[tp.topic].topic_id for tp in wanted}, extents)
 
 
-async def _at(admin: Admin, times: Times, at_ms: Mapping[TopicPartition, int], found: Found) -> Offsets:
+async def _at(admin: Admin, times: Times, at_ms: Mapping[TopicPartition, int], found: FoundPartitions) -> Offsets:
     answers = await _list(admin, at_ms)
     offsets = {}
     for tp, answer in answers.items():

@@ -24,7 +24,7 @@ _KEPT_OF_A_KIND = 2
 """A worker runs one task at a time; a process in which several threads read keeps no more than these."""
 
 
-class Client(Protocol):
+class PooledClient(Protocol):
     """What all clients of the library have."""
 
     async def start(self) -> None:
@@ -36,10 +36,10 @@ class Client(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=PooledClient)
 
 _lock = threading.Lock()
-_idle: dict[Hashable, list[Client]] = {}
+_idle: dict[Hashable, list[PooledClient]] = {}
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _started(connection: Connection, make: Callable[[], C]) -> C:
         raise TopicFailed("bootstrap", str(error), "give host:port of a process of the cluster") from error
 
 
-def _close(client: Client) -> None:
+def _close(client: PooledClient) -> None:
     # What it failed of was reported by the call that found it, and a process that ends has no loop any more.
     with suppress(RuntimeError):
         loop_thread().run(client.close)

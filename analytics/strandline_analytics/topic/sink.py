@@ -40,7 +40,7 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
+class TopicSink:
     """Where records go, and how they are sent."""
 
     connection: Connection
@@ -64,7 +64,7 @@ class Sink:
         )
 
 
-def sink_of(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Sink:
+def sink_of(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> TopicSink:
     """Read the options of a sink, and check the columns that it gets.
 
     Raises:
@@ -76,7 +76,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     # Rows without a column of headers have none, so there is nothing that it could change.
     given.flag("includeHeaders", default=True)
     given.choice("kafka.acks", ("all", "-1"), "all")
-    sink = Sink(
+    sink = TopicSink(
         connection=read_connection(given),
         topic=given.text("topic") or None,
         compression=given.choice("kafka.compression.type", _COMPRESSIONS, "none"),
@@ -88,7 +88,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     return sink
 
 
-def _check_columns(sink: Sink, schema: StructType) -> None:
+def _check_columns(sink: TopicSink, schema: StructType) -> None:
     there = {field.name: field.dataType for field in schema.fields}
     if "value" not in there:
         raise TopicFailed.of_column("value", "it is missing", "select what is written AS value")
@@ -103,7 +103,7 @@ def _check_columns(sink: Sink, schema: StructType) -> None:
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class TaskSent(WriterCommitMessage):
     """What one task wrote."""
 
     n_records: int
@@ -112,10 +112,10 @@ class Sent(WriterCommitMessage):
 class TopicWriter(DataSourceArrowWriter):
     """Of a batch. What a task wrote cannot be taken back, so nothing is left to commit or to abort."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: TopicSink) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
         """Write the rows of one task; runs in a worker."""
         return send_all(self._sink, iterator)
 
@@ -123,10 +123,10 @@ class TopicWriter(DataSourceArrowWriter):
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Of a stream; the same for each micro-batch."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: TopicSink) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSent:
         """Write the rows of one task; runs in a worker."""
         return send_all(self._sink, iterator)
 
@@ -137,7 +137,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         """What was acknowledged stays."""
 
 
-def send_all(sink: Sink, batches: Iterable[pa.RecordBatch]) -> Sent:
+def send_all(sink: TopicSink, batches: Iterable[pa.RecordBatch]) -> TaskSent:
     """Send rows in their order, and wait until all are acknowledged.
 
     Raises:
@@ -153,13 +153,13 @@ def send_all(sink: Sink, batches: Iterable[pa.RecordBatch]) -> Sent:
             loop_thread().run(sending.send, batch)
             n_records += batch.num_rows
         loop_thread().run(sending.finish)
-    return Sent(n_records)
+    return TaskSent(n_records)
 
 
 class _Sending:
     """What one task has sent."""
 
-    def __init__(self, sink: Sink, producer: Producer) -> None:
+    def __init__(self, sink: TopicSink, producer: Producer) -> None:
         self._sink = sink
         self._producer = producer
         self._failed: SendFailed | None = None

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from strandline.client import TopicPartition
 from strandline_analytics.topic.checkpoint import read, written
-from strandline_analytics.topic.cluster import Found, ask, settle
+from strandline_analytics.topic.cluster import FoundPartitions, ask, settle
 from strandline_analytics.topic.options import TopicOptions
 from strandline_analytics.topic.pacing import Pacing
 from strandline_analytics.topic.ranges import TopicPartitionRange, next_end, pieces, resolve, stream_ranges
@@ -89,13 +89,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TopicPartitionRange)
         return read_range(self._options, partition.range)
 
-    def _ask(self) -> Found:
+    def _ask(self) -> FoundPartitions:
         return ask(self._options.connection, self._options.selection)
 
-    def _offsets(self, position: Mapping[str, Any], found: Found) -> dict[TopicPartition, int]:
+    def _offsets(self, position: Mapping[str, Any], found: FoundPartitions) -> dict[TopicPartition, int]:
         return read(position, found, fail_on_data_loss=self._options.fail_on_data_loss)
 
-    def _end(self, begin: Mapping[TopicPartition, int], found: Found, limit: int | None) -> dict[TopicPartition, int]:
+    def _end(
+        self, begin: Mapping[TopicPartition, int], found: FoundPartitions, limit: int | None
+    ) -> dict[TopicPartition, int]:
         return next_end(
             begin,
             found.partitions,

@@ -40,7 +40,7 @@ class Pair(NamedTuple):
     """How far the times may be from what is written."""
 
 
-class Span(NamedTuple):
+class ClockSpan(NamedTuple):
     """From one time of day on: the zone, and the offset of the clock from the controller's, ms."""
 
     from_written_ms: int
@@ -75,13 +75,13 @@ class Span(NamedTuple):
 class BrokerClock:
     """Turns times as written in one broker's logs into the broker's own time since 1970."""
 
-    def __init__(self, spans: Sequence[Span], zone_ms: int | None) -> None:
+    def __init__(self, spans: Sequence[ClockSpan], zone_ms: int | None) -> None:
         self.spans = tuple(spans)
         self.zone_ms = zone_ms
         """Where there is no span: the zone, None if it is not known."""
         self._starts = [span.from_written_ms for span in self.spans]
 
-    def span_at(self, written_ms: int) -> Span | None:
+    def span_at(self, written_ms: int) -> ClockSpan | None:
         """What was measured for a time as written; before the first pair that counts which came first."""
         if not self.spans:
             return None
@@ -133,7 +133,7 @@ def clock_of(facts: Sequence[Logged], joined: Joined) -> BrokerClock:
     return BrokerClock(closed, None if nearest is None else quarters(nearest))
 
 
-def _closed(span: Span) -> Span:
+def _closed(span: ClockSpan) -> ClockSpan:
     """An interval that is open on a side ends a request timeout away."""
     if span.high_ms >= _OPEN:
         return span._replace(high_ms=span.low_ms + SLACK_MS, is_half=True)
@@ -166,14 +166,14 @@ def _following(facts: Sequence[Logged], joined: Joined) -> Iterator[_Following]:
             yield _Following(one.at_ms, behind_ms, decision.at_ms, decision.controller_epoch)
 
 
-def _spans(pairs: Iterator[Pair]) -> list[Span]:
-    spans: list[Span] = []
+def _spans(pairs: Iterator[Pair]) -> list[ClockSpan]:
+    spans: list[ClockSpan] = []
     for pair in pairs:
         zone_ms = _zone_of_pair(pair)
         low_ms = pair.proposed_ms - pair.decided_ms - zone_ms - pair.coarse_ms
         behind_ms = _OPEN if pair.updated_ms is None else pair.updated_ms - pair.decided_ms
         high_ms = behind_ms - zone_ms + pair.coarse_ms
-        span = Span(pair.proposed_ms, pair.decided_ms, zone_ms, low_ms, high_ms, pair.controller_epoch)
+        span = ClockSpan(pair.proposed_ms, pair.decided_ms, zone_ms, low_ms, high_ms, pair.controller_epoch)
         if spans and (joined := _joined(spans[-1], span)) is not None:
             spans[-1] = joined
         else:
@@ -181,13 +181,13 @@ def _spans(pairs: Iterator[Pair]) -> list[Span]:
     return spans
 
 
-def _joined(span: Span, other: Span) -> Span | None:
+def _joined(span: ClockSpan, other: ClockSpan) -> ClockSpan | None:
     low_ms, high_ms = max(span.low_ms, other.low_ms), min(span.high_ms, other.high_ms)
     is_other = (span.zone_ms, span.controller_epoch) != (other.zone_ms, other.controller_epoch)
     return None if is_other or low_ms > high_ms else span._replace(low_ms=low_ms, high_ms=high_ms)
 
 
-def _bound(spans: list[Span], one: _Following) -> None:
+def _bound(spans: list[ClockSpan], one: _Following) -> None:
     """A line that follows says how far the clock is ahead at most: below the span's least, it was set back."""
     place = max(0, bisect_right(spans, one.at_ms, key=lambda span: span.from_written_ms) - 1)
     own = [span for span in spans[place : place + 2] if span.controller_epoch == one.controller_epoch]
@@ -198,7 +198,7 @@ def _bound(spans: list[Span], one: _Following) -> None:
     if high_ms >= span.low_ms:
         spans[spans.index(span)] = span._replace(high_ms=min(span.high_ms, high_ms))
     elif not quarters(high_ms - span.low_ms):
-        insort(spans, Span(one.at_ms, one.decided_ms, span.zone_ms, -_OPEN, high_ms, one.controller_epoch))
+        insort(spans, ClockSpan(one.at_ms, one.decided_ms, span.zone_ms, -_OPEN, high_ms, one.controller_epoch))
 
 
 def _zone_of_pair(pair: Pair) -> int:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from strandline_kafka.brokers.line_facts import LineFact
 from strandline_kafka.brokers.line_forms import SETTINGS_BEGIN, may_matter, read_message, read_setting
-from strandline_kafka.brokers.log_layout import Layout, Line, taken_out
+from strandline_kafka.brokers.log_layout import Layout, LineParts, taken_out
 from strandline_kafka.brokers.text_files import LeftOut, lines_of
 from strandline_kafka.metadata.log_files import METADATA_TOPIC
 from strandline_kafka.metadata.wire import Unreadable
@@ -137,7 +137,7 @@ def _in_order(paths: list[Path], layout: Layout, log: BrokerLog) -> Iterator[tup
 
 
 def _facts(paths: list[Path], layout: Layout, log: BrokerLog) -> Iterator[Logged]:
-    block: Line | None = None
+    block: LineParts | None = None
     # A container's file may end within a block, which goes on in the next one.
     for path, (number, text) in ((each, line) for each in paths for line in _whole_lines(each)):
         log.lines += 1
@@ -161,12 +161,12 @@ def _facts(paths: list[Path], layout: Layout, log: BrokerLog) -> Iterator[Logged
             yield from _fact(line, first, place, log)
 
 
-def _settings(lines: list[str], block: Line, place: str) -> Iterator[Logged]:
+def _settings(lines: list[str], block: LineParts, place: str) -> Iterator[Logged]:
     found = (read_setting(line) for line in lines)
     return (Logged(block.at_ms, one, place, block.coarse_ms) for one in found if one is not None)
 
 
-def _fact(line: Line, message: str, place: str, log: BrokerLog) -> Iterator[Logged]:
+def _fact(line: LineParts, message: str, place: str, log: BrokerLog) -> Iterator[Logged]:
     read = read_message(message)
     if read is None:
         return

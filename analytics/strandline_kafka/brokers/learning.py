@@ -12,10 +12,10 @@ from strandline_kafka.brokers.broker_clocks import BrokerClock, clock_of
 from strandline_kafka.brokers.broker_events import LAG_TIME
 from strandline_kafka.brokers.broker_logs import BrokerLog
 from strandline_kafka.brokers.joining import Joined, join
-from strandline_kafka.inferred.evidence import Scene, Seen
+from strandline_kafka.inferred.evidence import Evidence, RemovedReplica
 from strandline_kafka.inferred.judging import inferred
 from strandline_kafka.metadata.events import HistoryEvent
-from strandline_kafka.metadata.skeleton import Removal, Skeleton, Wanted
+from strandline_kafka.metadata.skeleton import Removal, Skeleton, WantedByLogs
 
 MIN_ISR, SESSION_TIMEOUT, HEARTBEAT = "min.insync.replicas", "broker.session.timeout.ms", "broker.heartbeat.interval.ms"
 _TIMED_OUT_WITHIN_MS = 5_000
@@ -70,10 +70,10 @@ def learn(skeleton: Skeleton, logs: Sequence[BrokerLog], lag_time_ms: int | None
     return found
 
 
-def wanted_of(logs: Iterable[BrokerLog]) -> Wanted:
+def wanted_of(logs: Iterable[BrokerLog]) -> WantedByLogs:
     """What lines are about."""
     facts = [one.fact for log in logs for one in log.facts]
-    return Wanted(
+    return WantedByLogs(
         frozenset(
             (fact.topic, fact.partition, fact.partition_epoch)
             for fact in facts
@@ -106,10 +106,10 @@ def _samples(clocks: dict[int, BrokerClock]) -> Iterator[tuple[int, HistoryEvent
             yield span.from_ms * 1_000, HistoryEvent(None, ClockSample(NodeId(node_id), span.offset_us, span.err_us))
 
 
-def _scene(found: Learnt, lag_time_ms: int | None) -> Scene:
+def _scene(found: Learnt, lag_time_ms: int | None) -> Evidence:
     skeleton, settings = found.skeleton, found.settings
-    defaults = Scene(removals=())
-    return Scene(
+    defaults = Evidence(removals=())
+    return Evidence(
         removals=[_seen(found, removal) for removal in skeleton.removals],
         returns=skeleton.returns,
         fences=skeleton.fences,
@@ -122,15 +122,15 @@ def _scene(found: Learnt, lag_time_ms: int | None) -> Scene:
     )
 
 
-def _seen(found: Learnt, removal: Removal) -> Seen:
+def _seen(found: Learnt, removal: Removal) -> RemovedReplica:
     """A removal with the line that proposed it."""
     log = next((log for log in found.logs if log.node_id == removal.leader), None)
     place = None if log is None else found.joined[log.node_id].proposals.get(removal.meta_offset)
     if log is None or place is None:
-        return Seen(removal, None, None)
+        return RemovedReplica(removal, None, None)
     asked = log.facts[place]
     assert isinstance(asked.fact, line_facts.ShrinkProposed), "a removal is proposed by such a line"
     moments = (one.last_caught_up_ms for one in asked.fact.removed if one.replica_id == removal.replica)
     own_ms = next(moments, None)
     caught_up_ms = None if own_ms is None else own_ms - found.clocks[log.node_id].shift_ms(own_ms)
-    return Seen(removal, caught_up_ms, f"node {removal.leader} {asked.place}")
+    return RemovedReplica(removal, caught_up_ms, f"node {removal.leader} {asked.place}")

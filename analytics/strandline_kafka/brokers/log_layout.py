@@ -162,7 +162,7 @@ _AROUND = ("log", "MESSAGE", "message", "line")
 """Fields by which docker, journald, stern and collectors of logs hold a line."""
 
 
-class Line(NamedTuple):
+class LineParts(NamedTuple):
     """The parts of a line that its form is known by; ``at_ms`` is the time of day as written, as if it were UTC."""
 
     at_ms: int
@@ -175,11 +175,11 @@ class Line(NamedTuple):
 class Layout(Protocol):
     """Takes lines apart."""
 
-    def parts(self, text: str) -> Line | None:
+    def parts(self, text: str) -> LineParts | None:
         """The parts of a line; None for one of another layout, such as the rest of a stack trace."""
         ...
 
-    def head(self, text: str) -> Line | None:
+    def head(self, text: str) -> LineParts | None:
         """The parts of the first line of a message of several; None for one of another layout."""
         ...
 
@@ -213,11 +213,11 @@ class _AnyOf:
     def __init__(self, layouts: Sequence[Layout]) -> None:
         self._layouts = layouts
 
-    def parts(self, text: str) -> Line | None:
+    def parts(self, text: str) -> LineParts | None:
         """The parts of a line."""
         return next((line for one, held in self._tried(text) if (line := one.parts(held)) is not None), None)
 
-    def head(self, text: str) -> Line | None:
+    def head(self, text: str) -> LineParts | None:
         """The parts of the first line of several."""
         return next((line for one, held in self._tried(text) if (line := one.head(held)) is not None), None)
 
@@ -243,35 +243,35 @@ class PatternLines:
         self._form = re.compile(before + expression)
         self._head = re.compile(before + begin + message)
 
-    def parts(self, text: str) -> Line | None:
+    def parts(self, text: str) -> LineParts | None:
         """The parts of a line; None for one that the pattern did not write."""
         return self._parts(self._form.fullmatch(text))
 
-    def head(self, text: str) -> Line | None:
+    def head(self, text: str) -> LineParts | None:
         """The parts of a line that ends within its message."""
         return self._parts(self._head.fullmatch(text))
 
-    def _parts(self, found: re.Match[str] | None) -> Line | None:
+    def _parts(self, found: re.Match[str] | None) -> LineParts | None:
         at_ms = None if found is None else self._date.moment_ms(found["date"])
         if found is None or at_ms is None:
             return None
         logger = (found.groupdict().get("logger") or "").strip()
-        return Line(at_ms, found["message"].strip(), logger, self._date.coarse_ms)
+        return LineParts(at_ms, found["message"].strip(), logger, self._date.coarse_ms)
 
 
 class JsonLines:
     """Lines that are JSON objects, or end in one."""
 
-    def parts(self, text: str) -> Line | None:
+    def parts(self, text: str) -> LineParts | None:
         """The parts of a line; None for one that is no object with a time and a message."""
         said = _object(text[max(0, text.find("{")) :])
         at = _json_moment(said)
         message = _first_text(said, _MESSAGES)
         if at is None or message is None:
             return None
-        return Line(at[0], message.strip(), _first_text(said, _LOGGERS) or "", at[1])
+        return LineParts(at[0], message.strip(), _first_text(said, _LOGGERS) or "", at[1])
 
-    def head(self, text: str) -> Line | None:
+    def head(self, text: str) -> LineParts | None:
         """The same: an object holds its whole message."""
         return self.parts(text)
 

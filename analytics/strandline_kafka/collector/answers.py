@@ -174,7 +174,7 @@ TopicPartitionName = tuple[str, int]
 """A partition as ListOffsets names it: by its topic's name, which a topic that is created again has as well."""
 
 
-class Position(NamedTuple):
+class AnsweredOffset(NamedTuple):
     """What a broker answered about one partition: Kafka's error, the offset, and the leader epoch that it knows."""
 
     error: int
@@ -275,10 +275,10 @@ def read_metadata(frame: bytes) -> Message:
     return _whole(frame, requests.METADATA, _METADATA)
 
 
-def read_offsets(frame: bytes) -> dict[TopicPartitionName, Position]:
+def read_offsets(frame: bytes) -> dict[TopicPartitionName, AnsweredOffset]:
     """Offsets by partition."""
     return {
-        (topic["name"], each["index"]): Position(each["error"], each["offset"], each["leader_epoch"])
+        (topic["name"], each["index"]): AnsweredOffset(each["error"], each["offset"], each["leader_epoch"])
         for topic in _whole(frame, requests.LIST_OFFSETS, _OFFSETS)["topics"]
         for each in topic["partitions"]
     }

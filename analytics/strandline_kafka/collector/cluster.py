@@ -26,7 +26,7 @@ class Broker(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class PartitionSample:
     """The state of one partition. The ISR is a set; the replicas are in order of preference."""
 
     tp: TopicPartition
@@ -40,15 +40,15 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterSample:
     """One look at the whole. ``refused``: topics of which nothing is shown, with Kafka's error."""
 
     cluster_id: str
     brokers: Mapping[NodeId, Broker]
-    partitions: Mapping[TopicPartition, Partition]
+    partitions: Mapping[TopicPartition, PartitionSample]
     refused: Mapping[str, int]
 
-    def led(self) -> Iterator[Partition]:
+    def led(self) -> Iterator[PartitionSample]:
         """The partitions whose leader can be asked."""
         return (each for each in self.partitions.values() if each.leader in self.brokers)
 
@@ -58,7 +58,7 @@ class Cluster:
         return {tp.topic_id: each.topic for tp, each in self.partitions.items()}
 
 
-def cluster_of(message: Message) -> Cluster:
+def cluster_of(message: Message) -> ClusterSample:
     """The cluster that an answer to Metadata shows.
 
     Raises:
@@ -66,7 +66,7 @@ def cluster_of(message: Message) -> Cluster:
     """
     if not message["cluster_id"]:
         raise Unreadable("the answer to Metadata names no cluster")
-    partitions: dict[TopicPartition, Partition] = {}
+    partitions: dict[TopicPartition, PartitionSample] = {}
     refused: dict[str, int] = {}
     for topic in message["topics"]:
         if topic["error"] or topic["name"] is None:
@@ -76,7 +76,7 @@ def cluster_of(message: Message) -> Cluster:
             # A partition with an error, such as that of having no leader, is shown whole all the same.
             found = _partition(topic, each)
             partitions[found.tp] = found
-    return Cluster(
+    return ClusterSample(
         cluster_id=message["cluster_id"],
         brokers={NodeId(each["node_id"]): Broker(each["host"], each["port"]) for each in message["brokers"]},
         partitions=partitions,
@@ -84,13 +84,13 @@ def cluster_of(message: Message) -> Cluster:
     )
 
 
-def _partition(topic: Message, given: Message) -> Partition:
+def _partition(topic: Message, given: Message) -> PartitionSample:
     nodes = (*given["replicas"], *given["isr"])
     if given["index"] < 0 or any(node < 0 for node in nodes):
         raise Unreadable(
             f"the answer to Metadata has a negative number in partition {given['index']} of {topic['name']}"
         )
-    return Partition(
+    return PartitionSample(
         tp=TopicPartition(topic["topic_id"], given["index"]),
         topic=topic["name"],
         leader=None if given["leader"] == _NOBODY else NodeId(given["leader"]),

@@ -20,9 +20,9 @@ from strandline.export.rows import Row
 from strandline_kafka.collector import answers as collector_answers
 from strandline_kafka.collector import connection as collector_connection
 from strandline_kafka.collector import requests
-from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, Broker, Cluster, cluster_of
+from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, Broker, ClusterSample, cluster_of
 from strandline_kafka.collector.files import HEARTBEAT_US, Decisions, Files, Rows
-from strandline_kafka.collector.links import Link, Links
+from strandline_kafka.collector.links import BrokerLink, Links
 from strandline_kafka.collector.looks import (
     Answers,
     Asked,
@@ -56,7 +56,7 @@ _PAGES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedCollection:
     """What is to be collected. None: every topic; by the number of partitions; until it is stopped; as Kafka says."""
 
     topics: tuple[str, ...] | None = None
@@ -91,7 +91,7 @@ class Collected:
 
 async def reach(
     bootstrap: Sequence[Broker], security: Security, topics: Sequence[str] | None
-) -> tuple[collector_connection.Connection, Broker, Cluster]:
+) -> tuple[collector_connection.Connection, Broker, ClusterSample]:
     """The first broker that answers, and the cluster that it shows.
 
     Raises:
@@ -110,7 +110,7 @@ async def reach(
     raise next((each for each in failed if isinstance(each, collector_connection.Refused)), failed[-1])
 
 
-async def _first_look(connection: collector_connection.Connection, topics: Sequence[str] | None) -> Cluster:
+async def _first_look(connection: collector_connection.Connection, topics: Sequence[str] | None) -> ClusterSample:
     try:
         cluster = cluster_of(
             collector_answers.read_metadata(await connection.ask(requests.METADATA, requests.metadata(topics)))
@@ -134,10 +134,10 @@ class Collection:
 
     def __init__(
         self,
-        reached: tuple[collector_connection.Connection, Broker, Cluster],
+        reached: tuple[collector_connection.Connection, Broker, ClusterSample],
         security: Security,
         destination: Destination,
-        wanted: Wanted,
+        wanted: WantedCollection,
         said: Callable[[Collected], None] = lambda _: None,
     ) -> None:
         connection, address, self._cluster = reached
@@ -161,7 +161,7 @@ class Collection:
         self._known_topics: set[str] = set()
         """Whose settings were asked for."""
         self._elrs: dict[TopicPartition, frozenset[NodeId]] = {}
-        self._starts: dict[collector_answers.TopicPartitionName, collector_answers.Position] = {}
+        self._starts: dict[collector_answers.TopicPartitionName, collector_answers.AnsweredOffset] = {}
         self._due: dict[str, float] = {}
         self._writing: asyncio.Task[None] | None = None
         self._hour: int | None = None
@@ -235,12 +235,12 @@ class Collection:
         self.result.samples += len(look.samples)
         self.result.voided += look.why
 
-    def _report(self, cluster: Cluster, at: tuple[int, int]) -> None:
+    def _report(self, cluster: ClusterSample, at: tuple[int, int]) -> None:
         least = {topic: self._wanted.min_isr for topic in cluster.topics.values() if self._wanted.min_isr is not None}
         changed = self._states.changed(cluster, self._elrs, {**least, **self._min_isr})
         self._buffer += self._rows.of_state(changed, at)
 
-    def _count(self, before: Cluster, at: tuple[int, int]) -> None:
+    def _count(self, before: ClusterSample, at: tuple[int, int]) -> None:
         result = self.result
         result.looks += 1
         result.partitions, result.period_ms = len(before.partitions), self._pace.period_ms
@@ -278,7 +278,7 @@ class Collection:
     def _within_s(self) -> float:
         return max(self._pace.period_ms / 1_000, self._wanted.wait_s)
 
-    async def _state(self) -> Cluster | None:
+    async def _state(self) -> ClusterSample | None:
         """The cluster by the broker that showed it last, or by the next one that answers; None: nobody does."""
         for link in self._links.all():
             frame = await link.ask(requests.METADATA, requests.metadata(self._wanted.topics), self._within_s)
@@ -299,7 +299,7 @@ class Collection:
             return cluster
         return None
 
-    async def _learn(self, cluster: Cluster) -> None:
+    async def _learn(self, cluster: ClusterSample) -> None:
         """What changes seldom: settings, and where logs begin."""
         if self._is_due("settings", _SETTINGS_S) or not self._known_topics >= {*cluster.topics.values()}:
             await self._learn_settings(cluster)
@@ -314,7 +314,7 @@ class Collection:
         self._due[what] = now + every_s
         return True
 
-    async def _learn_settings(self, cluster: Cluster) -> None:
+    async def _learn_settings(self, cluster: ClusterSample) -> None:
         topics = sorted({*cluster.topics.values()})
         self._known_topics = {*topics}
         link = self._links.all()[0]
@@ -335,7 +335,7 @@ class Collection:
                 "needed, or --assume min.insync.replicas=N"
             )
 
-    async def _learn_elrs(self, link: Link, cluster: Cluster) -> None:
+    async def _learn_elrs(self, link: BrokerLink, cluster: ClusterSample) -> None:
         """Who is eligible outside the ISR; asked only of topics where it is possible, for the answer is large."""
         asked = sorted(
             {

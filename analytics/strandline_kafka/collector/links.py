@@ -19,7 +19,7 @@ _AGAIN_S = 1.0
 """Between two attempts to connect."""
 
 
-class Link:
+class BrokerLink:
     """One broker, which is connected to when it is asked something."""
 
     def __init__(self, broker: Broker, security: Security, connection: Connection | None = None) -> None:
@@ -97,32 +97,32 @@ class Links:
 
     def __init__(self, spare: Connection, address: Broker, security: Security) -> None:
         self._security = security
-        self._spare = Link(address, security, spare)
+        self._spare = BrokerLink(address, security, spare)
         self._preferred = self._spare
-        self._links: dict[NodeId, Link] = {}
+        self._links: dict[NodeId, BrokerLink] = {}
 
-    def be_for(self, brokers: Mapping[NodeId, Broker]) -> list[Link]:
+    def be_for(self, brokers: Mapping[NodeId, Broker]) -> list[BrokerLink]:
         """Have a link for each broker; the links of others, which are to be closed."""
         kept = {node: link for node, link in self._links.items() if brokers.get(node) == link.broker}
         over = [link for node, link in self._links.items() if node not in kept and link is not self._spare]
         self._links = kept
         for node, broker in brokers.items():
             if node not in kept:
-                kept[node] = self._spare if broker == self._spare.broker else Link(broker, self._security)
+                kept[node] = self._spare if broker == self._spare.broker else BrokerLink(broker, self._security)
         return over
 
-    def of(self, node: NodeId) -> Link:
+    def of(self, node: NodeId) -> BrokerLink:
         """The link to a broker of `be_for`."""
         return self._links[node]
 
-    def all(self) -> list[Link]:
+    def all(self) -> list[BrokerLink]:
         """Every link once: the preferred one first, that to the user's address last."""
         links = list(self._links.values())
         if self._preferred in links:
             links.sort(key=lambda link: link is not self._preferred)
         return links if self._spare in links else [*links, self._spare]
 
-    def prefer(self, link: Link) -> None:
+    def prefer(self, link: BrokerLink) -> None:
         """Ask for the cluster's state through this link from now on."""
         self._preferred = link
 

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from strandline.core.state_events import ReplicaSample
 from strandline.core.types import LeaderEpoch, NodeId, Offset, PartitionEpoch, TopicPartition
-from strandline_kafka.collector.answers import Position, TopicPartitionName
-from strandline_kafka.collector.cluster import Cluster, Partition
+from strandline_kafka.collector.answers import AnsweredOffset, TopicPartitionName
+from strandline_kafka.collector.cluster import ClusterSample, PartitionSample
 
 NOT_GIVEN = -1
 """Of an offset or a partition epoch that Kafka does not give; its column is null."""
 
-Positions = Mapping[TopicPartitionName, Position]
+Positions = Mapping[TopicPartitionName, AnsweredOffset]
 Asked = dict[NodeId, dict[str, list[int]]]
 """Partitions by broker and topic."""
 
@@ -33,11 +33,11 @@ Asked = dict[NodeId, dict[str, list[int]]]
 class Answers:
     """All that was answered in one look. A broker that did not answer in time is missing."""
 
-    before: Cluster
+    before: ClusterSample
     hw1: Mapping[NodeId, Positions]
     ends: Mapping[NodeId, Positions]
     hw2: Mapping[NodeId, Positions]
-    after: Cluster
+    after: ClusterSample
     log_starts: Positions
     """Where the logs of leaders began when they were last asked."""
 
@@ -80,7 +80,7 @@ class _Seen(NamedTuple):
     end: Offset
 
 
-def who_has_the_hw(cluster: Cluster) -> Asked:
+def who_has_the_hw(cluster: ClusterSample) -> Asked:
     """Whom to ask for which high watermark: the leaders."""
     asked: Asked = {}
     for each in cluster.led():
@@ -89,7 +89,7 @@ def who_has_the_hw(cluster: Cluster) -> Asked:
     return asked
 
 
-def who_has_replicas(cluster: Cluster) -> Asked:
+def who_has_replicas(cluster: ClusterSample) -> Asked:
     """Whom to ask for which end of a log: every broker that is there, for each of its replicas."""
     asked: Asked = {}
     for each in cluster.led():
@@ -99,7 +99,9 @@ def who_has_replicas(cluster: Cluster) -> Asked:
     return asked
 
 
-def who_may_have_more(cluster: Cluster, hw1: Mapping[NodeId, Positions], ends: Mapping[NodeId, Positions]) -> Asked:
+def who_may_have_more(
+    cluster: ClusterSample, hw1: Mapping[NodeId, Positions], ends: Mapping[NodeId, Positions]
+) -> Asked:
     """Whom to ask for which high watermark again: the leaders, where it was not the end of their log already."""
     asked: Asked = {}
     for each in cluster.led():
@@ -110,12 +112,12 @@ def who_may_have_more(cluster: Cluster, hw1: Mapping[NodeId, Positions], ends: M
     return asked
 
 
-def _is_settled(hw1: Position | None, end: Position | None) -> bool:
+def _is_settled(hw1: AnsweredOffset | None, end: AnsweredOffset | None) -> bool:
     """Whether a log ended at the HW that was read before, in one leader epoch: then the HW was there, and no lower."""
     return hw1 is not None and end is not None and not hw1.error and hw1 == end
 
 
-def rows_of_leaders(cluster: Cluster) -> Counter[NodeId]:
+def rows_of_leaders(cluster: ClusterSample) -> Counter[NodeId]:
     """How many rows a look has of each leader."""
     return Counter(each.leader for each in cluster.led() for _ in each.replicas if each.leader is not None)
 
@@ -147,7 +149,7 @@ class Looks:
         self._forget(answers.before)
         return look
 
-    def _rows(self, partition: Partition, answers: Answers, interval_ms: int) -> list[Sample] | str:
+    def _rows(self, partition: PartitionSample, answers: Answers, interval_ms: int) -> list[Sample] | str:
         """The rows of one partition, or why there are none."""
         leader, name = partition.leader, (partition.topic, partition.tp.partition)
         assert leader is not None, "a partition that is led has a leader"
@@ -177,7 +179,7 @@ class Looks:
             samples.append(Sample(leader, partition.tp, event, ext))
         return samples
 
-    def _own_row(self, partition: Partition, at: _Bounds, interval_ms: int) -> ReplicaSample:
+    def _own_row(self, partition: PartitionSample, at: _Bounds, interval_ms: int) -> ReplicaSample:
         """What the rows of all replicas have in common."""
         assert partition.leader is not None, "a partition that is led has a leader"
         return ReplicaSample(
@@ -203,7 +205,7 @@ class Looks:
         )
 
     def _end_of(
-        self, node: NodeId, partition: Partition, after: Partition, answers: Answers, at: _Bounds
+        self, node: NodeId, partition: PartitionSample, after: PartitionSample, answers: Answers, at: _Bounds
     ) -> tuple[Offset | None, dict[str, str]]:
         """Where a replica's log ended, and what is to be said of that."""
         key = partition.tp, node
@@ -225,7 +227,7 @@ class Looks:
         self._ends[key] = _Seen(partition.leader_epoch, max(known))
         return max(known), {"leo_bound": "lower"}
 
-    def _forget(self, cluster: Cluster) -> None:
+    def _forget(self, cluster: ClusterSample) -> None:
         gone = [key for key in self._ends if key[0] not in cluster.partitions]
         for key in gone:
             del self._ends[key]
@@ -238,7 +240,9 @@ class _Bounds(NamedTuple):
     log_start: Offset
 
 
-def _why_void(partition: Partition, given: list[Position | None], after: Partition | None) -> str | None:
+def _why_void(
+    partition: PartitionSample, given: list[AnsweredOffset | None], after: PartitionSample | None
+) -> str | None:
     if any(each is None for each in given):
         return "its leader did not answer"
     if any(each is not None and each.error for each in given):
@@ -249,7 +253,7 @@ def _why_void(partition: Partition, given: list[Position | None], after: Partiti
     return None
 
 
-def _expected(node: NodeId, is_member: bool, partition: Partition, cluster: Cluster) -> str:
+def _expected(node: NodeId, is_member: bool, partition: PartitionSample, cluster: ClusterSample) -> str:
     if is_member:
         return "member"
     return "down" if node not in cluster.brokers or node in partition.offline else "catching_up"

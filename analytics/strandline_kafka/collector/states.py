@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from strandline.core.state_events import ConfigChange, Number, StateEvent, StateSnapshot
 from strandline.core.types import NodeId, PartitionEpoch, TopicPartition
-from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, Cluster, Partition
+from strandline_kafka.collector.cluster import UNKNOWN_TOPIC, ClusterSample, PartitionSample
 from strandline_kafka.collector.looks import NOT_GIVEN
 
 Elrs = Mapping[TopicPartition, frozenset[NodeId]]
 
 
-class State(NamedTuple):
+class ReportedState(NamedTuple):
     """Everything that is reported of one partition."""
 
-    partition: Partition
+    partition: PartitionSample
     elr: frozenset[NodeId]
     min_isr: int | None
 
@@ -33,7 +33,7 @@ class Reported(NamedTuple):
     event: StateEvent
 
 
-def can_have_elr(partition: Partition, min_isr: int | None) -> bool:
+def can_have_elr(partition: PartitionSample, min_isr: int | None) -> bool:
     """Whether a partition may have eligible leader replicas: its ISR is below the minimum (KIP-966)."""
     return len(partition.isr) < (len(partition.replicas) if min_isr is None else min_isr)
 
@@ -42,9 +42,9 @@ class States:
     """The states that were reported last."""
 
     def __init__(self) -> None:
-        self._reported: dict[TopicPartition, State] = {}
+        self._reported: dict[TopicPartition, ReportedState] = {}
 
-    def changed(self, cluster: Cluster, elrs: Elrs, min_isr: Mapping[str, int]) -> Iterator[Reported]:
+    def changed(self, cluster: ClusterSample, elrs: Elrs, min_isr: Mapping[str, int]) -> Iterator[Reported]:
         """What differs from what was reported.
 
         Args:
@@ -57,7 +57,7 @@ class States:
                 del self._reported[tp]
                 yield Reported(tp, gone.topic, ConfigChange(topic_deleted=True, replicas=gone.replicas))
         for tp, partition in cluster.partitions.items():
-            state = State(partition, elrs.get(tp, frozenset()), min_isr.get(partition.topic))
+            state = ReportedState(partition, elrs.get(tp, frozenset()), min_isr.get(partition.topic))
             if _differs(self._reported.get(tp), state):
                 self._reported[tp] = state
                 yield _snapshot(state)
@@ -67,7 +67,7 @@ class States:
         return map(_snapshot, self._reported.values())
 
 
-def _differs(before: State | None, after: State) -> bool:
+def _differs(before: ReportedState | None, after: ReportedState) -> bool:
     if before is None or (before.elr, before.min_isr) != (after.elr, after.min_isr):
         return True
     old, new = before.partition, after.partition
@@ -75,7 +75,7 @@ def _differs(before: State | None, after: State) -> bool:
     return seen != (new.leader, new.leader_epoch, new.replicas, new.isr)
 
 
-def _snapshot(state: State) -> Reported:
+def _snapshot(state: ReportedState) -> Reported:
     partition = state.partition
     event = StateSnapshot(
         new_leader=partition.leader,

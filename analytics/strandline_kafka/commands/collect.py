@@ -22,7 +22,7 @@ from strandline_kafka.commands.import_kafka import empty_destination
 
 if TYPE_CHECKING:
     from strandline_kafka.collector.cluster import Broker
-    from strandline_kafka.collector.collecting import Collected, Wanted
+    from strandline_kafka.collector.collecting import Collected, WantedCollection
     from strandline_kafka.collector.security import Login, Security
 
 app = typer.Typer(help="Make an export by looking at another system that runs.", no_args_is_help=True)
@@ -105,9 +105,9 @@ def kafka(
     snapshots: what changed between two looks is not seen. The metadata log has it: give it with --metadata-log on a
     controller, or import it later (strandline analytics import kafka). Then: strandline analytics stats s01 -i EXPORT
     """
-    from strandline_kafka.collector.collecting import Wanted
+    from strandline_kafka.collector.collecting import WantedCollection
 
-    wanted = Wanted(
+    wanted = WantedCollection(
         topics=_names(topics),
         period_ms=None if period is None else max(1, round(period.ms)),
         for_s=None if length is None else length.s,
@@ -183,7 +183,7 @@ def _security(tls: bool, ca: Path | None, cert: Path | None, key: Path | None, l
         raise typer.BadParameter(f"--tls-ca, --tls-cert, --tls-key: {error.strerror or error}") from None
 
 
-async def _collect(brokers: list[Broker], security: Security, out: str, wanted: Wanted) -> None:
+async def _collect(brokers: list[Broker], security: Security, out: str, wanted: WantedCollection) -> None:
     from strandline_kafka.collector.collecting import Collection, reach
     from strandline_kafka.collector.connection import Refused, Unreachable
 

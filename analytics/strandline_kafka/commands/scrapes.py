@@ -30,7 +30,7 @@ def read_scrapes(sources: Sequence[str], mapping_file: Path | None, span_ms: tup
         OSError: a file cannot be opened.
     """
     from strandline_kafka.metadata.wire import Unreadable
-    from strandline_kafka.scrapes.prometheus import Unanswered
+    from strandline_kafka.scrapes.prometheus import PrometheusUnreachable
     from strandline_kafka.scrapes.series import Mapping, Reader, read_mapping
 
     if not sources:
@@ -49,7 +49,7 @@ def read_scrapes(sources: Sequence[str], mapping_file: Path | None, span_ms: tup
         period_ms = scrapes.period_ms()
     except Unreadable as error:
         raise CommandFailed(f"--prometheus: {error}", EXIT_REFUSED) from error
-    except Unanswered as error:
+    except PrometheusUnreachable as error:
         raise CommandFailed(f"--prometheus: {error}", EXIT_UNREACHABLE) from error
     replicas = sum(map(len, scrapes.by_node.values()))
     typer.echo(

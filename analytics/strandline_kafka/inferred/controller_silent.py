@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_kafka.inferred.evidence import Finding, Scene, evidence_of, offsets_of
+from strandline_kafka.inferred.evidence import Evidence, Finding, evidence_of, offsets_of
 
 RULE = "controller_silent"
 SOON_MS = 1_000
 """What waited is decided within so long of the end of a silence."""
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """One for each silence that removals waited for."""
     for silence in scene.silences:
         waited = [one for one in scene.removals if 0 <= one.removal.at_ms - silence.to_ms <= SOON_MS]

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from strandline.core.types import TopicPartition
-from strandline_kafka.metadata.skeleton import Moment, Registration, Removal, Return, Silence
+from strandline_kafka.metadata.skeleton import BrokerMoment, Registration, Removal, Return, Silence
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -18,7 +18,7 @@ CLOSE_MS = 1_000
 """Members that were last caught up within so long of each other fell behind at once."""
 
 
-class Seen(NamedTuple):
+class RemovedReplica(NamedTuple):
     """One replica that a leader had removed, by the controller's clock."""
 
     removal: Removal
@@ -40,14 +40,14 @@ class Seen(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Scene:
+class Evidence:
     """Everything that a rule may look at. Times are ms since 1970 by the controller's clock."""
 
-    removals: Sequence[Seen]
+    removals: Sequence[RemovedReplica]
     """In order of time."""
     returns: Sequence[Return] = ()
-    fences: Sequence[Moment] = ()
-    shutdowns: Sequence[Moment] = ()
+    fences: Sequence[BrokerMoment] = ()
+    shutdowns: Sequence[BrokerMoment] = ()
     registrations: Sequence[Registration] = ()
     silences: Sequence[Silence] = ()
     lag_time_ms: int | None = None
@@ -60,28 +60,28 @@ class Scene:
         return self.session_timeout_ms + 2 * self.heartbeat_ms
 
     @cached_property
-    def by_replica(self) -> dict[int, list[Seen]]:
+    def by_replica(self) -> dict[int, list[RemovedReplica]]:
         """The removals of each node, by id."""
         return _grouped(self.removals, lambda one: one.removal.replica)
 
     @cached_property
-    def by_pair(self) -> dict[tuple[int, int], list[Seen]]:
+    def by_pair(self) -> dict[tuple[int, int], list[RemovedReplica]]:
         """The removals of each leader and follower."""
         return _grouped(self.removals, lambda one: one.pair)
 
-    def around(self, from_ms: int, to_ms: int) -> Sequence[Seen]:
+    def around(self, from_ms: int, to_ms: int) -> Sequence[RemovedReplica]:
         """The removals that were decided in [from_ms, to_ms]."""
         return self.removals[bisect_left(self._times, from_ms) : bisect_right(self._times, to_ms)]
 
-    def fence_of(self, node: int, from_ms: int, to_ms: int) -> Moment | None:
+    def fence_of(self, node: int, from_ms: int, to_ms: int) -> BrokerMoment | None:
         """The first fence of a node in [from_ms, to_ms]."""
         return next((one for one in self._fences.get(node, ()) if from_ms <= one.at_ms <= to_ms), None)
 
-    def shutdown_of(self, node: int, from_ms: int, to_ms: int) -> Moment | None:
+    def shutdown_of(self, node: int, from_ms: int, to_ms: int) -> BrokerMoment | None:
         """The first controlled shutdown of a node in [from_ms, to_ms]."""
         return next((one for one in self._shutdowns.get(node, ()) if from_ms <= one.at_ms <= to_ms), None)
 
-    def returned_ms(self, seen: Seen) -> int | None:
+    def returned_ms(self, seen: RemovedReplica) -> int | None:
         """When a removed replica came back."""
         times = self._returns.get((seen.removal.tp, seen.removal.replica), [])
         place = bisect_left(times, seen.removal.at_ms)
@@ -92,11 +92,11 @@ class Scene:
         return [one.removal.at_ms for one in self.removals]
 
     @cached_property
-    def _fences(self) -> dict[int, list[Moment]]:
+    def _fences(self) -> dict[int, list[BrokerMoment]]:
         return _grouped(self.fences, lambda one: one.node)
 
     @cached_property
-    def _shutdowns(self) -> dict[int, list[Moment]]:
+    def _shutdowns(self) -> dict[int, list[BrokerMoment]]:
         return _grouped(self.shutdowns, lambda one: one.node)
 
     @cached_property
@@ -127,13 +127,13 @@ class Finding(NamedTuple):
     """Whether it says something about the record itself, so that it competes with no other rule."""
 
 
-def groups_by_moment(removals: Iterable[Seen]) -> list[list[Seen]]:
+def groups_by_moment(removals: Iterable[RemovedReplica]) -> list[list[RemovedReplica]]:
     """Removals whose members were last caught up within `CLOSE_MS` of the first of them."""
     known = sorted(
         (one for one in removals if one.caught_up_ms is not None),
         key=lambda one: (one.caught_up_ms, one.removal.meta_offset),
     )
-    groups: list[list[Seen]] = []
+    groups: list[list[RemovedReplica]] = []
     for one in known:
         if groups and (one.caught_up_ms or 0) - (groups[-1][0].caught_up_ms or 0) <= CLOSE_MS:
             groups[-1].append(one)
@@ -142,11 +142,11 @@ def groups_by_moment(removals: Iterable[Seen]) -> list[list[Seen]]:
     return groups
 
 
-def evidence_of(removals: Iterable[Seen], *more: str) -> tuple[str, ...]:
+def evidence_of(removals: Iterable[RemovedReplica], *more: str) -> tuple[str, ...]:
     """The evidence of several removals, each thing once."""
     return tuple(dict.fromkeys((*(said for one in removals for said in one.evidence), *more)))
 
 
-def offsets_of(removals: Iterable[Seen]) -> tuple[int, ...]:
+def offsets_of(removals: Iterable[RemovedReplica]) -> tuple[int, ...]:
     """What a finding about these removals explains."""
     return tuple(one.removal.meta_offset for one in removals)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_kafka.inferred.evidence import Finding, Scene
+from strandline_kafka.inferred.evidence import Evidence, Finding
 
 RULE = "fast_restart"
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """One for each registration of a broker that was active."""
     for one in scene.registrations:
         if one.is_fast_restart:

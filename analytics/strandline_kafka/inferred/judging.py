@@ -15,12 +15,12 @@ from strandline_kafka.inferred import (
     slow_replica,
     young_leader,
 )
-from strandline_kafka.inferred.evidence import Finding, Scene
+from strandline_kafka.inferred.evidence import Evidence, Finding
 
 MOST_EVIDENCE = 40
 """Records and lines that one finding names; how many more there are is said."""
 
-RULES: dict[str, Callable[[Scene], Iterator[Finding]]] = {
+RULES: dict[str, Callable[[Evidence], Iterator[Finding]]] = {
     module.RULE: module.findings
     for module in (
         node_stopped,
@@ -36,7 +36,7 @@ RULES: dict[str, Callable[[Scene], Iterator[Finding]]] = {
 """Every rule by its name."""
 
 
-def inferred(scene: Scene) -> dict[int, str]:
+def inferred(scene: Evidence) -> dict[int, str]:
     """The value of ``ext.inferred`` of the change at an offset of the metadata log."""
     by_offset: dict[int, list[Finding]] = {}
     for rule in RULES.values():

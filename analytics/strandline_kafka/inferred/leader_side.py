@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_kafka.inferred.evidence import Finding, Scene, Seen, evidence_of, groups_by_moment, offsets_of
+from strandline_kafka.inferred.evidence import (
+    Evidence,
+    Finding,
+    RemovedReplica,
+    evidence_of,
+    groups_by_moment,
+    offsets_of,
+)
 
 RULE = "leader_side"
 LEAST_FOLLOWERS = 2
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """For each moment and leader: at least two followers that it removed, none of which another leader removed."""
     for group in groups_by_moment(scene.removals):
         for leader in sorted({int(one.removal.leader) for one in group}):
@@ -29,5 +36,5 @@ def findings(scene: Scene) -> Iterator[Finding]:
                 )
 
 
-def _removed_elsewhere(group: list[Seen], leader: int, followers: set[int]) -> bool:
+def _removed_elsewhere(group: list[RemovedReplica], leader: int, followers: set[int]) -> bool:
     return any(one.removal.replica in followers and one.removal.leader != leader for one in group)

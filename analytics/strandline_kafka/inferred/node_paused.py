@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_kafka.inferred.evidence import Finding, Scene, Seen, evidence_of, groups_by_moment, offsets_of
+from strandline_kafka.inferred.evidence import (
+    Evidence,
+    Finding,
+    RemovedReplica,
+    evidence_of,
+    groups_by_moment,
+    offsets_of,
+)
 
 RULE = "node_paused"
 LEAST_REMOVALS = 2
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """For each moment: the node that explains all its removals and was not fenced; several of them are a tie."""
     for group in groups_by_moment(scene.removals):
         pairs = {one.pair for one in group}
@@ -21,7 +28,7 @@ def findings(scene: Scene) -> Iterator[Finding]:
             yield from _judged(scene, node, group)
 
 
-def _judged(scene: Scene, node: int, group: list[Seen]) -> Iterator[Finding]:
+def _judged(scene: Evidence, node: int, group: list[RemovedReplica]) -> Iterator[Finding]:
     begin_ms = group[0].caught_up_ms or 0
     if scene.fence_of(node, begin_ms, begin_ms + scene.fence_within_ms) is not None:
         return

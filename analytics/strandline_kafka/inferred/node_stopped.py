@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from strandline_kafka.inferred.evidence import Finding, Scene, Seen, evidence_of, groups_by_moment, offsets_of
+from strandline_kafka.inferred.evidence import (
+    Evidence,
+    Finding,
+    RemovedReplica,
+    evidence_of,
+    groups_by_moment,
+    offsets_of,
+)
 
 RULE = "node_stopped"
 LEAST_LEADERS = 2
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """One for each fence that removals by at least two leaders came before; the logs narrow down when it stopped."""
     for node, own in scene.by_replica.items():
         groups = groups_by_moment(own) + _without_moment(scene, node)
@@ -20,7 +27,7 @@ def findings(scene: Scene) -> Iterator[Finding]:
                 yield from _judged(scene, node, group)
 
 
-def _without_moment(scene: Scene, node: int) -> list[list[Seen]]:
+def _without_moment(scene: Evidence, node: int) -> list[list[RemovedReplica]]:
     """Without the leaders' logs: the removals in the time before a fence in which the node may have stopped."""
     found = []
     for fence in scene.fences:
@@ -30,12 +37,12 @@ def _without_moment(scene: Scene, node: int) -> list[list[Seen]]:
     return found
 
 
-def _is_back(scene: Scene, one: Seen, by_ms: int) -> bool:
+def _is_back(scene: Evidence, one: RemovedReplica, by_ms: int) -> bool:
     returned_ms = scene.returned_ms(one)
     return returned_ms is not None and returned_ms <= by_ms
 
 
-def _judged(scene: Scene, node: int, group: list[Seen]) -> Iterator[Finding]:
+def _judged(scene: Evidence, node: int, group: list[RemovedReplica]) -> Iterator[Finding]:
     begin_ms = min(one.removal.at_ms if one.caught_up_ms is None else one.caught_up_ms for one in group)
     fence = scene.fence_of(node, begin_ms, begin_ms + scene.fence_within_ms)
     if fence is None or scene.shutdown_of(node, begin_ms - scene.session_timeout_ms, fence.at_ms) is not None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_kafka.inferred.evidence import Finding, Scene, Seen, evidence_of, offsets_of
+from strandline_kafka.inferred.evidence import Evidence, Finding, RemovedReplica, evidence_of, offsets_of
 
 RULE = "slow_pair"
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """For each pair of nodes whose removals stand alone within two lag times before and after."""
     lag_ms = scene.lag_time_ms
     if lag_ms is None:
@@ -28,7 +28,7 @@ def findings(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def _stands_alone(scene: Scene, one: Seen, lag_ms: int) -> bool:
+def _stands_alone(scene: Evidence, one: RemovedReplica, lag_ms: int) -> bool:
     if one.caught_up_ms is None:
         return False
     leader, follower = one.pair

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_kafka.inferred.evidence import CLOSE_MS, Finding, Scene, Seen, evidence_of, offsets_of
+from strandline_kafka.inferred.evidence import CLOSE_MS, Evidence, Finding, RemovedReplica, evidence_of, offsets_of
 
 RULE = "slow_replica"
 LEAST_LEADERS = 2
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """For each node: removals by several leaders within some lag times, spread in time, each with an early return."""
     lag_ms = scene.lag_time_ms
     if lag_ms is None:
@@ -31,9 +31,9 @@ def findings(scene: Scene) -> Iterator[Finding]:
                 )
 
 
-def _stretches(own: list[Seen], lag_ms: int) -> list[list[Seen]]:
+def _stretches(own: list[RemovedReplica], lag_ms: int) -> list[list[RemovedReplica]]:
     """Removals that follow each other within two lag times."""
-    found: list[list[Seen]] = []
+    found: list[list[RemovedReplica]] = []
     for one in own:
         if found and one.removal.at_ms - found[-1][-1].removal.at_ms <= 2 * lag_ms:
             found[-1].append(one)
@@ -42,7 +42,7 @@ def _stretches(own: list[Seen], lag_ms: int) -> list[list[Seen]]:
     return found
 
 
-def _is_slow(scene: Scene, node: int, group: list[Seen], lag_ms: int) -> bool:
+def _is_slow(scene: Evidence, node: int, group: list[RemovedReplica], lag_ms: int) -> bool:
     moments = sorted(one.caught_up_ms or 0 for one in group)
     is_spread = moments[-1] - moments[0] > CLOSE_MS
     if not is_spread or len({one.removal.leader for one in group}) < LEAST_LEADERS:

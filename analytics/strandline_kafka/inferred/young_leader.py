@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline_kafka.inferred.evidence import Finding, Scene
+from strandline_kafka.inferred.evidence import Evidence, Finding
 
 RULE = "young_leader"
 
 
-def findings(scene: Scene) -> Iterator[Finding]:
+def findings(scene: Evidence) -> Iterator[Finding]:
     """One for each removal by an epoch that is younger than the lag time."""
     if scene.lag_time_ms is None:
         return

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from strandline.core.types import BatchHeader, LeaderEpoch, Offset
 from strandline.records.batch import CONTROL_BIT, MAGIC
 from strandline_kafka.brokers.text_files import LeftOut, lines_of
-from strandline_kafka.metadata.log_files import Copy, FoundBatch, Snapshot, in_order
+from strandline_kafka.metadata.log_files import Copy, FoundBatch, SnapshotFile, in_order
 from strandline_kafka.metadata.record_table import CONTROL_RECORDS, RECORDS, RecordKind
 from strandline_kafka.metadata.records import MetadataRecord, check_moment, is_known
 from strandline_kafka.metadata.wire import Message, Unreadable, layout_of, uuid_text
@@ -187,7 +187,7 @@ def open_dump(paths: list[Path]) -> DumpedCopy:
     """
     sections = [section for path in paths for section in _sections(path)]
     snapshots = [
-        Snapshot(one.path, one.end_offset, partial(_records_of, one))
+        SnapshotFile(one.path, one.end_offset, partial(_records_of, one))
         for one in sections
         if one.suffix == ".checkpoint" and one.end_offset is not None
     ]

@@ -24,9 +24,9 @@ from strandline_kafka.brokers.text_files import LeftOut
 from strandline_kafka.metadata import state as metadata_state
 from strandline_kafka.metadata.events import HistoryEvent, causes_of, events_of, snapshot
 from strandline_kafka.metadata.listening import Listener
-from strandline_kafka.metadata.log_files import Copy, FoundBatch, Snapshot, snapshot_records
+from strandline_kafka.metadata.log_files import Copy, FoundBatch, SnapshotFile, snapshot_records
 from strandline_kafka.metadata.merging import Kept, Proof, prove
-from strandline_kafka.metadata.passage import EVERYTHING, Passage, Silences, Taken, Window
+from strandline_kafka.metadata.passage import EVERYTHING, Passage, PassageBatch, Silences, Window
 from strandline_kafka.metadata.records import MetadataRecord
 from strandline_kafka.metadata.replay import Replay
 from strandline_kafka.metadata.skeleton import Learner
@@ -149,7 +149,7 @@ class Import:
         self._seen = 0
         self._epoch: int | None = None
         self._last: MetadataRecord | None = None
-        self._snapshots: deque[Snapshot] = deque()
+        self._snapshots: deque[SnapshotFile] = deque()
         self._samples: deque[tuple[int, HistoryEvent]] = deque()
         self._listener: Listener | None = None
 
@@ -207,7 +207,7 @@ class Import:
         result.metadata_version = self._state.features.get("metadata.version")
         return result
 
-    def _from_snapshot(self, start: Snapshot, files: EventFiles, first: FoundBatch) -> None:
+    def _from_snapshot(self, start: SnapshotFile, files: EventFiles, first: FoundBatch) -> None:
         at_ms = self._replay.load(snapshot_records(start))
         if at_ms is None:
             raise Unreadable(f"{start.path}: the snapshot has no header, which says of when it is")
@@ -216,7 +216,7 @@ class Import:
         for reported in self._states(start.end_offset - 1):
             files.add(at_us, reported)
 
-    def _take(self, taken: Taken, files: EventFiles) -> None:
+    def _take(self, taken: PassageBatch, files: EventFiles) -> None:
         if not files.is_silent:
             for record in taken.read:
                 self._count(record)

@@ -56,7 +56,7 @@ class FoundBatch(NamedTuple):
         )  # fmt: skip
 
 
-class Snapshot(NamedTuple):
+class SnapshotFile(NamedTuple):
     """A snapshot file: what the log up to ``end_offset`` amounts to."""
 
     path: Path
@@ -71,7 +71,7 @@ class Copy:
 
     directory: Path
     segments: list[Path]
-    snapshots: list[Snapshot]
+    snapshots: list[SnapshotFile]
     node_id: int | None = None
     cluster_id: str | None = None
     voters: frozenset[int] = frozenset()
@@ -145,7 +145,7 @@ def open_copy(directory: Path) -> Copy:
         raise Unreadable(f"{directory} is no directory; give a log.dir of a controller, or the folder {FOLDER} in it")
     names = sorted(path for path in folder.iterdir() if path.is_file())
     segments = [path for path in names if _SEGMENT.fullmatch(path.name)]
-    snapshots = [Snapshot(path, int(found[1])) for path in names if (found := _SNAPSHOT.fullmatch(path.name))]
+    snapshots = [SnapshotFile(path, int(found[1])) for path in names if (found := _SNAPSHOT.fullmatch(path.name))]
     if not segments:
         raise Unreadable(
             f"{folder} holds no metadata log (00000000000000000000.log and the like); KRaft controllers keep one"
@@ -162,7 +162,7 @@ def open_copy(directory: Path) -> Copy:
     )
 
 
-def snapshot_records(snapshot: Snapshot) -> Iterator[MetadataRecord]:
+def snapshot_records(snapshot: SnapshotFile) -> Iterator[MetadataRecord]:
     """The records of a snapshot; their offsets mean nothing.
 
     Raises:

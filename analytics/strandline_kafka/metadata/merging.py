@@ -181,7 +181,7 @@ def prove(copies: Sequence[Copy], kept: Kept, hearer: Hearer, *, trust_tail: boo
         Unreadable: as `Merge.batches`; or there is not one batch; or the hearer refuses one.
     """
     voters = frozenset[int]().union(*(copy.voters for copy in copies))
-    merge, waiting = Merge(copies), _Waiting(hearer)
+    merge, waiting = Merge(copies), _WaitingBatches(hearer)
     first: int | None = None
     end = proved = first_ms = last_ms = proved_ms = 0
     snapshot_end = max((snapshot.end_offset for copy in copies for snapshot in copy.snapshots), default=0)
@@ -203,7 +203,7 @@ def prove(copies: Sequence[Copy], kept: Kept, hearer: Hearer, *, trust_tail: boo
     return Proof(first, end, proved, voters, first_ms, last_ms, proved_ms, merge.notes)
 
 
-class _Waiting:
+class _WaitingBatches:
     """Batches that are given when a later one proves them. Invariant: at most `MOST_WAITING_BYTES` wait."""
 
     def __init__(self, hearer: Hearer) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from strandline_kafka.metadata.log_files import Copy, FoundBatch, Snapshot, read_records
+from strandline_kafka.metadata.log_files import Copy, FoundBatch, SnapshotFile, read_records
 from strandline_kafka.metadata.merging import Kept, Merge, Proof
 from strandline_kafka.metadata.records import MetadataRecord
 from strandline_kafka.metadata.wire import Unreadable
@@ -23,7 +23,7 @@ _WITHIN = {"BeginTransaction": False, "EndTransaction": True, "AbortTransaction"
 """Whether a record stands within a transaction."""
 
 
-class Taken(NamedTuple):
+class PassageBatch(NamedTuple):
     """One batch of the passage."""
 
     batch: FoundBatch
@@ -38,7 +38,7 @@ class Beginning(NamedTuple):
 
     is_whole: bool
     """Whether nothing is missing before it."""
-    start: Snapshot | None
+    start: SnapshotFile | None
     """The snapshot to begin from; None where the log begins at 0, or its beginning is in none."""
 
 
@@ -50,7 +50,7 @@ def beginning_of(copies: Sequence[Copy], first_offset: int, proved_end: int) -> 
     return Beginning(first_offset == 0 or bool(whole), start)
 
 
-class Transactions:
+class HeldTransactions:
     """Holds records of a transaction back until it ends."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Passage:
         self._copies = copies
         self._kept = kept
         self._proof = proof
-        self._transactions = Transactions()
+        self._transactions = HeldTransactions()
         self.is_whole, self.start = beginning_of(copies, proof.first_offset, proof.proved_end)
 
     @property
@@ -108,7 +108,7 @@ class Passage:
         """Records of transactions that were aborted, or without an end, once the passage is over."""
         return self._transactions.dropped + self._transactions.unended
 
-    def checks(self) -> list[Snapshot]:
+    def checks(self) -> list[SnapshotFile]:
         """The snapshots that the replayed state must equal, by the offsets at which they end."""
         if not self.is_whole:
             return []
@@ -116,7 +116,7 @@ class Passage:
         found = (s for copy in self._copies for s in copy.snapshots)
         return sorted((s for s in found if s.end_offset > begin), key=lambda each: each.end_offset)
 
-    def batches(self) -> Iterator[Taken]:
+    def batches(self) -> Iterator[PassageBatch]:
         """Every batch behind the start.
 
         Raises:
@@ -130,7 +130,7 @@ class Passage:
                 continue
             has_begun = True
             read = read_records(batch)
-            yield Taken(batch, read, self._transactions.ready(batch.path, read))
+            yield PassageBatch(batch, read, self._transactions.ready(batch.path, read))
         if start is not None and not has_begun:
             raise Unreadable(f"{start.path}: no committed record follows the snapshot; there is nothing to import")
 

@@ -17,13 +17,13 @@ from strandline_kafka.metadata import state as metadata_state
 from strandline_kafka.metadata.events import LEADER, Why, causes_of
 from strandline_kafka.metadata.log_files import Copy, FoundBatch, read_records, snapshot_records
 from strandline_kafka.metadata.merging import Kept, Proof
-from strandline_kafka.metadata.passage import Beginning, Passage, Silences, Transactions, beginning_of
+from strandline_kafka.metadata.passage import Beginning, HeldTransactions, Passage, Silences, beginning_of
 from strandline_kafka.metadata.records import MetadataRecord
 from strandline_kafka.metadata.replay import Replay
 from strandline_kafka.metadata.wire import Unreadable
 
 
-class Wanted(NamedTuple):
+class WantedByLogs(NamedTuple):
     """What brokers' logs ask for, by the names that they have."""
 
     decisions: frozenset[tuple[str, int, int]] = frozenset()
@@ -82,7 +82,7 @@ class Return(NamedTuple):
     replica: NodeId
 
 
-class Moment(NamedTuple):
+class BrokerMoment(NamedTuple):
     """Something that happened to a broker."""
 
     at_ms: int
@@ -126,8 +126,8 @@ class Skeleton:
     topics: dict[str, list[TopicLife]] = field(default_factory=dict)
     removals: list[Removal] = field(default_factory=list)
     returns: list[Return] = field(default_factory=list)
-    fences: list[Moment] = field(default_factory=list)
-    shutdowns: list[Moment] = field(default_factory=list)
+    fences: list[BrokerMoment] = field(default_factory=list)
+    shutdowns: list[BrokerMoment] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     registered_before: dict[int, int] = field(default_factory=dict)
     """The broker epochs of the processes that the log begins with, by node."""
@@ -152,14 +152,14 @@ class Learner:
         wanted: the decisions and epochs to keep.
     """
 
-    def __init__(self, copies: Sequence[Copy], kept: Kept, wanted: Wanted) -> None:
+    def __init__(self, copies: Sequence[Copy], kept: Kept, wanted: WantedByLogs) -> None:
         self._copies = copies
         self._kept = kept
         self._wanted = wanted
         self._state = metadata_state.ClusterState()
         self._replay = Replay(self._state)
         self._silences = Silences()
-        self._transactions = Transactions()
+        self._transactions = HeldTransactions()
         self._led_since: dict[TopicPartition, int] = {}
         self._found = Skeleton()
         self._beginning: Beginning | None = None
@@ -255,9 +255,9 @@ class Learner:
                 self._end(name or "", partition.tp.topic_id, at_ms)
                 self._led_since.pop(partition.tp, None)
             case metadata_state.Fenced(broker_id):
-                found.fences.append(Moment(at_ms, offset, broker_id))
+                found.fences.append(BrokerMoment(at_ms, offset, broker_id))
             case metadata_state.ShutdownBegan(broker_id):
-                found.shutdowns.append(Moment(at_ms, offset, broker_id))
+                found.shutdowns.append(BrokerMoment(at_ms, offset, broker_id))
             case metadata_state.Registered(broker_id, _, _, is_fast_restart):
                 epoch = self._state.brokers[broker_id].broker_epoch
                 found.registrations.append(Registration(at_ms, offset, broker_id, epoch, is_fast_restart))

@@ -24,7 +24,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Without the proxy that the environment may name for other connections."""
 
 
-class Unanswered(Exception):
+class PrometheusUnreachable(Exception):
     """Prometheus cannot be reached; the text says where."""
 
 
@@ -77,7 +77,7 @@ def _asked(url: str) -> bytes:
         said = error.read(300).decode("utf-8", "replace")
         raise Unreadable(f"{where}: {error.code} {error.reason}: {said}") from error
     except (OSError, HTTPException) as error:
-        raise Unanswered(f"{where}: {getattr(error, 'reason', None) or error}") from error
+        raise PrometheusUnreachable(f"{where}: {getattr(error, 'reason', None) or error}") from error
     if len(content) > MOST_BYTES:
         raise Unreadable(f"{where}: an answer of more than {MOST_BYTES >> 20} MiB; choose fewer series under [where]")
     return content

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from strandline.console.overview import Chip, PartitionRow, Rank, ReplicaState
+from strandline.console.overview import Chip, PartitionRow, Rank, ReplicaStanding
 from strandline.console.picture import Picture
 from strandline.core.control.state import changes_between
 from strandline.core.messages import MetadataImage, PartitionImage
@@ -24,7 +24,7 @@ class ReplicaPoint(NamedTuple):
 
     leo: Offset | None
     hw: Offset | None
-    state: ReplicaState
+    state: ReplicaStanding
 
 
 class Sample(NamedTuple):

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from strandline.console.courses import ReplicaPoint, Sample
-from strandline.console.overview import ReplicaState
+from strandline.console.overview import ReplicaStanding
 from strandline.core.types import NodeId, Offset
 
 WINDOW_MS = 120_000
@@ -80,7 +80,7 @@ def draw_lanes(samples: Sequence[Sample], node_ids: Sequence[NodeId], now_ms: in
     return Lanes(lanes=lanes, epochs=tuple(_epochs(shown, now_ms)), lowest=low, highest=high)
 
 
-_ABSENT = ReplicaPoint(None, None, ReplicaState.DOWN)
+_ABSENT = ReplicaPoint(None, None, ReplicaStanding.DOWN)
 
 
 def _point(sample: Sample, node_id: NodeId) -> ReplicaPoint:
@@ -113,7 +113,7 @@ def _path(points: Sequence[tuple[int, Offset | None]], y: Callable[[Offset], flo
 
 
 def _spans(shown: Sequence[Sample], node_id: NodeId, now_ms: int) -> Iterator[Span]:
-    begun: tuple[int, ReplicaState] | None = None
+    begun: tuple[int, ReplicaStanding] | None = None
     last_ms = 0
     for sample in shown:
         state = _point(sample, node_id).state
@@ -128,7 +128,7 @@ def _spans(shown: Sequence[Sample], node_id: NodeId, now_ms: int) -> Iterator[Sp
         yield _span(begun[0], max(last_ms, min(now_ms, last_ms + _GAP_MS)), begun[1], now_ms)
 
 
-def _span(start_ms: int, end_ms: int, state: ReplicaState, now_ms: int) -> Span:
+def _span(start_ms: int, end_ms: int, state: ReplicaStanding, now_ms: int) -> Span:
     x = _x(start_ms, now_ms)
     return Span(x, max(0.5, _x(end_ms, now_ms) - x), state.css, state.value)
 

@@ -18,7 +18,7 @@ SILENT_AFTER_MS = 2_000
 """A node that has not answered for so long is called silent: two looks failed."""
 
 
-class ReplicaState(StrEnum):
+class ReplicaStanding(StrEnum):
     """What a replica is to its partition; the words appear on the page beside the colours."""
 
     LEADER = "leader"
@@ -40,12 +40,12 @@ class ReplicaState(StrEnum):
 
 
 IN_WORDS = {
-    ReplicaState.LEADER: "takes the writes; the ♛ marks it",
-    ReplicaState.MEMBER: "member of the ISR",
-    ReplicaState.JOINING: "out of the ISR, its node lives: it catches up",
-    ReplicaState.SILENT: "out of the ISR, its node does not answer",
-    ReplicaState.DOWN: "out of the ISR, its node is fenced",
-    ReplicaState.FAILED: "given up by its own node until the next leader epoch",
+    ReplicaStanding.LEADER: "takes the writes; the ♛ marks it",
+    ReplicaStanding.MEMBER: "member of the ISR",
+    ReplicaStanding.JOINING: "out of the ISR, its node lives: it catches up",
+    ReplicaStanding.SILENT: "out of the ISR, its node does not answer",
+    ReplicaStanding.DOWN: "out of the ISR, its node is fenced",
+    ReplicaStanding.FAILED: "given up by its own node until the next leader epoch",
 }
 """What the legend says."""
 
@@ -67,7 +67,7 @@ class Chip:
     """One replica: as its leader sees it (``leo``, ``lag_...``) and as it sees itself (``own_...``)."""
 
     node_id: NodeId
-    state: ReplicaState
+    state: ReplicaStanding
     in_isr: bool
     leo: Offset | None
     own_leo: Offset | None
@@ -82,7 +82,7 @@ class Chip:
     @property
     def is_out(self) -> bool:
         """Whether it is assigned and not in the ISR."""
-        return not self.in_isr and self.state is not ReplicaState.OBSERVER
+        return not self.in_isr and self.state is not ReplicaStanding.OBSERVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def _chip(
     lag = None if remote is None else remote.lag_records
     return Chip(
         node_id=node_id,
-        state=ReplicaState.FAILED if failed else _state(node_id, image, node, is_silent(look, picture.now_ms)),
+        state=ReplicaStanding.FAILED if failed else _state(node_id, image, node, is_silent(look, picture.now_ms)),
         in_isr=node_id in image.isr,
         leo=remote.leo if remote is not None else held.leo if held is not None else None,
         own_leo=held.leo if held is not None else None,
@@ -233,14 +233,14 @@ def _chip(
     )
 
 
-def _state(node_id: NodeId, image: PartitionImage, node: NodeImage | None, silent: bool) -> ReplicaState:
+def _state(node_id: NodeId, image: PartitionImage, node: NodeImage | None, silent: bool) -> ReplicaStanding:
     if node_id == image.leader:
-        return ReplicaState.LEADER
+        return ReplicaStanding.LEADER
     if node_id not in image.replicas:
-        return ReplicaState.OBSERVER
+        return ReplicaStanding.OBSERVER
     fenced = node is None or node.fenced
     if node_id in image.isr and not (fenced and image.leader is None):
-        return ReplicaState.MEMBER
+        return ReplicaStanding.MEMBER
     if fenced:
-        return ReplicaState.DOWN
-    return ReplicaState.SILENT if silent else ReplicaState.JOINING
+        return ReplicaStanding.DOWN
+    return ReplicaStanding.SILENT if silent else ReplicaStanding.JOINING

@@ -18,8 +18,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from strandline import __version__, units
 from strandline.console.groups import MOST_ROWS, GroupRow
 from strandline.console.lanes import draw_lanes
-from strandline.console.overview import IN_WORDS, ReplicaState
-from strandline.console.seen import Seen, see
+from strandline.console.overview import IN_WORDS, ReplicaStanding
+from strandline.console.seen import SeenPicture, see
 from strandline.console.table import SHOWN, SORTED, read_query, table_page
 from strandline.console.watching import Watching
 from strandline.runtime.clock import wall_ms
@@ -65,7 +65,7 @@ def _environment() -> Environment:
         "shown": {name: words for name, (words, _) in SHOWN.items()},
         "sorted_by": {name: words for name, (words, _) in SORTED.items()},
         "states": [(state.css, state.value, words) for state, words in IN_WORDS.items()],
-        "State": ReplicaState,
+        "State": ReplicaStanding,
         "version": __version__,
         "now_clock": lambda: _clock(wall_ms()),
     }
@@ -114,16 +114,16 @@ class Site:
     def __init__(self, watching: Watching, *, report: str, allow_changes: bool) -> None:
         self._watching = watching
         self._always: dict[str, Any] = {"report": report, "allow_changes": allow_changes}
-        self._seen: Seen | None = None
-        self._grouped: tuple[Seen, tuple[GroupRow, ...]] | None = None
+        self._seen: SeenPicture | None = None
+        self._grouped: tuple[SeenPicture, tuple[GroupRow, ...]] | None = None
 
-    def seen(self, version: int) -> Seen:
+    def seen(self, version: int) -> SeenPicture:
         """The picture of this version; the same one for everybody who asks."""
         if self._seen is None or self._seen.version != version:
             self._seen = see(version, self._watching.picture)
         return self._seen
 
-    def page(self, path: str, query: Mapping[str, str], seen: Seen, form: Form | None = None) -> Page:
+    def page(self, path: str, query: Mapping[str, str], seen: SeenPicture, form: Form | None = None) -> Page:
         """The page at a path; one that says so if there is none."""
         words = [word for word in path.split("/") if word]
         if not words:
@@ -144,13 +144,19 @@ class Site:
             return self._partition(words[1], int(words[2][:9]), seen)
         return self.lost(seen, "There is no such page.")
 
-    def lost(self, seen: Seen, said: str, status: int = 404) -> Page:
+    def lost(self, seen: SeenPicture, said: str, status: int = 404) -> Page:
         """A page that says what is not there, or not allowed."""
         title = {404: "Not found", 403: "Refused"}.get(status, "Refused")
         return self._made(title, "", seen, [Part(name="lost", live=False)], {"said": said}, status)
 
     def _made(
-        self, title: str, section: str, seen: Seen, parts: list[Part], values: Mapping[str, Any], status: int = 200
+        self,
+        title: str,
+        section: str,
+        seen: SeenPicture,
+        parts: list[Part],
+        values: Mapping[str, Any],
+        status: int = 200,
     ) -> Page:
         shown = {"seen": seen, "picture": seen.picture, "figures": seen.figures(), **self._always, **values}
         return Page(
@@ -158,18 +164,18 @@ class Site:
             status=status,
         )  # fmt: skip
 
-    def _now(self, seen: Seen) -> Page:
+    def _now(self, seen: SeenPicture) -> Page:
         transitions = self._watching.transitions.newest(_LISTED)
         parts = [Part(name="wrong"), Part(name="transitions")]
         values = {"transitions": transitions, "of": None, "most": _IN_FINDING}
         return self._made("What is wrong now", "now", seen, parts, values)
 
-    def _partitions(self, query: Mapping[str, str], seen: Seen) -> Page:
+    def _partitions(self, query: Mapping[str, str], seen: SeenPicture) -> Page:
         table = table_page(seen.rows, read_query(query))
         parts = [Part(name="filter", live=False), Part(name="partitions")]
         return self._made("Partitions", "partitions", seen, parts, {"table": table, "query": table.query})
 
-    def _partition(self, topic: str, index: int, seen: Seen) -> Page:
+    def _partition(self, topic: str, index: int, seen: SeenPicture) -> Page:
         row = seen.row(topic, index)
         if row is None:
             return self.lost(seen, f"The controller has not reported a partition {topic}-{index}.")
@@ -186,20 +192,20 @@ class Site:
         parts = [Part(name="partition"), Part(name="lanes"), Part(name="transitions")]
         return self._made(row.name, "partitions", seen, parts, values)
 
-    def _groups(self, seen: Seen) -> tuple[GroupRow, ...]:
+    def _groups(self, seen: SeenPicture) -> tuple[GroupRow, ...]:
         """The same ones for everybody who asks, as `seen`; made only when somebody looks at groups."""
         if self._grouped is None or self._grouped[0] is not seen:
             self._grouped = (seen, seen.groups())
         return self._grouped[1]
 
-    def _group(self, name: str, seen: Seen) -> Page:
+    def _group(self, name: str, seen: SeenPicture) -> Page:
         group = next((one for one in self._groups(seen) if one.name == name), None)
         if group is None:
             return self.lost(seen, f"No node has reported a group {name}.")
         parts = [Part(name="group"), Part(name="group_members"), Part(name="group_partitions")]
         return self._made(name, "groups", seen, parts, {"group": group, "most": MOST_ROWS})
 
-    def _topics(self, query: Mapping[str, str], seen: Seen, form: Form | None) -> Page:
+    def _topics(self, query: Mapping[str, str], seen: SeenPicture, form: Form | None) -> Page:
         parts = [Part(name="topics")]
         if self._always["allow_changes"]:
             parts = [Part(name="new_topic", live=False), *parts]

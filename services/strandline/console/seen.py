@@ -58,7 +58,7 @@ class TopicRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenPicture:
     """A picture and what follows from it."""
 
     version: int
@@ -157,10 +157,10 @@ class Seen:
         return next((row for row in self.rows if row.topic == topic and row.index == index), None)
 
 
-def see(version: int, picture: Picture) -> Seen:
+def see(version: int, picture: Picture) -> SeenPicture:
     """What follows from a picture."""
     rows = partition_rows(picture)
-    return Seen(version=version, picture=picture, rows=rows, findings=what_is_wrong(picture, rows))
+    return SeenPicture(version=version, picture=picture, rows=rows, findings=what_is_wrong(picture, rows))
 
 
 def _node_state(node: NodeImage, *, silent: bool) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from strandline.controller.driver import ControllerDriver
 from strandline.controller.watches import Watch
 from strandline.core.control.events import ConnectionRefused
 from strandline.core.messages import Endpoint
-from strandline.core.reigns.events import Look
+from strandline.core.reigns.events import ActiveProbe
 from strandline.core.types import NodeEpoch, NodeId
 
 _log = structlog.get_logger("strandline.controller")
@@ -133,12 +133,12 @@ MOST_S = 2 * (_CONNECT_S + _ALIVE_S)
 """How long a look at a controller's two addresses may take."""
 
 
-async def look_at(addresses: Iterable[Endpoint]) -> Look:
+async def look_at(addresses: Iterable[Endpoint]) -> ActiveProbe:
     """REACHED if any address is served, REFUSED if each refuses, else SILENT."""
     return _together([await _look(address) for address in addresses])
 
 
-async def _look(address: Endpoint) -> Look:
+async def _look(address: Endpoint) -> ActiveProbe:
     """Connect once, and see whether a process answers behind the connection.
 
     A dying process may still accept, and resets a moment later; that is no life and no refusal.
@@ -147,22 +147,22 @@ async def _look(address: Endpoint) -> Look:
         async with asyncio.timeout(_CONNECT_S):
             reader, writer = await asyncio.open_connection(address.host, address.port)
     except ConnectionRefusedError:
-        return Look.REFUSED
+        return ActiveProbe.REFUSED
     except (OSError, TimeoutError):
-        return Look.SILENT
+        return ActiveProbe.SILENT
     try:
         async with asyncio.timeout(_ALIVE_S):
             # A gRPC server speaks first; with TLS it waits, and so does one that is stopped.
-            return Look.REACHED if await reader.read(1) else Look.SILENT
+            return ActiveProbe.REACHED if await reader.read(1) else ActiveProbe.SILENT
     except TimeoutError:
-        return Look.REACHED
+        return ActiveProbe.REACHED
     except OSError:
-        return Look.SILENT
+        return ActiveProbe.SILENT
     finally:
         writer.close()
 
 
-def _together(looks: Sequence[Look]) -> Look:
-    if Look.REACHED in looks:
-        return Look.REACHED
-    return Look.REFUSED if looks and all(look is Look.REFUSED for look in looks) else Look.SILENT
+def _together(looks: Sequence[ActiveProbe]) -> ActiveProbe:
+    if ActiveProbe.REACHED in looks:
+        return ActiveProbe.REACHED
+    return ActiveProbe.REFUSED if looks and all(look is ActiveProbe.REFUSED for look in looks) else ActiveProbe.SILENT

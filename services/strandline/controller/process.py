@@ -22,7 +22,7 @@ import structlog
 from strandline.controller.among import Alone, Among
 from strandline.controller.driver import ControllerDriver
 from strandline.controller.prober import Prober
-from strandline.controller.seen import CountedSink, Place, Seen, TimedStore
+from strandline.controller.seen import ControllerPlace, CountedSink, Seen, TimedStore
 from strandline.controller.servicer import SERVICE, ControllerServicer
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.watches import Watches
@@ -172,9 +172,11 @@ class ControllerProcess:
         for server in self._servers:
             servicer.add_to(server)
 
-    def _place(self) -> Place:
+    def _place(self) -> ControllerPlace:
         """Where this controller is among all of its cluster."""
-        return Place(is_active=self.driver.core.serves, lag=0, reigns=self._reigns, is_store_up=self.driver.core.serves)
+        return ControllerPlace(
+            is_active=self.driver.core.serves, lag=0, reigns=self._reigns, is_store_up=self.driver.core.serves
+        )
 
     def _open_metrics(self, driver: Callable[[], ControllerDriver | None]) -> None:
         self.metrics_address = self._seen.open(

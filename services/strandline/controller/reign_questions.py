@@ -18,7 +18,7 @@ from strandline.etcd import client as etcd_client
 from strandline.etcd.errors import EtcdError, EtcdWentBack, NoSpace, Unanswered
 from strandline.metadata.documents import DamagedDocument
 from strandline.metadata.etcd import EtcdStore, StoreView
-from strandline.metadata.etcd_layout import Batch, Presence
+from strandline.metadata.etcd_layout import Presence, TransactionBatch
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreFailed, StoreWentBack
 from strandline.observe.controllers import ReignReports
 from strandline.rpc.channels import Channels
@@ -80,7 +80,7 @@ class ReignQuestions:
         """Whether the last reading of the store had an answer."""
         return self.unanswered_s is None
 
-    def append(self, effect: effects.Append, batch: Batch) -> None:
+    def append(self, effect: effects.Append, batch: TransactionBatch) -> None:
         """Append ``batch``, which ``effect`` names by its head."""
 
         async def work() -> ReignEvent:

@@ -27,7 +27,7 @@ from strandline.core.reigns.reign import FOLLOWING, REIGNING, ReignCore, State
 from strandline.core.state_events import StateEvent
 from strandline.etcd.errors import EtcdError
 from strandline.metadata.etcd import EtcdStore
-from strandline.metadata.etcd_layout import Batch, Presence, batches
+from strandline.metadata.etcd_layout import Presence, TransactionBatch, batches
 from strandline.metadata.store import StoreAway, StoreDamaged, StoreDeposed, StoreFailed, StoreWentBack
 from strandline.observe.controllers import ReignReports
 from strandline.rpc.channels import Channels
@@ -126,7 +126,7 @@ class Reigning:
         self._tick_s = tick_ms / 1000
         self._why = Why.STANDBY
         self._reign_id, self._token = "", 0
-        self._batch: tuple[Batch, asyncio.Future[Settled]] | None = None
+        self._batch: tuple[TransactionBatch, asyncio.Future[Settled]] | None = None
         self._first_opening = self._snapshotting = False
         self._closed_s: float | None = None
         self._following: asyncio.Task[None] | None = None
@@ -279,7 +279,7 @@ class Reigning:
         since_s = self._clock() / 1000 - began_s if began_s is not None else None
         return Undecided(self._why, since_s, self.health.last)
 
-    async def append(self, batch: Batch) -> Settled:
+    async def append(self, batch: TransactionBatch) -> Settled:
         """Append one batch of this reign; returns what became of it, as soon as that is known."""
         assert self._batch is None, "one batch at a time"
         settled: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()

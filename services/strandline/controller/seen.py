@@ -28,7 +28,7 @@ from strandline.rpc.server import PortTaken
 from strandline.runtime.refusals import Refusals
 
 
-class Place(NamedTuple):
+class ControllerPlace(NamedTuple):
     """Where this controller is among all of its cluster."""
 
     is_active: bool
@@ -113,7 +113,7 @@ class Seen:
         driver: Callable[[], ControllerDriver | None],
         sink: EventSink,
         https: HttpsContext | None,
-        place: Callable[[], Place],
+        place: Callable[[], ControllerPlace],
     ) -> str:
         """Be scraped from now on, if a port is asked for; returns its address, or nothing.
 

@@ -18,7 +18,7 @@ from strandline.controller.driver import ControllerDriver
 from strandline.controller.prober import Prober
 from strandline.controller.process import ControllerProcess, DirectoryLock
 from strandline.controller.reigning import Reigning
-from strandline.controller.seen import CountedSink, Place, TimedCommits
+from strandline.controller.seen import ControllerPlace, CountedSink, TimedCommits
 from strandline.controller.servicer import SERVICE
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.store_health import SeenPosition
@@ -244,14 +244,14 @@ class SeveralProcess(ControllerProcess):
         code = ExitCode.INVARIANT_BROKEN if isinstance(error, AssertionError) else ExitCode.FAILED
         self._stop_process(code, f"{type(error).__name__}: {error}")
 
-    def _place(self) -> Place:
+    def _place(self) -> ControllerPlace:
         reigning = self.reigning
         health = reigning.health.last
         core, applied = reigning.core, reigning.store.applied
         lag = 0
         if applied is not None and not core.is_ready(monotonic_ms()):
             lag = max(0, reigning.questions.last_offset - applied.offset)
-        return Place(
+        return ControllerPlace(
             is_active=core.serves(monotonic_ms()),
             lag=lag,
             reigns=reigning.reigns_begun,

@@ -146,7 +146,7 @@ FILE_NAME = "seen-position.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StorePosition:
     """What was seen."""
 
     directory_id: str = ""
@@ -206,7 +206,7 @@ class SeenPosition:
             self._note(etcd_cluster_id, revision, head)
 
     def _note(self, etcd_cluster_id: int, revision: int, head: Head | None) -> None:
-        fresh = Position(
+        fresh = StorePosition(
             directory_id=self.position.directory_id,
             cluster_id=self.position.cluster_id,
             etcd_cluster_id=etcd_cluster_id,
@@ -218,15 +218,15 @@ class SeenPosition:
             self._write(fresh)
             self.position = fresh
 
-    def _read(self) -> Position:
+    def _read(self) -> StorePosition:
         try:
-            return Position(**json.loads(self._path.read_text(encoding="utf-8")))
+            return StorePosition(**json.loads(self._path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            return Position()
+            return StorePosition()
         except (ValueError, TypeError, OSError) as error:
             raise StoreFailed(f"{self._path} cannot be read: {error}; delete it if it is damaged") from error
 
-    def _write(self, position: Position) -> None:
+    def _write(self, position: StorePosition) -> None:
         fresh = self._path.with_name(f"{self._path.name}.new")
         try:
             with fresh.open("w", encoding="utf-8") as file:

@@ -18,18 +18,23 @@ import pyarrow.parquet as pq
 
 from strandline.core.state_events import NAME_OF
 from strandline.export.rows import STEPS, Finished, Row, Run, Step, Taken, TopicName
-from strandline.export.schema import COLUMNS, MEMBER_FIELDS, SCHEMA_VERSION, SORT_ORDER, Kind
+from strandline.export.schema import COLUMNS, MEMBER_FIELDS, SCHEMA_VERSION, SORT_ORDER, ColumnType
 
 ROWS_PER_GROUP = 50_000
 
-_PLAIN = {Kind.STRING: pa.string(), Kind.INT: pa.int32(), Kind.LONG: pa.int64(), Kind.BOOL: pa.bool_()}
+_PLAIN = {
+    ColumnType.STRING: pa.string(),
+    ColumnType.INT: pa.int32(),
+    ColumnType.LONG: pa.int64(),
+    ColumnType.BOOL: pa.bool_(),
+}
 TYPES = {
     **_PLAIN,
-    Kind.INTS: pa.list_(pa.int32()),
-    Kind.STRINGS: pa.list_(pa.string()),
-    Kind.MEMBERS: pa.list_(pa.struct([(name, _PLAIN[kind]) for name, kind in MEMBER_FIELDS])),
-    Kind.STRINGS_BY_NAME: pa.map_(pa.string(), pa.string()),
-    Kind.LONGS_BY_NAME: pa.map_(pa.string(), pa.int64()),
+    ColumnType.INTS: pa.list_(pa.int32()),
+    ColumnType.STRINGS: pa.list_(pa.string()),
+    ColumnType.MEMBERS: pa.list_(pa.struct([(name, _PLAIN[kind]) for name, kind in MEMBER_FIELDS])),
+    ColumnType.STRINGS_BY_NAME: pa.map_(pa.string(), pa.string()),
+    ColumnType.LONGS_BY_NAME: pa.map_(pa.string(), pa.int64()),
 }
 
 SCHEMA = pa.schema([pa.field(c.name, TYPES[c.kind], nullable=not c.required) for c in COLUMNS])
@@ -207,9 +212,9 @@ def _batch(kind: type[Any], numbered: list[tuple[int, Taken]], topic_name: Topic
 
 def _column(step: Step, values: Sequence[Any], offsets_us: list[int]) -> pa.Array:
     kind = TYPES[step.kind]
-    if step.kind is Kind.LONGS_BY_NAME:
+    if step.kind is ColumnType.LONGS_BY_NAME:
         return pa.array([None if value is None else list(value.items()) for value in values], kind)
-    if step.convert is None or step.kind in (Kind.INTS, Kind.STRINGS):
+    if step.convert is None or step.kind in (ColumnType.INTS, ColumnType.STRINGS):
         return pa.array(values, kind)
     return pa.array([step.convert(value, offset) for value, offset in zip(values, offsets_us, strict=True)], kind)
 
@@ -218,4 +223,4 @@ def _texts(steps: Sequence[Step], events: Sequence[Any]) -> pa.Array:
     """What has no column of its own, as text."""
     places = [(place, step.name) for place, step in enumerate(steps) if step.column is None]
     rows = [[(name, event[place]) for place, name in places if event[place] is not None] for event in events]
-    return pa.array([row or None for row in rows], TYPES[Kind.STRINGS_BY_NAME])
+    return pa.array([row or None for row in rows], TYPES[ColumnType.STRINGS_BY_NAME])

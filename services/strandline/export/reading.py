@@ -12,12 +12,14 @@ from strandline.export.destination import Destination
 from strandline.export.encoding import parse_lines
 from strandline.export.layout import Manifest
 from strandline.export.rows import Row
-from strandline.export.schema import COLUMNS, DATASETS, ENVELOPE, Kind
+from strandline.export.schema import COLUMNS, DATASETS, ENVELOPE, ColumnType
 
-_MAPS = frozenset(c.name for c in COLUMNS if c.kind in (Kind.STRINGS_BY_NAME, Kind.LONGS_BY_NAME))
+_MAPS = frozenset(c.name for c in COLUMNS if c.kind in (ColumnType.STRINGS_BY_NAME, ColumnType.LONGS_BY_NAME))
 
 
-_REQUIRED = tuple((column.name, str if column.kind is Kind.STRING else int) for column in ENVELOPE if column.required)
+_REQUIRED = tuple(
+    (column.name, str if column.kind is ColumnType.STRING else int) for column in ENVELOPE if column.required
+)
 _NUMBERS = ("dropped_first_seq", "dropped_last_seq", "last_seq")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from strandline.core.state_events import DATASET_OF, EVENT_TYPES, NAME_OF, SAMPLES, TRANSITIONS, Member, StateEvent
 from strandline.core.types import TopicPartition
 from strandline.export.layout import hour_of
-from strandline.export.schema import NO_LEADER, SCHEMA_VERSION, Field, Kind, fields_of
+from strandline.export.schema import NO_LEADER, SCHEMA_VERSION, ColumnType, Field, fields_of
 
 Row = dict[str, Any]
 """A row as it is exported: set columns only, in plain Python values."""
@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
     name: str
     column: str | None
-    kind: Kind
+    kind: ColumnType
     convert: Convert | None
 
 
@@ -93,9 +93,9 @@ def _conversion(field: Field) -> Convert | None:
         return _moment
     if field.is_leader:
         return lambda value, _: NO_LEADER if value is None else value
-    if field.kind is Kind.MEMBERS:
+    if field.kind is ColumnType.MEMBERS:
         return lambda members, offset_us: [_member(member, offset_us) for member in members]
-    if field.kind in (Kind.INTS, Kind.STRINGS):
+    if field.kind in (ColumnType.INTS, ColumnType.STRINGS):
         return lambda items, _: list(items)
     return None
 

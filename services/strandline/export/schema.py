@@ -45,7 +45,7 @@ NO_LEADER = -1
 DATASETS = (TRANSITIONS, SAMPLES)
 
 
-class Kind(Enum):
+class ColumnType(Enum):
     """The type of a column, as Spark spells it."""
 
     STRING = "STRING"
@@ -63,44 +63,44 @@ class Column(NamedTuple):
     """One column; ``required`` ones are set in every row."""
 
     name: str
-    kind: Kind
+    kind: ColumnType
     required: bool = False
 
 
 ENVELOPE: tuple[Column, ...] = (
-    Column("schema_version", Kind.INT, required=True),
-    Column("cluster_id", Kind.STRING, required=True),
-    Column("event_type", Kind.STRING, required=True),
-    Column("node_id", Kind.INT, required=True),
-    Column("incarnation", Kind.LONG, required=True),
-    Column("seq", Kind.LONG, required=True),
-    Column("ts_wall_us", Kind.LONG, required=True),
-    Column("ts_mono_us", Kind.LONG, required=True),
-    Column("topic", Kind.STRING),
-    Column("topic_id", Kind.STRING),
-    Column("partition", Kind.INT),
-    Column("controller_epoch", Kind.INT),
-    Column("leader_epoch", Kind.INT),
-    Column("partition_epoch", Kind.INT),
-    Column("meta_offset", Kind.LONG),
-    Column("ext", Kind.STRINGS_BY_NAME),
+    Column("schema_version", ColumnType.INT, required=True),
+    Column("cluster_id", ColumnType.STRING, required=True),
+    Column("event_type", ColumnType.STRING, required=True),
+    Column("node_id", ColumnType.INT, required=True),
+    Column("incarnation", ColumnType.LONG, required=True),
+    Column("seq", ColumnType.LONG, required=True),
+    Column("ts_wall_us", ColumnType.LONG, required=True),
+    Column("ts_mono_us", ColumnType.LONG, required=True),
+    Column("topic", ColumnType.STRING),
+    Column("topic_id", ColumnType.STRING),
+    Column("partition", ColumnType.INT),
+    Column("controller_epoch", ColumnType.INT),
+    Column("leader_epoch", ColumnType.INT),
+    Column("partition_epoch", ColumnType.INT),
+    Column("meta_offset", ColumnType.LONG),
+    Column("ext", ColumnType.STRINGS_BY_NAME),
 )
 """Set in every event, as far as they apply: topic to partition_epoch are null in events of a whole node."""
 
-_KINDS: dict[Any, Kind] = {
-    int: Kind.LONG,
-    Offset: Kind.LONG,
-    Moment: Kind.LONG,
-    Number: Kind.INT,
-    NodeId: Kind.INT,
-    LeaderEpoch: Kind.INT,
-    PartitionEpoch: Kind.INT,
-    bool: Kind.BOOL,
-    str: Kind.STRING,
-    tuple[NodeId, ...]: Kind.INTS,
-    tuple[str, ...]: Kind.STRINGS,
-    tuple[Member, ...]: Kind.MEMBERS,
-    Mapping[str, int]: Kind.LONGS_BY_NAME,
+_KINDS: dict[Any, ColumnType] = {
+    int: ColumnType.LONG,
+    Offset: ColumnType.LONG,
+    Moment: ColumnType.LONG,
+    Number: ColumnType.INT,
+    NodeId: ColumnType.INT,
+    LeaderEpoch: ColumnType.INT,
+    PartitionEpoch: ColumnType.INT,
+    bool: ColumnType.BOOL,
+    str: ColumnType.STRING,
+    tuple[NodeId, ...]: ColumnType.INTS,
+    tuple[str, ...]: ColumnType.STRINGS,
+    tuple[Member, ...]: ColumnType.MEMBERS,
+    Mapping[str, int]: ColumnType.LONGS_BY_NAME,
 }
 """The kind of a column by the type of its field, without None."""
 
@@ -110,7 +110,7 @@ class Field(NamedTuple):
 
     name: str
     column: str | None
-    kind: Kind
+    kind: ColumnType
     is_moment: bool = False
     is_leader: bool = False
 
@@ -123,16 +123,18 @@ def fields_of(kind: type[Any]) -> tuple[Field, ...]:
 
 def _field(name: str, hint: Any) -> Field:
     if hint == Ext:
-        return Field(name, None, Kind.STRING)
+        return Field(name, None, ColumnType.STRING)
     if hint == Leader:
-        return Field(name, name, Kind.INT, is_leader=True)
+        return Field(name, name, ColumnType.INT, is_leader=True)
     (plain,) = {hint} if hint in _KINDS else {one for one in hint.__args__ if one is not type(None)}
     if plain is Moment:
-        return Field(name, f"{name.removesuffix('_ms')}_us", Kind.LONG, is_moment=True)
+        return Field(name, f"{name.removesuffix('_ms')}_us", ColumnType.LONG, is_moment=True)
     return Field(name, name, _KINDS[plain])
 
 
-MEMBER_FIELDS: tuple[tuple[str, Kind], ...] = tuple((str(field.column), field.kind) for field in fields_of(Member))
+MEMBER_FIELDS: tuple[tuple[str, ColumnType], ...] = tuple(
+    (str(field.column), field.kind) for field in fields_of(Member)
+)
 """The fields of one element of a ``Kind.MEMBERS`` column."""
 
 

@@ -197,7 +197,7 @@ class EtcdStore:
 
     # The log (C6 to C9).
 
-    async def append(self, token: int, after: int, batch: etcd_layout.Batch) -> int | StoreView:
+    async def append(self, token: int, after: int, batch: etcd_layout.TransactionBatch) -> int | StoreView:
         """Append a batch once: the head's new revision, or what is there instead.
 
         Raises:
@@ -208,7 +208,7 @@ class EtcdStore:
         ours = created_at(keys.active, token)
         look = (get(keys.active), get(keys.head))
 
-        async def write(each: etcd_layout.TransactionPart | etcd_layout.Transactions) -> TxnResponse:
+        async def write(each: etcd_layout.TransactionPart | etcd_layout.AppendBatch) -> TxnResponse:
             if isinstance(each, etcd_layout.TransactionPart):
                 key = keys.part(batch.head.reign_id, each.offset, each.number)
                 return await self.etcd.txn([ours], [put(key, each.content)], look)
@@ -221,7 +221,7 @@ class EtcdStore:
             return answer.header.revision
         return self._view(answer.header.revision, found(answer, 0), found(answer, 1))
 
-    def settled(self, batch: etcd_layout.Batch, head: Head) -> None:
+    def settled(self, batch: etcd_layout.TransactionBatch, head: Head) -> None:
         """An append of this process is in the log: so it is in the copy."""
         known = self.applied.offset if self.applied is not None else -1
         for transaction in batch.transactions:
@@ -523,8 +523,8 @@ class EtcdStore:
         """Apply one value of the log, unless the copy has it; False on a gap. Its parts are read as of ``at``."""
         offset = self.keys.offset_of(key)
         place = etcd_layout.place_of(offset, self.applied)
-        if place is not etcd_layout.Place.NEXT:
-            return place is etcd_layout.Place.KNOWN
+        if place is not etcd_layout.LogPlace.NEXT:
+            return place is etcd_layout.LogPlace.KNOWN
         taken = etcd_layout.read_log_value(value, offset=offset, revision=revision)
         packed = await self._packed(taken, at)
         if packed is None:

@@ -130,7 +130,7 @@ class Piece(NamedTuple):
     parts: tuple[bytes, ...]
 
 
-class Batch(NamedTuple):
+class TransactionBatch(NamedTuple):
     """Transactions that are appended together; ``head`` is the store's head after them."""
 
     head: Head
@@ -153,9 +153,11 @@ def piece_of(reign_id: str, transaction: Transaction, part_bytes: int) -> Piece:
     return Piece(offset, line.encode() + body, parts)
 
 
-def batches(reign_id: str, transactions: Sequence[Transaction], *, part_bytes: int, most: int = 100) -> list[Batch]:
+def batches(
+    reign_id: str, transactions: Sequence[Transaction], *, part_bytes: int, most: int = 100
+) -> list[TransactionBatch]:
     """Transactions in the batches in which they are appended: a large one by itself (C7)."""
-    found: list[Batch] = []
+    found: list[TransactionBatch] = []
     pieces: list[Piece] = []
     waiting: list[Transaction] = []
     size = 0
@@ -164,7 +166,9 @@ def batches(reign_id: str, transactions: Sequence[Transaction], *, part_bytes: i
         nonlocal size
         if pieces:
             last = pieces[-1]
-            found.append(Batch(Head(reign_id, last.offset, digest(last.value)), tuple(pieces), tuple(waiting)))
+            found.append(
+                TransactionBatch(Head(reign_id, last.offset, digest(last.value)), tuple(pieces), tuple(waiting))
+            )
         pieces.clear()
         waiting.clear()
         size = 0
@@ -198,7 +202,7 @@ def read_log_value(value: bytes, *, offset: int, revision: int) -> LogValue:
         raise DamagedDocument(f"log value {offset} is damaged, or of a later release: {error}") from error
 
 
-class Place(Enum):
+class LogPlace(Enum):
     """Where a transaction of the log is, for one copy of the state."""
 
     KNOWN = "known"
@@ -207,11 +211,11 @@ class Place(Enum):
     """Something before it is missing."""
 
 
-def place_of(offset: int, applied: Head | None) -> Place:
+def place_of(offset: int, applied: Head | None) -> LogPlace:
     """The place of ``offset`` for a copy that ends at ``applied``; an empty one begins anywhere."""
     if applied is None or offset == applied.offset + 1:
-        return Place.NEXT
-    return Place.KNOWN if offset <= applied.offset else Place.BEYOND
+        return LogPlace.NEXT
+    return LogPlace.KNOWN if offset <= applied.offset else LogPlace.BEYOND
 
 
 def joined(parts: Sequence[bytes], checksum: bytes) -> bytes | None:
@@ -344,10 +348,10 @@ class TransactionPart(NamedTuple):
     content: bytes
 
 
-class Transactions(NamedTuple):
+class AppendBatch(NamedTuple):
     """Put the log values of a batch, and the head."""
 
-    batch: Batch
+    batch: TransactionBatch
 
 
 class SnapshotPart(NamedTuple):
@@ -363,12 +367,12 @@ class SnapshotNamed(NamedTuple):
     content: bytes
 
 
-def append_writes(batch: Batch) -> Iterator[TransactionPart | Transactions]:
+def append_writes(batch: TransactionBatch) -> Iterator[TransactionPart | AppendBatch]:
     """The writes of one append, in order."""
     for piece in batch.pieces:
         for number, content in enumerate(piece.parts):
             yield TransactionPart(piece.offset, number, content)
-    yield Transactions(batch)
+    yield AppendBatch(batch)
 
 
 def snapshot_writes(

@@ -14,7 +14,7 @@ from enum import StrEnum
 PREFIX = "strandline_"
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """What Prometheus calls the type."""
 
     COUNTER = "counter"
@@ -37,7 +37,7 @@ class Family:
 
     name: str
     """Without `PREFIX`; a counter's ends in ``_total``."""
-    kind: Kind
+    kind: MetricType
     help: str
     roles: tuple[Role, ...]
     labels: tuple[str, ...] = ()
@@ -62,15 +62,15 @@ _LOG = "kafka.log:type=Log,name="
 
 
 def _gauge(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str | tuple[str, ...] | bool) -> Family:
-    return Family(name=name, kind=Kind.GAUGE, help=text, roles=roles, **more)  # type: ignore[arg-type]
+    return Family(name=name, kind=MetricType.GAUGE, help=text, roles=roles, **more)  # type: ignore[arg-type]
 
 
 def _counter(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str | tuple[str, ...] | bool) -> Family:
-    return Family(name=name, kind=Kind.COUNTER, help=text, roles=roles, **more)  # type: ignore[arg-type]
+    return Family(name=name, kind=MetricType.COUNTER, help=text, roles=roles, **more)  # type: ignore[arg-type]
 
 
 def _seconds(name: str, text: str, roles: tuple[Role, ...] = _NODE, **more: str | tuple[str, ...] | bool) -> Family:
-    return Family(name=name, kind=Kind.HISTOGRAM, help=text, roles=roles, unit="s", **more)  # type: ignore[arg-type]
+    return Family(name=name, kind=MetricType.HISTOGRAM, help=text, roles=roles, unit="s", **more)  # type: ignore[arg-type]
 
 
 PARTITIONS = _gauge("partitions", "Logs on this node, whatever its role.", kafka=_MANAGER + "PartitionCount")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from strandline.metrics.families import FAMILIES, Family, Kind, Role
+from strandline.metrics.families import FAMILIES, Family, MetricType, Role
 
 _TITLES = {
     Role.REPLICA: "data node",
@@ -35,6 +35,6 @@ def _title(family: Family) -> str:
 
 def _line(family: Family) -> str:
     labels = f"{{{','.join(family.labels)}}}" if family.labels else ""
-    text = f"Histogram: {family.help}" if family.kind is Kind.HISTOGRAM else family.help
+    text = f"Histogram: {family.help}" if family.kind is MetricType.HISTOGRAM else family.help
     kafka = f" Kafka: `{family.kafka}`." if family.kafka else ""
     return f"- `{family.full_name}{labels}`: {text}{kafka}\n"

@@ -24,7 +24,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 import strandline
-from strandline.metrics.families import BUILD, Family, Kind, Role
+from strandline.metrics.families import BUILD, Family, MetricType, Role
 from strandline.metrics.figures import Figure, Spread
 
 # ---- http
@@ -192,9 +192,9 @@ def metrics_of(figures: Iterable[Figure]) -> Iterator[Metric]:
 
 
 def _metric(family: Family) -> Metric:
-    if family.kind is Kind.COUNTER:
+    if family.kind is MetricType.COUNTER:
         return CounterMetricFamily(family.full_name, family.help, labels=family.labels)
-    if family.kind is Kind.GAUGE:
+    if family.kind is MetricType.GAUGE:
         return GaugeMetricFamily(family.full_name, family.help, labels=family.labels)
     return HistogramMetricFamily(family.full_name, family.help, labels=family.labels)
 

@@ -110,7 +110,7 @@ class GroupServicer:
         await self._commit(groups.read_txn_commit(request, self._host.topics), context, response)
         return response
 
-    async def _commit(self, commit: groups.Commit, context: Context, response: groups.CommitResponse) -> None:
+    async def _commit(self, commit: groups.CommitAsked, context: Context, response: groups.CommitResponse) -> None:
         rows: Sequence[CommittedPartition] = ()
         hint: LeaderHint | None = None
         if commit.request.offsets:

@@ -29,14 +29,14 @@ class SendOutcome(StrEnum):
     """May have landed, once, now or later; stays open for ever."""
 
 
-class Value(NamedTuple):
+class RecordValue(NamedTuple):
     """What a record holds: unique in a history."""
 
     client: str
     seq: int
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record lies."""
 
     partition: int
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 class Send:
     """One record on its way; times are seconds of one clock for the whole history."""
 
-    value: Value
+    value: RecordValue
     partition: int
     invoked_s: float
     completed_s: float | None = None
@@ -57,9 +57,9 @@ class Send:
     """Where it landed; None unless it was acknowledged with an offset."""
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> RecordPlace | None:
         """Where the acknowledgement says that it landed."""
-        return None if self.offset is None else Place(self.partition, self.offset)
+        return None if self.offset is None else RecordPlace(self.partition, self.offset)
 
 
 @value_class
@@ -67,8 +67,8 @@ class Read:
     """One record that a consumer was given."""
 
     consumer: str
-    place: Place
-    value: Value
+    place: RecordPlace
+    value: RecordValue
     at_s: float
 
 
@@ -77,7 +77,7 @@ class Seek:
     """A consumer's position was set, at its start or later: the next record may be anywhere from there on."""
 
     consumer: str
-    place: Place
+    place: RecordPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class _History:
         self.unreadable = unreadable
         self.sends: list[Send] = []
         self.ends: dict[int, list[EndAnswer]] = defaultdict(list)
-        self.first_reads: dict[Place, dict[Value, Read]] = defaultdict(dict)
+        self.first_reads: dict[RecordPlace, dict[RecordValue, Read]] = defaultdict(dict)
         """The earliest read of each value at each place."""
         self.jumps: list[_Jump] = []
         # The next offset of each consumer in each partition.
@@ -128,8 +128,8 @@ class _History:
             self._take(operation)
         self.acked = [send for send in self.sends if send.outcome is SendOutcome.OK and send.offset is not None]
         # What was said to lie at a place, and where a value was said to lie.
-        self.values: dict[Place, set[Value]] = defaultdict(set)
-        self.places: dict[Value, set[Place]] = defaultdict(set)
+        self.values: dict[RecordPlace, set[RecordValue]] = defaultdict(set)
+        self.places: dict[RecordValue, set[RecordPlace]] = defaultdict(set)
         self._take_sightings()
         self.seen = {value for found in self.first_reads.values() for value in found}
 
@@ -233,7 +233,7 @@ def _poll_order(history: _History) -> Iterator[Anomaly]:
         if offset < expected:
             yield Anomaly("nonmonotonic-poll", f"{read.consumer} read {read.place} when {expected} was next")
             continue
-        skipped = [each for each in range(expected, offset) if Place(partition, each) in history.values]
+        skipped = [each for each in range(expected, offset) if RecordPlace(partition, each) in history.values]
         if skipped:
             yield Anomaly(
                 "poll-skip",
@@ -308,7 +308,7 @@ _RULES: tuple[Callable[[_History], Iterator[Anomaly]], ...] = (
 )
 
 
-def _named(value: Value, place: Place | None) -> str:
+def _named(value: RecordValue, place: RecordPlace | None) -> str:
     where = f"at {place.partition}/{place.offset}" if place else "without an offset"
     return f"{value.client}/{value.seq} {where}"
 
@@ -329,22 +329,22 @@ class Names:
     __slots__ = ("_places", "_values")
 
     def __init__(self) -> None:
-        self._values: dict[int, list[Value]] = {}
-        self._places: dict[int, list[Place]] = {}
+        self._values: dict[int, list[RecordValue]] = {}
+        self._places: dict[int, list[RecordPlace]] = {}
 
-    def values(self, code: int, count: int) -> list[Value]:
+    def values(self, code: int, count: int) -> list[RecordValue]:
         """What the records of a batch hold, which a log keeps as one number."""
         found = self._values.get(code)
         if found is None or len(found) < count:
             client, first = f"p{code >> VALUE_BITS}", code & ((1 << VALUE_BITS) - 1)
-            found = self._values[code] = [Value(client, first + index) for index in range(count)]
+            found = self._values[code] = [RecordValue(client, first + index) for index in range(count)]
         return found
 
-    def place(self, partition: int, offset: int) -> Place:
+    def place(self, partition: int, offset: int) -> RecordPlace:
         """Where a record lies."""
         found = self._places.get(partition)
         if found is None:
             found = self._places[partition] = []
         while len(found) <= offset:
-            found.append(Place(partition, len(found)))
+            found.append(RecordPlace(partition, len(found)))
         return found[offset]

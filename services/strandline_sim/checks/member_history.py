@@ -54,7 +54,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class OffsetCommitted:
     """A member, or with None no member, committed an offset; each has a serial of its own in its group's partition."""
 
     member: str | None
@@ -78,7 +78,7 @@ class Fetch:
     completed_us: int
 
 
-MemberOperation = Taken | Given | Commit | Fetch
+MemberOperation = Taken | Given | OffsetCommitted | Fetch
 
 
 _when = attrgetter("at_us")
@@ -98,7 +98,7 @@ class _OfShare:
     def __init__(self, operations: Iterable[MemberOperation]) -> None:
         self.taken: list[Taken] = []
         self.given: list[Given] = []
-        self.commits: list[Commit] = []
+        self.commits: list[OffsetCommitted] = []
         self.fetches: list[Fetch] = []
         for operation in operations:
             match operation:
@@ -106,7 +106,7 @@ class _OfShare:
                     self.taken.append(operation)
                 case Given():
                     self.given.append(operation)
-                case Commit():
+                case OffsetCommitted():
                     self.commits.append(operation)
                 case Fetch():
                     self.fetches.append(operation)
@@ -206,7 +206,7 @@ def _shared(history: _OfShare) -> Iterator[Anomaly]:
 
 def _skipped(history: _OfShare) -> Iterator[Anomaly]:
     """I33."""
-    shown: list[tuple[int, int, Commit | Fetch]] = [
+    shown: list[tuple[int, int, OffsetCommitted | Fetch]] = [
         (each.invoked_us, each.offset, each) for each in history.commits if each.outcome is CommitOutcome.DONE
     ]
     shown += [(each.completed_us, each.offset, each) for each in history.fetches if each.offset is not None]

@@ -18,7 +18,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from strandline_sim.checks.history import Anomaly, Place, Read, Send, SendOutcome, Value
+from strandline_sim.checks.history import Anomaly, Read, RecordPlace, RecordValue, Send, SendOutcome
 
 # ---- cycles
 # Which nodes of a directed graph lie on cycles.
@@ -94,8 +94,8 @@ class Polled(NamedTuple):
     """A record that a group's reader gave to a transaction as its input."""
 
     group: str
-    place: Place
-    value: Value
+    place: RecordPlace
+    value: RecordValue
 
 
 class Moved(NamedTuple):
@@ -155,7 +155,7 @@ class _History:
 
     def __init__(self, operations: Iterable[TxnOperation]) -> None:
         self.txns: list[Txn] = []
-        self.seen: dict[Value, set[Place]] = defaultdict(set)
+        self.seen: dict[RecordValue, set[RecordPlace]] = defaultdict(set)
         self.read_up_to: dict[int, int] = defaultdict(int)
         self.groups: dict[tuple[str, int], int] = {}
         for operation in operations:
@@ -189,7 +189,7 @@ class _History:
             return True
         return False if any(self.is_passed(send) for send in txn.sends) else None
 
-    def places(self, txn: Txn) -> Iterator[Place]:
+    def places(self, txn: Txn) -> Iterator[RecordPlace]:
         """Where the records of a transaction are known to lie."""
         for send in txn.sends:
             yield from self.seen.get(send.value, ())
@@ -246,7 +246,7 @@ def _duplicate(history: _History) -> Iterator[Anomaly]:
             places = history.seen.get(send.value, set())
             if places and len(places | acknowledged) > 1:
                 yield Anomaly("duplicate", f"{_named(send.value)} lies at {sorted(places | acknowledged)}")
-    first: dict[tuple[str, Place], str] = {}
+    first: dict[tuple[str, RecordPlace], str] = {}
     for txn in history.committed:
         for group, place in {(poll.group, poll.place): None for poll in txn.polls}:
             before = first.setdefault((group, place), txn.name)
@@ -261,7 +261,7 @@ def _lost_offset(history: _History) -> Iterator[Anomaly]:
             at = history.groups.get((group, partition))
             if at is not None and at < offset:
                 yield Anomaly("lost-offset", f"{txn.name} moved {group} to {partition}/{offset}, it is at {at}")
-    done: dict[str, set[Place]] = defaultdict(set)
+    done: dict[str, set[RecordPlace]] = defaultdict(set)
     for txn in history.txns:
         if history.took_effect[txn.name] is not False:
             for poll in txn.polls:
@@ -320,5 +320,5 @@ _RULES: tuple[Callable[[_History], Iterator[Anomaly]], ...] = (
 )
 
 
-def _named(value: Value) -> str:
+def _named(value: RecordValue) -> str:
     return f"{value.client}/{value.seq}"

@@ -54,7 +54,7 @@ class Client:
 
 
 @dataclass(slots=True)
-class Batch:
+class BatchInFlight:
     """One batch on its way."""
 
     code: int
@@ -77,8 +77,8 @@ class Producer(Client):
         super().__init__(world, number, tp)
         self._acks = acks
         self._window = window
-        self._open: list[Batch] = []
-        self._sent: list[Batch] = []
+        self._open: list[BatchInFlight] = []
+        self._sent: list[BatchInFlight] = []
         self._next_value = 0
         self._next_sequence = 0
         self._producer_epoch = 0
@@ -106,14 +106,14 @@ class Producer(Client):
         if self.world.shape.single_records:
             count = 1
         code = (self.number << VALUE_BITS) | self._next_value
-        batch = Batch(code, count, self._next_sequence, self._producer_epoch, self.world.timeline.now_us)
+        batch = BatchInFlight(code, count, self._next_sequence, self._producer_epoch, self.world.timeline.now_us)
         self._next_value += count
         self._next_sequence += count
         self._open.append(batch)
         self._sent.append(batch)
         self._send(batch)
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: BatchInFlight) -> None:
         if not batch.open:
             return
         leader = self.leader()
@@ -132,14 +132,14 @@ class Producer(Client):
                 self, int(leader), serve, lambda answer: self._answered(batch, answer), deadline_us=DEADLINE_MS * 1000
             )
 
-    def _header(self, batch: Batch) -> BatchHeader:
+    def _header(self, batch: BatchInFlight) -> BatchHeader:
         size = OVERHEAD_BYTES + RECORD_BYTES * batch.count
         if not self._window:
             return BatchHeader(Offset(0), None, batch.count, size, 0)
         stamp = ProducerStamp(self.number, batch.producer_epoch, batch.sequence)
         return BatchHeader(Offset(0), None, batch.count, size, 0, stamp)
 
-    def _answered(self, batch: Batch, answer: Any) -> None:
+    def _answered(self, batch: BatchInFlight, answer: Any) -> None:
         batch.in_flight = False
         if not batch.open:
             return
@@ -166,10 +166,10 @@ class Producer(Client):
             ErrorCode.UNKNOWN_PRODUCER_ID,
         )
 
-    def _again(self, batch: Batch) -> None:
+    def _again(self, batch: BatchInFlight) -> None:
         self.world.timeline.after(self.draw.between(*BACKOFF_US), self._send, batch)
 
-    def _give_up(self, batch: Batch) -> None:
+    def _give_up(self, batch: BatchInFlight) -> None:
         """No more attempts; what comes after it in the sequence cannot be appended any more either."""
         for each in list(self._open) if self._window else [batch]:
             appended = each.maybe_appended or each.in_flight
@@ -178,7 +178,7 @@ class Producer(Client):
         self._next_sequence = 0
         self.world.coverage.saw("producer gave up")
 
-    def _finish(self, batch: Batch, outcome: SendOutcome, base_offset: Offset | None) -> None:
+    def _finish(self, batch: BatchInFlight, outcome: SendOutcome, base_offset: Offset | None) -> None:
         batch.open = False
         self._open.remove(batch)
         if self._is_full:

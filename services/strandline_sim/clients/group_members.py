@@ -15,7 +15,7 @@ from strandline.core.log.events import CoordinatorAsked
 from strandline.core.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import CommitOutcome
-from strandline_sim.checks.member_history import Commit, Fetch, Given, Share, Taken
+from strandline_sim.checks.member_history import Fetch, Given, OffsetCommitted, Share, Taken
 from strandline_sim.clients.clients import Client
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
@@ -61,7 +61,7 @@ class GroupMember(Client):
         group_id: str,
         *,
         saw: Callable[[Taken | Given | Fetch], None],
-        committed: Callable[[Commit], None],
+        committed: Callable[[OffsetCommitted], None],
     ) -> None:
         super().__init__(world, number, tp)
         self._saw = saw
@@ -280,7 +280,7 @@ class GroupMember(Client):
         self._serial += 1
         self._commit_sequence += 1
         serial, position, life = f"{self.name}.{self._serial}", reading.position, self._life
-        open_commit = Commit(
+        open_commit = OffsetCommitted(
             self.member_id, self._share(tp), position, serial, self._now_us, None, CommitOutcome.UNKNOWN
         )
         self._committed(open_commit)

@@ -20,7 +20,15 @@ from strandline.core.groups.reporting import GroupReporting
 from strandline.core.types import TopicPartition
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import WatchedGroups
-from strandline_sim.checks.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken, member_anomalies
+from strandline_sim.checks.member_history import (
+    Fetch,
+    Given,
+    MemberOperation,
+    OffsetCommitted,
+    Share,
+    Taken,
+    member_anomalies,
+)
 from strandline_sim.clients.group_members import GroupMember
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.draws import Draw, Purpose
@@ -64,7 +72,7 @@ class Groups:
         )
         self.members: list[GroupMember] = []
         self._history: list[MemberOperation] = []
-        self._commits: dict[str, Commit] = {}
+        self._commits: dict[str, OffsetCommitted] = {}
         """By serial; one that is answered takes the place of itself while it was open."""
         self._is_deleting = False
 
@@ -134,7 +142,7 @@ class Groups:
             return
         self._history.append(operation)
 
-    def committed(self, commit: Commit) -> None:
+    def committed(self, commit: OffsetCommitted) -> None:
         """A member committed, or heard what became of its commit."""
         self._commits[commit.serial] = commit
 

@@ -10,7 +10,7 @@ from strandline.core.errors import ErrorCode
 from strandline.core.log import events
 from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.records.batch import Batch, committed
-from strandline_sim.checks.history import Place, Read, Seek, Value
+from strandline_sim.checks.history import Read, RecordPlace, RecordValue, Seek
 from strandline_sim.clients.clients import Client
 from strandline_sim.world.cluster import Cluster
 from strandline_sim.world.network import Call
@@ -45,7 +45,7 @@ class Consumer(Client):
 
     def _seek(self, offset: int) -> None:
         self.position = offset
-        self.world.history.append(Seek(consumer=self.name, place=Place(self.tp.partition, offset)))
+        self.world.history.append(Seek(consumer=self.name, place=RecordPlace(self.tp.partition, offset)))
 
     def _poll(self) -> None:
         if self.stopped:
@@ -166,7 +166,7 @@ class CommittedReader(Consumer):
         self.position = max(self.position, payload.headers[-1].next_offset)
 
 
-def given_records(world: Cluster, served: messages.ServedPartition) -> Iterator[tuple[Place, Value]]:
+def given_records(world: Cluster, served: messages.ServedPartition) -> Iterator[tuple[RecordPlace, RecordValue]]:
     """The records of an answer that a reader of committed ones is given."""
     if not served.payload:
         return

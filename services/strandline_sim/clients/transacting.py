@@ -24,7 +24,7 @@ from strandline.records.batch import Batch, committed
 from strandline_sim.checks import transaction_history
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import WatchedGroups
-from strandline_sim.checks.history import Operation, Place, Read, Seek, anomalies
+from strandline_sim.checks.history import Operation, Read, RecordPlace, Seek, anomalies
 from strandline_sim.clients.copiers import GROUP, Copier
 from strandline_sim.clients.transactors import Transactor
 from strandline_sim.world.cluster import Cluster
@@ -230,7 +230,7 @@ class Transacting:
             if leader is None:
                 continue
             log, reader = self.world.machines[leader].log(tp), f"final-{tp.partition}"
-            self.world.history.append(Seek(consumer=reader, place=Place(tp.partition, log.root)))
+            self.world.history.append(Seek(consumer=reader, place=RecordPlace(tp.partition, log.root)))
             aborted = log.producers().transactions.state().aborted
             batches = [Batch(header, _NO_BYTES) for header in log.headers]
             codes = dict(zip((header.base_offset for header in log.headers), log.values, strict=True))

@@ -47,7 +47,7 @@ _MUST_ABORT = _FENCED | {
 
 
 @dataclass(slots=True)
-class Batch:
+class TransactionalBatch:
     """One batch of a transaction."""
 
     tp: TopicPartition
@@ -73,7 +73,7 @@ class Open:
     name: str
     left: list[tuple[TopicPartition, int]]
     """What is to be sent: partition and number of records."""
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[TransactionalBatch] = field(default_factory=list)
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     polls: tuple[Polled, ...] = ()
     offsets: tuple[Moved, ...] = ()
@@ -139,7 +139,7 @@ class Transactor(Client):
         )
         self._saw(f"ended {txn.outcome}")
 
-    def _sends(self, batch: Batch) -> list[Send]:
+    def _sends(self, batch: TransactionalBatch) -> list[Send]:
         values = self.world.names.values(batch.code, batch.count)
         return [
             Send(
@@ -215,7 +215,7 @@ class Transactor(Client):
             tp, count = txn.left.pop(0)
             sequence = txn.sequences.get(tp, 0)
             txn.sequences[tp] = sequence + count
-            batch = Batch(tp, self.number << VALUE_BITS | self._next_value, count, sequence, self._now_us)
+            batch = TransactionalBatch(tp, self.number << VALUE_BITS | self._next_value, count, sequence, self._now_us)
             self._next_value += count
             txn.batches.append(batch)
             self._send(life, batch)
@@ -241,7 +241,7 @@ class Transactor(Client):
             leader = self._leaders[tp] = self.world.leader_of(tp)
         return leader
 
-    def _send(self, life: int, batch: Batch) -> None:
+    def _send(self, life: int, batch: TransactionalBatch) -> None:
         if not self._is_now(life) or batch.offset is not None:
             return
         assert self._identity is not None
@@ -271,7 +271,7 @@ class Transactor(Client):
             copy_us=again_us,
         )
 
-    def _produced(self, life: int, batch: Batch, answer: Any) -> None:
+    def _produced(self, life: int, batch: TransactionalBatch, answer: Any) -> None:
         if not self._is_now(life) or self._open is None or self._open.outcome is TxnOutcome.UNKNOWN:
             return
         result: ProduceResult | None = answer[0] if answer else None

@@ -61,15 +61,15 @@ def elections(
     states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
 ) -> None:
     """Search elections after losses, the production controller deciding: does a leader ever lack what was committed?"""
-    from strandline_sim.searches.elections import Bounds, search
-    from strandline_sim.searches.elections.world import State
+    from strandline_sim.searches.elections import ElectionBounds, search
+    from strandline_sim.searches.elections.world import ElectionState
 
-    def shown(step: tuple[str, State]) -> str:
+    def shown(step: tuple[str, ElectionState]) -> str:
         name, state = step
         logs = " ".join(str(list(replica.log)) for replica in state.replicas)
         return f"{name:70} logs {logs}, committed {list(state.committed)}"
 
-    bounds = Bounds(records, epochs)
+    bounds = ElectionBounds(records, epochs)
     show(bounds, lambda progress: search(bounds, max_states=states, progress=progress), shown)
 
 
@@ -91,9 +91,9 @@ def reigns(
     states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
 ) -> None:
     """Search reigns, the production core deciding: does a controller ever write, or begin, where another one reigns?"""
-    from strandline_sim.searches.reigns import Bounds, search
+    from strandline_sim.searches.reigns import ReignBounds, search
 
-    bounds = Bounds(transactions, campaigns, endings, takings, late, restores)
+    bounds = ReignBounds(transactions, campaigns, endings, takings, late, restores)
     show(bounds, lambda progress: search(bounds, max_states=states, progress=progress))
 
 
@@ -110,9 +110,9 @@ def rebalances(
     states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
 ) -> None:
     """Search rebalances, the production core deciding: do two members of a group ever hold one partition?"""
-    from strandline_sim.searches.rebalances import Bounds, search
+    from strandline_sim.searches.rebalances import RebalanceBounds, search
 
-    bounds = Bounds(epochs=epochs, restarts=restarts, partitions=partitions)
+    bounds = RebalanceBounds(epochs=epochs, restarts=restarts, partitions=partitions)
     show(bounds, lambda progress: search(bounds, max_states=states, progress=progress))
 
 
@@ -131,9 +131,9 @@ def transactions(
     states: Annotated[int | None, typer.Option("--states", min=1, help="Stop after about this many states.")] = None,
 ) -> None:
     """Search transactions over two partitions, the production core deciding: is each one ended whole, everywhere?"""
-    from strandline_sim.searches.transactions import Bounds, search
+    from strandline_sim.searches.transactions import TransactionBounds, search
 
-    bounds = Bounds(transactions=transactions, mishaps=mishaps)
+    bounds = TransactionBounds(transactions=transactions, mishaps=mishaps)
     show(bounds, lambda progress: search(bounds, max_states=states, progress=progress))
 
 

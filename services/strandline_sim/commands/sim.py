@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from strandline_sim.runs.shape import Shape
     from strandline_sim.runs.shrink import Shrunk
     from strandline_sim.runs.to_scenario import Reported
-    from strandline_sim.runs.trace import Line, Trace
+    from strandline_sim.runs.trace import Trace, TraceLine
 
 app = typer.Typer(
     help="Simulate clusters under faults: the production cores on virtual time, checked at every event.",
@@ -222,7 +222,7 @@ def _show_life(trace: Trace, asked: str | None, broken_offset: int | None) -> No
     partition, _, offset = (asked or f"0/{broken_offset}").rpartition("/")
     if not offset.isdigit() or not (partition or "0").isdigit():
         raise typer.BadParameter(f"--offset: {asked!r} is not [PARTITION/]OFFSET; write for example 0/324")
-    life: list[Line] = list(trace.life_of(int(partition or 0), int(offset)))
+    life: list[TraceLine] = list(trace.life_of(int(partition or 0), int(offset)))
     typer.echo(f"life of offset {offset} of partition {partition or 0}:")
     for line in life:
         typer.echo(f"  {line}")

@@ -13,7 +13,7 @@ from strandline.core.messages import Position, PositionProof
 from strandline.core.reigns.events import Head, ReignEvent
 from strandline.core.reigns.lease import ReignTimings
 from strandline.core.reigns.reign import ReignCore
-from strandline.metadata.etcd_layout import Batch
+from strandline.metadata.etcd_layout import TransactionBatch
 from strandline_sim.control.store import LeasedStore
 from strandline_sim.world.clock import Clock
 from strandline_sim.world.cluster import Cluster
@@ -98,6 +98,6 @@ class Candidate:
         """Step the core with an event, and with all that follows from it at once."""
         raise NotImplementedError
 
-    def settled(self, batch: Batch, head: Head) -> None:
+    def settled(self, batch: TransactionBatch, head: Head) -> None:
         """A batch of the reign is stored."""
         raise NotImplementedError

@@ -18,7 +18,7 @@ from strandline.core.reigns.effects import AppendSettled, Settled
 from strandline.core.reigns.events import AppendAsked, Head
 from strandline.core.state_events import NodeSession, StateEvent
 from strandline.core.types import TopicPartition
-from strandline.metadata.etcd_layout import Batch, batches
+from strandline.metadata.etcd_layout import TransactionBatch, batches
 from strandline_sim.checks.committed import Broken
 from strandline_sim.control.controller import CLUSTER_ID, SECRET, TICK_MS, DrivenReign
 from strandline_sim.control.group import Candidate
@@ -34,7 +34,7 @@ class Reign(DrivenReign):
         # A store that went back gives tokens again.
         self._restored = process.machine.group.store.restored
         self.reign_id = f"{self._restored:016x}{token:016x}"
-        self.batch: Batch | None = None
+        self.batch: TransactionBatch | None = None
         self._settled: asyncio.Future[Settled] | None = None
         self._wanted: Head | None = None
         self._stored = asyncio.Event()

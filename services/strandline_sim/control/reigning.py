@@ -23,7 +23,7 @@ from strandline_sim.checks.committed import Broken
 from strandline_sim.control.group import ADDRESSES, Candidate, Host
 from strandline_sim.control.one_reign import Reign
 from strandline_sim.control.store import STORE, Answer
-from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValues, Value
+from strandline_sim.control.stored_values import KEYS, StoreCopy, StoredValue, StoredValues
 from strandline_sim.world.network import CONTROLLER, Stream
 
 _REIGN_TICK_MS = 50
@@ -184,11 +184,11 @@ class ReignProcess(Candidate):
         self.world.network.call(self, STORE, partial(store.serve, work), done, deadline_us=deadline_us)
         return await answered
 
-    async def _append(self, effect: effects.Append, batch: etcd_layout.Batch) -> None:
+    async def _append(self, effect: effects.Append, batch: etcd_layout.TransactionBatch) -> None:
         """Perform the writes of an append, each as one call of the store."""
         store, reign_id = self.machine.group.store, effect.head.reign_id
 
-        async def write(each: etcd_layout.TransactionPart | etcd_layout.Transactions) -> Answer | None:
+        async def write(each: etcd_layout.TransactionPart | etcd_layout.AppendBatch) -> Answer | None:
             if isinstance(each, etcd_layout.TransactionPart):
                 put = partial(store.put_part, self.name, effect.token, reign_id, *each)
                 self._is_between = True
@@ -232,11 +232,11 @@ class ReignProcess(Candidate):
             is_there = party is not None and party.alive
             ways_open = self.world.network.is_open(self.party_id, address)
             look = (
-                events.Look.REACHED
+                events.ActiveProbe.REACHED
                 if answer
-                else events.Look.REFUSED
+                else events.ActiveProbe.REFUSED
                 if not is_there and ways_open
-                else events.Look.SILENT
+                else events.ActiveProbe.SILENT
             )
             self.world.coverage.saw(f"look: {look.value}")
             self.take(events.Looked(self.clock.ms(), effect.question, look))
@@ -304,7 +304,7 @@ class ReignProcess(Candidate):
                 if self.core.holder is not None:
                     self.take(events.SuccessorNamed(self.clock.ms(), self.core.holder.token, *given))
             elif kind == "log":
-                values = tuple((key, Value(value, revision)) for key, value in given[0])
+                values = tuple((key, StoredValue(value, revision)) for key, value in given[0])
                 if may_apply and not await self._apply(copy, values):
                     self.world.coverage.saw("watch begun again behind a gap")
                     self._close_watch()
@@ -324,15 +324,15 @@ class ReignProcess(Candidate):
         if needed_snapshot:
             self.world.coverage.saw("began again from a snapshot" if had else "began from a snapshot")
 
-    async def _apply(self, copy: StoreCopy, values: Sequence[tuple[bytes, Value]]) -> bool:
+    async def _apply(self, copy: StoreCopy, values: Sequence[tuple[bytes, StoredValue]]) -> bool:
         """Apply log values; False when something of them, or before them, is no longer there."""
         store = self.machine.group.store
         try:
             for key, each in values:
                 place = copy.place(key)
-                if place is etcd_layout.Place.BEYOND:
+                if place is etcd_layout.LogPlace.BEYOND:
                     return False
-                if place is etcd_layout.Place.KNOWN:
+                if place is etcd_layout.LogPlace.KNOWN:
                     continue
                 taken = copy.taken(key, each)
                 parts: Answer | None = ()
@@ -341,7 +341,7 @@ class ReignProcess(Candidate):
                 if parts is None:
                     return False
                 # Others may have applied it while its parts were read.
-                if copy.place(key) is etcd_layout.Place.NEXT and not copy.apply(taken, parts):
+                if copy.place(key) is etcd_layout.LogPlace.NEXT and not copy.apply(taken, parts):
                     self.world.coverage.saw("parts that were no longer whole")
                     return False
         except DamagedDocument as error:
@@ -360,7 +360,7 @@ class ReignProcess(Candidate):
             self.world.network.close(self._watch, by_opener=True)
         self._watch = None
 
-    def settled(self, batch: etcd_layout.Batch, head: events.Head) -> None:
+    def settled(self, batch: etcd_layout.TransactionBatch, head: events.Head) -> None:
         """A batch of this process's reign is stored: so it is in the copy, and perhaps a snapshot is due."""
         self._copy.settled(batch, head)
         self._since_snapshot += len(batch.transactions)

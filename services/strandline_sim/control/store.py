@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from strandline.core.control.state import ClusterState, Transaction
 from strandline.core.reigns import effects, events
 from strandline.metadata.documents import DamagedDocument
-from strandline.metadata.etcd_layout import Batch, LogValue, read_snapshot, snapshot_of
+from strandline.metadata.etcd_layout import LogValue, TransactionBatch, read_snapshot, snapshot_of
 from strandline.metadata.transactions import pack, whole
 from strandline_sim.checks.committed import Broken
 from strandline_sim.control import stored_values
@@ -128,7 +128,7 @@ class LeasedStore:
             self._world.coverage.saw("store: operation took effect late")
             self._world.network.reply(call, work())
 
-    def perform(self, effect: Any, name: str, incarnation: str, batch: Batch | None = None) -> Answer:
+    def perform(self, effect: Any, name: str, incarnation: str, batch: TransactionBatch | None = None) -> Answer:
         """Carry out one operation of a controller."""
         match effect:
             case effects.GrantLease():
@@ -283,7 +283,7 @@ class LeasedStore:
 
     # The log.
 
-    def _append(self, effect: effects.Append, batch: Batch) -> Answer:
+    def _append(self, effect: effects.Append, batch: TransactionBatch) -> Answer:
         if not stored_values.may_append(self.key, self.head, effect.token, effect.after):
             return events.AppendRefused, self.revision, self.key, self.head
         if self.is_full:

@@ -34,7 +34,7 @@ def draw_limits(draw: Draw) -> Limits:
     return Limits(draw.choose((200, 330, 330, 1_000)), draw.choose((2, 4, 8)), draw.choose((0, 1, 4)))
 
 
-class Value(NamedTuple):
+class StoredValue(NamedTuple):
     """One value, and the revision of the transaction that put it."""
 
     value: bytes
@@ -44,7 +44,7 @@ class Value(NamedTuple):
 class StoredValues:
     """Keys and their values."""
 
-    def __init__(self, values: Iterable[tuple[bytes, Value]] = ()) -> None:
+    def __init__(self, values: Iterable[tuple[bytes, StoredValue]] = ()) -> None:
         self._values = dict(values)
 
     def copy(self) -> StoredValues:
@@ -58,7 +58,7 @@ class StoredValues:
 
     def put(self, key: bytes, value: bytes, revision: int) -> None:
         """Put one value."""
-        self._values[key] = Value(value, revision)
+        self._values[key] = StoredValue(value, revision)
 
     def delete(self, ranges: Iterable[etcd_layout.Range]) -> int:
         """Delete ranges of keys; how many there were."""
@@ -67,7 +67,7 @@ class StoredValues:
             del self._values[key]
         return len(gone)
 
-    def range(self, begin: bytes, end: bytes) -> tuple[tuple[bytes, Value], ...]:
+    def range(self, begin: bytes, end: bytes) -> tuple[tuple[bytes, StoredValue], ...]:
         """The keys from ``begin`` to before ``end`` with their values, in order."""
         return tuple((key, self._values[key]) for key in sorted(self._values) if begin <= key < end)
 
@@ -109,19 +109,19 @@ class StoreCopy:
                     raise DamagedDocument(f"the snapshot of offset {snapshot.head.offset} is not whole")
                 self.state, self.head = state_of(unpack(packed)), snapshot.head
         for key, each in stored.range(KEYS.logs, KEYS.parts):
-            taken = self.taken(key, each) if self.place(key) is etcd_layout.Place.NEXT else None
-            if (taken is None and self.place(key) is etcd_layout.Place.BEYOND) or (
+            taken = self.taken(key, each) if self.place(key) is etcd_layout.LogPlace.NEXT else None
+            if (taken is None and self.place(key) is etcd_layout.LogPlace.BEYOND) or (
                 taken is not None and not self.apply(taken, stored.parts(taken))
             ):
                 raise DamagedDocument(f"the log has a gap behind {self.head}")
         return needs_snapshot
 
-    def place(self, key: bytes) -> etcd_layout.Place:
+    def place(self, key: bytes) -> etcd_layout.LogPlace:
         """Where a log value is for this copy."""
         return etcd_layout.place_of(KEYS.offset_of(key), self.head)
 
     @staticmethod
-    def taken(key: bytes, each: Value) -> etcd_layout.LogValue:
+    def taken(key: bytes, each: StoredValue) -> etcd_layout.LogValue:
         """A log value, taken apart. Raises `DamagedDocument`."""
         return etcd_layout.read_log_value(each.value, offset=KEYS.offset_of(key), revision=each.revision)
 
@@ -135,7 +135,7 @@ class StoreCopy:
         self.head = taken.head
         return True
 
-    def settled(self, batch: etcd_layout.Batch, head: Head) -> None:
+    def settled(self, batch: etcd_layout.TransactionBatch, head: Head) -> None:
         """What this process appended is stored."""
         for transaction in batch.transactions:
             if transaction.header.metadata_offset > self.offset:

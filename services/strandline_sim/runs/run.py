@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from strandline_sim.checks.committed import Broken
 from strandline_sim.checks.group_history import group_anomalies
-from strandline_sim.checks.history import Place, Read, Seek, anomalies
+from strandline_sim.checks.history import Read, RecordPlace, Seek, anomalies
 from strandline_sim.checks.liveness import Convergence
 from strandline_sim.runs.profiles import PROFILES
 from strandline_sim.runs.shape import draw_shape
@@ -152,7 +152,7 @@ def _final_read(world: World) -> None:
             continue
         log = world.machines[leader].log(tp)
         name = f"final-{tp.partition}"
-        world.history.append(Seek(consumer=name, place=Place(tp.partition, log.root)))
+        world.history.append(Seek(consumer=name, place=RecordPlace(tp.partition, log.root)))
         # Batches below the log start may still lie in a segment that is not gone; their records count as read.
         for header, code in zip(log.headers, log.values, strict=True):
             assert isinstance(code, int)

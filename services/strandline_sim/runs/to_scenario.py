@@ -15,7 +15,7 @@ from strandline_sim.runs.deeds import Deed, Deeds
 from strandline_sim.runs.run import Violation
 from strandline_sim.runs.shape import Shape
 from strandline_sim.runs.shrink import ddmin
-from strandline_sim.scenario.call import Call
+from strandline_sim.scenario.call import VerbCall
 from strandline_sim.scenario.control import CallRefused
 from strandline_sim.scenario.language import FIRST_LINE, Command, Misuse, split
 from strandline_sim.scenario.run import VERBS, run_text
@@ -165,7 +165,7 @@ def play(stage: Stage, line: str) -> bool:
     verb = VERBS[words[0].text]
     stage.lines, stage.tells_messages = [], True
     try:
-        verb.run(Call(stage, Command(1, line, words, ()), verb.options))
+        verb.run(VerbCall(stage, Command(1, line, words, ()), verb.options))
     except (Misuse, CallRefused):
         return False
     return True

@@ -23,7 +23,7 @@ from strandline_sim.world.process import Process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TraceLine:
     """One line of a replay. ``start`` and ``end`` bound the offsets it is about, if it is about any."""
 
     at_us: int
@@ -89,7 +89,7 @@ class Trace(Digest):
 
     def __init__(self, *, everything: bool = False) -> None:
         super().__init__()
-        self.lines: list[Line] = []
+        self.lines: list[TraceLine] = []
         self.world: Cluster | None = None
         self._everything = everything
         self._hws: dict[tuple[int, TopicPartition], int] = {}
@@ -107,12 +107,12 @@ class Trace(Digest):
 
     def note(self, lane: str, text: str) -> None:
         """Keep a line."""
-        self.lines.append(Line(at_us=self._now_us, lane=lane, text=text))
+        self.lines.append(TraceLine(at_us=self._now_us, lane=lane, text=text))
 
     def _about(self, process: Process, tp: TopicPartition, start: int, end: int, text: str) -> None:
         leads = tp in process.core.state.leaders
         lane = f"n{process.node_id}{'*' if leads else ''}"
-        line = Line(at_us=self._now_us, lane=lane, text=text, partition=tp.partition, start=start, end=end)
+        line = TraceLine(at_us=self._now_us, lane=lane, text=text, partition=tp.partition, start=start, end=end)
         self.lines.append(line)
 
     def stepped(self, process: Process, event: Event, effects: list[Effect]) -> None:
@@ -164,6 +164,6 @@ class Trace(Digest):
         """Keep an acknowledgement."""
         self._about(process, tp, start, end, f"p{tp.partition} acknowledged {start}..{end - 1}")
 
-    def life_of(self, partition: int, offset: int) -> Iterator[Line]:
+    def life_of(self, partition: int, offset: int) -> Iterator[TraceLine]:
         """Everything that happened to one offset."""
         return (line for line in self.lines if line.concerns(partition, offset))

@@ -27,7 +27,7 @@ MOST_MS = 24 * 60 * 60_000
 """A day: the clock moves in steps, and a story that needs more has a typing mistake."""
 
 
-class Call:
+class VerbCall:
     """One command as its verb sees it: ``words`` without the verb and without the options it knows."""
 
     def __init__(self, stage: Stage, command: Command, options: Iterable[str]) -> None:
@@ -205,5 +205,5 @@ class Verb:
     """A verb of the language: its name, what it does, and the options it knows (``name=value``)."""
 
     name: str
-    run: Callable[[Call], None]
+    run: Callable[[VerbCall], None]
     options: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ def consumer_of(node: str) -> str:
 
 
 @dataclass(slots=True)
-class Call:
+class CallerRequest:
     """One request of a caller. ``text`` is what became of it, as printed."""
 
     label: str
@@ -59,8 +59,8 @@ class Clients:
     def __init__(self, stage: Board) -> None:
         self._stage = stage
         self.belief = Belief()
-        self.calls: dict[str, Call] = {}
-        self._open: dict[int, Call] = {}
+        self.calls: dict[str, CallerRequest] = {}
+        self._open: dict[int, CallerRequest] = {}
         self.producers = Producers()
 
     def produce(
@@ -73,9 +73,9 @@ class Clients:
         acks: Acks,
         timeout_ms: int,
         then: Callable[[Refusal | None], None] | None = None,
-    ) -> Call:
+    ) -> CallerRequest:
         """Send one batch; a transactional one is of the transactional id that its producer has."""
-        call, request_id = self._begin(Call(label, actor.name, values, acks, then=then))
+        call, request_id = self._begin(CallerRequest(label, actor.name, values, acks, then=then))
         if len(values) > 1:
             self.calls.update(dict.fromkeys(values, call))
         part = messages.ProducePartition(TP, header, values)
@@ -102,9 +102,9 @@ class Clients:
         min_bytes: int,
         at_follower: bool,
         read_committed: bool = False,
-    ) -> Call:
+    ) -> CallerRequest:
         """Send one fetch."""
-        call, request_id = self._begin(Call(label, actor.name, start=part.fetch_offset))
+        call, request_id = self._begin(CallerRequest(label, actor.name, start=part.fetch_offset))
         request = messages.FetchRequest(
             (part,), replica, max_wait_ms=wait_ms, min_bytes=min_bytes, read_committed=read_committed
         )
@@ -116,23 +116,23 @@ class Clients:
 
     def list_offsets(
         self, actor: Actor, question: messages.OffsetQuestion, *, label: str, replica: messages.ReplicaState | None
-    ) -> Call:
+    ) -> CallerRequest:
         """Ask where the log ends or begins."""
-        call, request_id = self._begin(Call(label, actor.name))
+        call, request_id = self._begin(CallerRequest(label, actor.name))
         asked = events.OffsetsAsked(self._stage.now_ms, request_id, (question,), replica)
         self._stage.step(actor, asked)
         return call
 
-    def delete(self, actor: Actor, offset: Offset | None, *, label: str, timeout_ms: int) -> Call:
+    def delete(self, actor: Actor, offset: Offset | None, *, label: str, timeout_ms: int) -> CallerRequest:
         """Ask a leader to delete what lies below ``offset``, or below its HW."""
-        call, request_id = self._begin(Call(label, actor.name))
+        call, request_id = self._begin(CallerRequest(label, actor.name))
         part = messages.DeletePartition(TP, offset)
         self._stage.step(actor, events.DeleteRecordsAsked(self._stage.now_ms, request_id, timeout_ms, (part,)))
         if call.text == WAITING:
             self._stage.tell(f"{label}: waits")
         return call
 
-    def _begin(self, call: Call) -> tuple[Call, int]:
+    def _begin(self, call: CallerRequest) -> tuple[CallerRequest, int]:
         request_id = self._stage.request_id()
         self.calls[call.label] = self._open[request_id] = call
         return call, request_id
@@ -173,7 +173,7 @@ class Clients:
             if answer.refusal is None and answer.low_watermark is not None:
                 self._stage.truth.deleted(answer.low_watermark)
 
-    def _end(self, call: Call, text: str, refusal: Refusal | None) -> None:
+    def _end(self, call: CallerRequest, text: str, refusal: Refusal | None) -> None:
         call.text, call.code = text, refusal.code if refusal else ErrorCode.NONE
         if call.acks is Acks.NONE and refusal is None:
             return
@@ -181,7 +181,7 @@ class Clients:
 
     def note(self, label: str, text: str, refusal: Refusal | None) -> None:
         """A call that was answered at once, such as a proposal by hand."""
-        call = self.calls[label] = Call(label, "")
+        call = self.calls[label] = CallerRequest(label, "")
         self._end(call, text, refusal)
 
     def gone(self, actor: Actor) -> None:

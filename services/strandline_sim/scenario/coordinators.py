@@ -47,7 +47,7 @@ _REBALANCE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class GroupCommit:
     """Offsets that somebody commits for a group: a member, or nobody's member, and perhaps in a transaction."""
 
     group: str
@@ -96,7 +96,7 @@ class GroupCoordinator:
         has = ",".join(str(tp.partition) for tp in partitions) or "none"
         self._stage.clients.note(label, f"epoch {answer.member_epoch}, has {has}", None)
 
-    def commit(self, said: Commit, label: str) -> None:
+    def commit(self, said: GroupCommit, label: str) -> None:
         """Offsets are committed; those of a transaction wait for its coordinator's consent as a batch does."""
         request = self._request(said)
         decision = self._shard.decide(request)
@@ -120,7 +120,7 @@ class GroupCoordinator:
         else:
             self._stage.clients.note(label, refused_text(refusal), refusal)
 
-    def _request(self, said: Commit) -> OffsetCommit | TxnOffsetCommit:
+    def _request(self, said: GroupCommit) -> OffsetCommit | TxnOffsetCommit:
         offsets = tuple(OffsetToCommit(TopicPartition(SOURCE_ID, p), Offset(offset)) for p, offset in said.offsets)
         member_id, member_epoch = said.member or "", said.member_epoch
         if said.member is not None and member_epoch is None:

@@ -17,7 +17,7 @@ from strandline.core.types import LeaderEpoch, NodeId, Role, TopicPartition
 from strandline.runtime.clock import Clock
 from strandline.runtime.log_performers import LogPerformers
 from strandline_sim.world.disk import Disk, LogFile
-from strandline_sim.world.memory_logs import Commit, Looks, MemoryLogs
+from strandline_sim.world.memory_logs import IssuedFlush, Looks, MemoryLogs
 
 TP = TopicPartition("00000000-0000-4000-8000-000000000001", 0)
 """The one partition that a scenario is about."""
@@ -47,7 +47,7 @@ class Actor:
         self.wants_fence = False
         self.holds_commits = False
         # The commit under way.
-        self.commit: Commit | None = None
+        self.commit: IssuedFlush | None = None
         # Whether metadata was lost, so that the watch must be opened again.
         self.missed_metadata = False
 

@@ -16,7 +16,7 @@ from strandline.export.encoding import ExportFormat
 from strandline.export.files import FileExport
 from strandline.export.sink import EventSink
 from strandline_sim.scenario.board import Observers, Sink
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID, CallRefused
 from strandline_sim.scenario.language import Command, Misuse, NotReadable, ScenarioFailed, Script, parse, rewritten
 from strandline_sim.scenario.stage import Stage
@@ -148,7 +148,7 @@ def carry_out(stage: Stage, script: Script, command: Command) -> list[str]:
     stage.lines, stage.tells_messages = [], True
     try:
         verb = VERBS[command.words[0].text]
-        verb.run(Call(stage, command, verb.options))
+        verb.run(VerbCall(stage, command, verb.options))
     except Misuse as wrong:
         raise ScenarioFailed(
             script.name, command.line, command.text, wrong.column, wrong.expected, wrong.actual

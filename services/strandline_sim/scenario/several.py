@@ -26,7 +26,7 @@ Answer = tuple[Any, ...]
 _WRITES = (reigns_effects.Append, reigns_effects.Campaign, reigns_effects.TakeKey, reigns_effects.Resign)
 
 
-class Member:
+class ScenarioController:
     """One controller: its core of reigns and, while it reigns, the core that decides."""
 
     def __init__(self, name: str, *, life: int = 1, seen_revision: int = 0) -> None:
@@ -121,11 +121,11 @@ class Several:
     def __init__(self, control: Control, names: list[str]) -> None:
         self._control = control
         self.store = StagedStore()
-        self.members = {name: Member(name) for name in names}
+        self.members = {name: ScenarioController(name) for name in names}
         self._is_telling = False
 
     @property
-    def active(self) -> Member | None:
+    def active(self) -> ScenarioController | None:
         """Who serves."""
         core = self._control.core
         return next((each for each in self.members.values() if core is not None and each.decider is core), None)
@@ -152,7 +152,7 @@ class Several:
         """Every controller begins another process, and follows the store, which was recovered."""
         self.store.hold(state)
         for name, before in self.members.items():
-            self.members[name] = Member(name, life=before.life + 1, seen_revision=before.core.revision)
+            self.members[name] = ScenarioController(name, life=before.life + 1, seen_revision=before.core.revision)
         self.start()
 
     @property
@@ -165,7 +165,7 @@ class Several:
             if not member.is_paused:
                 self.take(member, events.Ticked(self._now_ms))
 
-    def resume(self, member: Member) -> None:
+    def resume(self, member: ScenarioController) -> None:
         """SIGCONT: what waited happens now, the oldest first."""
         member.is_paused = False
         waiting, member.inbox = member.inbox, []
@@ -176,14 +176,14 @@ class Several:
 
     # Events in, effects out.
 
-    def take(self, member: Member, event: events.ReignEvent) -> None:
+    def take(self, member: ScenarioController, event: events.ReignEvent) -> None:
         """Step a controller, and all that follows from it at once."""
         if member.is_paused:
             member.inbox.append(lambda: self.take(member, event))
             return
         self._step(member, event)
 
-    def _step(self, member: Member, event: events.ReignEvent) -> None:
+    def _step(self, member: ScenarioController, event: events.ReignEvent) -> None:
         member.events.append(event)
         if member.is_stepping:
             return
@@ -197,7 +197,7 @@ class Several:
         member.is_stepping = False
         self.tell_all()
 
-    def _perform(self, member: Member, effect: reigns_effects.ReignEffect) -> None:
+    def _perform(self, member: ScenarioController, effect: reigns_effects.ReignEffect) -> None:
         now_ms, control = self._now_ms, self._control
         match effect:
             case reigns_effects.AppendSettled():
@@ -230,9 +230,9 @@ class Several:
                     control.tell(f"{member.name}: serves no more: {effect.reason.partition(':')[0]}")
             case reigns_effects.LookAtActive():
                 look = (
-                    events.Look.REFUSED
+                    events.ActiveProbe.REFUSED
                     if self.store.key and self.store.key.token == effect.token
-                    else events.Look.SILENT
+                    else events.ActiveProbe.SILENT
                 )
                 member.events.append(events.Looked(now_ms, effect.question, look))
             case _ if hasattr(effect, "question"):
@@ -241,7 +241,7 @@ class Several:
                 else:
                     self._ask(member, effect)
 
-    def _ask(self, member: Member, effect: Any) -> None:
+    def _ask(self, member: ScenarioController, effect: Any) -> None:
         store, is_write = self.store, isinstance(effect, _WRITES)
         if store.is_away:
             answer: Answer = (events.Unanswered,)
@@ -257,7 +257,7 @@ class Several:
             member.is_paused, member.stops_at_key = True, False
         self.take(member, kind(self._now_ms, effect.question, *given))
 
-    def _reach(self, member: Member, effect: Any) -> Answer:
+    def _reach(self, member: ScenarioController, effect: Any) -> Answer:
         store = self.store
         match effect:
             case reigns_effects.GrantLease():
@@ -290,7 +290,7 @@ class Several:
                 return self._append(member, effect)
         raise AssertionError(effect)
 
-    def _campaign(self, member: Member, effect: reigns_effects.Campaign) -> Answer:
+    def _campaign(self, member: ScenarioController, effect: reigns_effects.Campaign) -> Answer:
         store = self.store
         if store.key is not None:
             return events.CampaignLost, store.revision, store.key
@@ -300,11 +300,11 @@ class Several:
         store.put_key(stored_values.put_key(store.key, wanted, store.revision + 1))
         return events.CampaignWon, store.revision
 
-    def _take_key(self, member: Member, token: int) -> None:
+    def _take_key(self, member: ScenarioController, token: int) -> None:
         taker = events.Holder(token, member.name, member.incarnation, member.core._lease.lease_id or 0)
         self.store.put_key(stored_values.key_after_taking(self.store.key, token, taker))
 
-    def _append(self, member: Member, effect: reigns_effects.Append) -> Answer:
+    def _append(self, member: ScenarioController, effect: reigns_effects.Append) -> Answer:
         store, asked, head = self.store, member.asked, effect.head
         if not stored_values.may_append(store.key, store.head, effect.token, effect.after):
             return events.AppendRefused, store.revision, store.key, store.head
@@ -328,11 +328,11 @@ class Several:
 
     # The state that each of them follows.
 
-    def _apply(self, member: Member, offset: int) -> None:
+    def _apply(self, member: ScenarioController, offset: int) -> None:
         member.applied = sum(head.offset <= offset for head in self.store.heads)
         member.state = self.store.states[member.applied - 1] if member.applied else None
 
-    def _follow(self, member: Member) -> None:
+    def _follow(self, member: ScenarioController) -> None:
         head, core = self.store.head, member.core
         is_news = not core._follows or (head is not None and core.applied != head)
         if core.state in FOLLOWING and is_news and not (self.store.lags and core._follows):
@@ -353,7 +353,7 @@ class Several:
 
     # A reign.
 
-    def _start_core(self, member: Member, effect: reigns_effects.StartCore) -> None:
+    def _start_core(self, member: ScenarioController, effect: reigns_effects.StartCore) -> None:
         store = self.store
         if store.key is not None and store.key.token == effect.token and effect.head != store.head:
             ours, theirs = (0 if head is None else head.offset for head in (effect.head, store.head))
@@ -370,7 +370,7 @@ class Several:
                 how = f"{name} serves and does not know offset {position.metadata_offset}, which a node was sent"
                 self._control.breaks("I23", how)
 
-    def run(self, member: Member, effects: list[want.ControllerEffect]) -> None:
+    def run(self, member: ScenarioController, effects: list[want.ControllerEffect]) -> None:
         """Make a decision come true; what is behind a commit waits until that is stored."""
         if member.asked is not None:
             member.waiting.append(effects)
@@ -387,7 +387,7 @@ class Several:
                 return
             self._control.perform_one(effect)
 
-    def _settled(self, member: Member, effect: reigns_effects.AppendSettled) -> None:
+    def _settled(self, member: ScenarioController, effect: reigns_effects.AppendSettled) -> None:
         asked, is_stored = member.asked, any(h.digest == effect.head.digest for h in self.store.heads)
         if (
             effect.settled is not reigns_effects.Settled.UNCERTAIN

@@ -105,7 +105,7 @@ MOST_RECORDS = 100_000
 """What one word of a command may represent."""
 
 
-class Record(NamedTuple):
+class LogRecord(NamedTuple):
     """One record of a log."""
 
     offset: int
@@ -161,14 +161,14 @@ def named(values: tuple[str, ...]) -> str:
     return values[0] if len(values) == 1 else f"{values[0]}..{values[-1]}"
 
 
-def records_in(batch: BatchHeader, payload: object) -> Iterator[Record]:
+def records_in(batch: BatchHeader, payload: object) -> Iterator[LogRecord]:
     """The records of one batch; its payload is their names."""
     assert isinstance(payload, tuple), "a batch of a scenario holds the names of its records"
     for offset, value in enumerate(payload, batch.base_offset):
-        yield Record(offset, batch.stamped_epoch, value)
+        yield LogRecord(offset, batch.stamped_epoch, value)
 
 
-def records_of(log: LogFile, start: int | None = None, end: int | None = None) -> Iterator[Record]:
+def records_of(log: LogFile, start: int | None = None, end: int | None = None) -> Iterator[LogRecord]:
     """The records in [start, end), by default from the log start to the log end."""
     low = log.log_start if start is None else start
     for batch, payload in zip(log.headers, log.values, strict=True):
@@ -178,7 +178,7 @@ def records_of(log: LogFile, start: int | None = None, end: int | None = None) -
                     yield record
 
 
-def shown_records(records: Iterable[Record], *, shorten: int = 12) -> str:
+def shown_records(records: Iterable[LogRecord], *, shorten: int = 12) -> str:
     """Records as one line: ``m0@0 m1@0``; a long run is shortened in its middle."""
     words = [str(record) for record in records]
     if len(words) > shorten:

@@ -96,7 +96,7 @@ class NoLooks:
         """Nothing."""
 
 
-class Commit(NamedTuple):
+class IssuedFlush(NamedTuple):
     """A commit that was issued (`runtime.ports.FlushToken`)."""
 
     log: LogFile
@@ -251,12 +251,12 @@ class MemoryLogs:
         """Keep the newest metadata."""
         self._save(self.disk, "seen", image)
 
-    def issue_flush(self, tp: TopicPartition) -> Commit:
+    def issue_flush(self, tp: TopicPartition) -> IssuedFlush:
         """A commit over all that was appended."""
         log = self.disk.logs[tp]
         if log.synced >= log.leo:
-            return Commit(log, Offset(log.leo), has_work=False)
-        return Commit(log, Offset(log.begin_flush()), has_work=True)
+            return IssuedFlush(log, Offset(log.leo), has_work=False)
+        return IssuedFlush(log, Offset(log.begin_flush()), has_work=True)
 
     def note_durable(self, tp: TopicPartition, offset: Offset) -> None:
         """Nothing: the checkpoint of high watermarks carries it."""

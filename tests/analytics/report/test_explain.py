@@ -9,7 +9,7 @@ import pytest
 from reported_material import BEGIN_US, event, failover, samples, stall
 
 from strandline_analytics.explain.chain import candidates, explain
-from strandline_analytics.explain.stall import Held, HeldBack, PartitionAt, explain_held_back, explain_stall
+from strandline_analytics.explain.stall import HeldBack, HeldLso, PartitionAt, explain_held_back, explain_stall
 from strandline_analytics.timeline.event import Event
 from strandline_analytics.timeline.sentences import sentence
 
@@ -230,7 +230,7 @@ def test_a_stall_without_its_moves_and_looks_says_what_is_not_known() -> None:
 S = 1_000_000
 
 
-HOLD = Held(
+HOLD = HeldLso(
     t0=BEGIN_US + 10 * S,
     t1=BEGIN_US + 40 * S,
     first_offset=1_000,

@@ -11,7 +11,7 @@ from reported_material import BEGIN_US, event, failover, material, samples, stal
 from strandline_analytics.report.drawing import NARROW, above_hw, draw_lanes
 from strandline_analytics.report.material import incidents_of
 from strandline_analytics.report.page import page, render
-from strandline_analytics.report.pictures import Picture, Step, picture
+from strandline_analytics.report.pictures import BelievedValue, Picture, picture
 from strandline_analytics.report.verdict import Verdict, verdict
 
 
@@ -156,7 +156,7 @@ def test_the_log_is_at_least_as_long_as_its_high_watermark() -> None:
 
     assert pieces
     assert all(piece.value >= 0 for piece in pieces)
-    assert Step(BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2, is_old=True) in pieces
+    assert BelievedValue(BEGIN_US + 1_500_000, BEGIN_US + 2_000_000, 2, is_old=True) in pieces
 
 
 def test_a_value_that_no_later_look_confirmed_is_drawn_pale() -> None:

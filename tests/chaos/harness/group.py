@@ -19,7 +19,12 @@ from strandline.core.coordinator.internal_topics import GROUP_STATE
 from strandline.core.errors import Refused
 from strandline_sim.checks.group_history import CommitOutcome
 from strandline_sim.checks.history import anomalies
-from strandline_sim.checks.member_history import Commit, MemberOperation, member_anomalies, offsets_that_went_back
+from strandline_sim.checks.member_history import (
+    MemberOperation,
+    OffsetCommitted,
+    member_anomalies,
+    offsets_that_went_back,
+)
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -169,7 +174,9 @@ class Group(members.Members):
         done = sorted(
             (each.invoked_us / 1e6, each.completed_us / 1e6)
             for each in history
-            if isinstance(each, Commit) and each.outcome is CommitOutcome.DONE and each.completed_us is not None
+            if isinstance(each, OffsetCommitted)
+            and each.outcome is CommitOutcome.DONE
+            and each.completed_us is not None
         )
         gaps = []
         for why, since_s, within_s in self.awaited:
@@ -197,5 +204,5 @@ def _unsettled(group: DescribedGroup, members: int) -> str:
 def _counted(history: list[MemberOperation]) -> Counter[str]:
     """How often members did what; the names are those that a scenario's ``demands`` use."""
     found = Counter(f"members_{type(each).__name__.lower()}" for each in history)
-    found["commits"] = sum(isinstance(each, Commit) and each.outcome is CommitOutcome.DONE for each in history)
+    found["commits"] = sum(isinstance(each, OffsetCommitted) and each.outcome is CommitOutcome.DONE for each in history)
     return found

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.core.types import Offset
-from strandline_sim.checks.history import EndAnswer, Operation, Place, Read, Seek, Send, SendOutcome, Value
+from strandline_sim.checks.history import EndAnswer, Operation, Read, RecordPlace, RecordValue, Seek, Send, SendOutcome
 
 VALUE_BYTES = 1_000
 """Large enough that segments of 1 MiB roll during a run."""
@@ -28,18 +28,18 @@ _LOOSE_FROM = 1_000
 """Partition numbers from here on, in what is judged, belong to the second topic, and so on."""
 
 
-def encode(value: Value) -> bytes:
+def encode(value: RecordValue) -> bytes:
     """A value as the bytes of a record."""
     return f"{value.client}/{value.seq}/".encode().ljust(VALUE_BYTES, b".")
 
 
-def decode(content: bytes | None) -> Value:
+def decode(content: bytes | None) -> RecordValue:
     """The value in a record's bytes; a value that was never sent if they were damaged."""
     client, _, rest = (content or b"").decode("ascii", "replace").partition("/")
     seq, _, padding = rest.partition("/")
     if not seq.isdecimal() or padding.strip("."):
-        return Value(f"damaged: {content!r:.60}", -1)
-    return Value(client, int(seq))
+        return RecordValue(f"damaged: {content!r:.60}", -1)
+    return RecordValue(client, int(seq))
 
 
 class HistoryWriter:
@@ -49,15 +49,17 @@ class HistoryWriter:
         self._file = path.open("a", buffering=1 << 16)
         self._flushed_s = time.monotonic()
 
-    def send(self, value: Value, topic: str, partition: int) -> None:
+    def send(self, value: RecordValue, topic: str, partition: int) -> None:
         """Before a send begins."""
         self._line(["send", time.monotonic(), value.client, value.seq, topic, partition])
 
-    def sent(self, value: Value, outcome: SendOutcome, offset: int | None = None) -> None:
+    def sent(self, value: RecordValue, outcome: SendOutcome, offset: int | None = None) -> None:
         """After it ended."""
         self._line(["sent", time.monotonic(), value.client, value.seq, outcome.value, offset])
 
-    def read(self, consumer: str, topic: str, partition: int, found: Iterable[tuple[Offset | int, Value]]) -> None:
+    def read(
+        self, consumer: str, topic: str, partition: int, found: Iterable[tuple[Offset | int, RecordValue]]
+    ) -> None:
         """Records that a consumer received."""
         rows = [[int(offset), value.client, value.seq] for offset, value in found]
         self._line(["read", time.monotonic(), consumer, topic, partition, rows])
@@ -108,14 +110,14 @@ def _of_one_file(path: Path, numbers: dict[str, int], loose: frozenset[str]) -> 
         match row:
             case ["send", at, client, seq, topic, partition]:
                 yield _send(
-                    at, Value(client, seq), numbers[topic] + partition, ended.get((client, seq)), topic in loose
+                    at, RecordValue(client, seq), numbers[topic] + partition, ended.get((client, seq)), topic in loose
                 )
             case ["read", at, consumer, topic, partition, found]:
                 for offset, client, seq in found:
-                    place = Place(numbers[topic] + partition, offset)
-                    yield Read(consumer=consumer, place=place, value=Value(client, seq), at_s=at)
+                    place = RecordPlace(numbers[topic] + partition, offset)
+                    yield Read(consumer=consumer, place=place, value=RecordValue(client, seq), at_s=at)
             case ["seek", consumer, topic, partition, offset]:
-                yield Seek(consumer=consumer, place=Place(numbers[topic] + partition, offset))
+                yield Seek(consumer=consumer, place=RecordPlace(numbers[topic] + partition, offset))
             case ["end", topic, partition, offset, invoked, completed]:
                 where = numbers[topic] + partition
                 yield EndAnswer(partition=where, offset=offset, invoked_s=invoked, completed_s=completed)
@@ -129,7 +131,7 @@ def rows_of(path: Path, beginning: bytes = b"") -> Iterator[list[Any]]:
                 yield json.loads(line)
 
 
-def _send(at: float, value: Value, partition: int, end: list[Any] | None, is_loose: bool) -> Send:
+def _send(at: float, value: RecordValue, partition: int, end: list[Any] | None, is_loose: bool) -> Send:
     outcome = SendOutcome(end[4]) if end else SendOutcome.INDEFINITE
     if is_loose and outcome is SendOutcome.OK:
         outcome = SendOutcome.INDEFINITE

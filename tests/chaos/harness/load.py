@@ -20,7 +20,7 @@ from harness.cluster import Cluster
 from harness.history_file import new_lines, operations
 from running_cluster import Probe, until
 
-from strandline_sim.checks.history import Operation, Value
+from strandline_sim.checks.history import Operation, RecordValue
 
 STRICT, LOOSE = "tides", "loose"
 STRICT_PARTITIONS = 3
@@ -36,7 +36,7 @@ _READ_S = 120.0
 class Sent:
     """One send of a client, as far as it is known."""
 
-    value: Value
+    value: RecordValue
     topic: str
     partition: int
     invoked_s: float
@@ -62,7 +62,7 @@ class Load:
     """Every send of every client, in the order in which the driver learned of it."""
     deaths: list[str] = field(default_factory=list)
     """Clients that failed, which is never right."""
-    _open: dict[Value, Sent] = field(default_factory=dict)
+    _open: dict[RecordValue, Sent] = field(default_factory=dict)
     _read_up_to: dict[Path, int] = field(default_factory=dict)
     _processes: dict[str, ClientProcess] = field(default_factory=dict)
     _watching: asyncio.Task[None] | None = None
@@ -138,11 +138,11 @@ class Load:
 
     def _take(self, row: list[Any]) -> None:
         if row[0] == "send":
-            sent = Sent(Value(row[2], row[3]), row[4], row[5], row[1])
+            sent = Sent(RecordValue(row[2], row[3]), row[4], row[5], row[1])
             self.sends.append(sent)
             self._open[sent.value] = sent
         else:
-            sent = self._open.pop(Value(row[2], row[3]))
+            sent = self._open.pop(RecordValue(row[2], row[3]))
             sent.completed_s, sent.outcome = row[1], row[4]
 
     def acks_since(

@@ -31,7 +31,7 @@ from harness.stale_client import StaleClient
 from strandline.client import Admin, Consumer, Delivery, Producer, SendFailed
 from strandline.client.offsets import LATEST
 from strandline.core.errors import Refused
-from strandline_sim.checks.history import SendOutcome, Value
+from strandline_sim.checks.history import RecordValue, SendOutcome
 
 REQUEST_MS = 5_000
 DELIVERY_MS = 15_000
@@ -146,14 +146,14 @@ class Worker:
                 await self.going.wait()
                 if self.stopping.is_set():
                     break
-                await self._send(producer, topic, Value(client, seq), seq % self.topics[topic])
+                await self._send(producer, topic, RecordValue(client, seq), seq % self.topics[topic])
                 if self.burst > bursts:
                     bursts, hurried = self.burst, self.burst_records
                 hurried = max(0, hurried - 1)
                 await asyncio.sleep(0.0 if hurried else pause_s)
             await producer.flush()
 
-    async def _send(self, producer: Producer, topic: str, value: Value, partition: int) -> None:
+    async def _send(self, producer: Producer, topic: str, value: RecordValue, partition: int) -> None:
         self.history.send(value, topic, partition)
         try:
             delivery = await producer.send(topic, encode(value), partition=partition)
@@ -164,7 +164,7 @@ class Worker:
         self.deliveries.add(task)
         task.add_done_callback(self.deliveries.discard)
 
-    async def _await(self, delivery: Delivery, value: Value) -> None:
+    async def _await(self, delivery: Delivery, value: RecordValue) -> None:
         try:
             lies = await delivery
         except SendFailed as failed:

@@ -34,8 +34,8 @@ from harness.history_file import HistoryWriter, rows_of
 
 from strandline.client import TopicPartition
 from strandline_sim.checks.group_history import CommitOutcome
-from strandline_sim.checks.history import Place, Read, Send, SendOutcome, Value
-from strandline_sim.checks.member_history import Commit, Fetch, Given, MemberOperation, Share, Taken
+from strandline_sim.checks.history import Read, RecordPlace, RecordValue, Send, SendOutcome
+from strandline_sim.checks.member_history import Fetch, Given, MemberOperation, OffsetCommitted, Share, Taken
 from strandline_sim.checks.transaction_history import Moved, Polled, Txn, TxnOutcome
 
 INPUTS_FROM = 1_000
@@ -53,7 +53,7 @@ class GroupHistoryWriter(HistoryWriter):
         """The partition was taken from it."""
         self._line(["dropped", time.monotonic(), member, at.topic, at.partition, how])
 
-    def given(self, asked_s: float, member: str, at: TopicPartition, found: Iterable[tuple[int, Value]]) -> None:
+    def given(self, asked_s: float, member: str, at: TopicPartition, found: Iterable[tuple[int, RecordValue]]) -> None:
         """Records that a member was given, having asked at a time."""
         rows = [[int(offset), value.client, value.seq] for offset, value in found]
         self._line(["given", asked_s, time.monotonic(), member, at.topic, at.partition, rows])
@@ -92,7 +92,9 @@ def _operations_of(path: Path, group: str) -> Iterator[MemberOperation]:
                 over = ended.get((member, serial, topic, partition))
                 completed_us = _us(over[1]) if over else None
                 outcome = CommitOutcome(over[6]) if over else CommitOutcome.UNKNOWN
-                yield Commit(member, Share(group, topic, partition), offset, serial, _us(at), completed_us, outcome)
+                yield OffsetCommitted(
+                    member, Share(group, topic, partition), offset, serial, _us(at), completed_us, outcome
+                )
             case ["fetched", asked, at, topic, partition, serial, offset]:
                 yield Fetch(Share(group, topic, partition), offset, serial, _us(asked), _us(at))
 
@@ -111,7 +113,7 @@ def member_reads(paths: Iterable[Path], topic: str) -> Iterator[Read]:
                 case ["given", _, at, member, of, partition, found] if of == topic:
                     consumer = f"{member}, time {times.get(partition, 0)}"
                     for offset, client, seq in found:
-                        yield Read(consumer, Place(partition, offset), Value(client, seq), at)
+                        yield Read(consumer, RecordPlace(partition, offset), RecordValue(client, seq), at)
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -131,7 +133,7 @@ class Input(NamedTuple):
 
     partition: int
     offset: int
-    value: Value
+    value: RecordValue
     into: int
 
 
@@ -178,7 +180,7 @@ def _transactions_of(path: Path) -> Iterator[Txn]:
 def _txn(row: list[Any], is_asked: bool, end: list[Any] | None) -> Txn:
     _, begun_s, name, transactional_id, group, rows = row
     inputs = [
-        Input(INPUTS_FROM + partition, offset, Value(client, seq), into)
+        Input(INPUTS_FROM + partition, offset, RecordValue(client, seq), into)
         for partition, offset, client, seq, into in rows
     ]
     unended = TxnOutcome.UNKNOWN if is_asked else TxnOutcome.ABORTED
@@ -190,7 +192,7 @@ def _txn(row: list[Any], is_asked: bool, end: list[Any] | None) -> Txn:
         transactional_id=transactional_id,
         sends=tuple(
             Send(
-                value=Value(name, index),
+                value=RecordValue(name, index),
                 partition=one.into,
                 invoked_s=begun_s,
                 completed_s=None if offset is None or end is None else end[1],
@@ -199,7 +201,7 @@ def _txn(row: list[Any], is_asked: bool, end: list[Any] | None) -> Txn:
             )
             for index, (one, offset) in enumerate(zip(inputs, offsets, strict=True))
         ),
-        polls=tuple(Polled(group, Place(one.partition, one.offset), one.value) for one in inputs),
+        polls=tuple(Polled(group, RecordPlace(one.partition, one.offset), one.value) for one in inputs),
         offsets=tuple(Moved(group, partition, offset) for partition, offset in next_offsets.items()),
         outcome=outcome,
     )

@@ -18,7 +18,7 @@ from strandline.rpc.tls import open_tls
 from strandline.v1 import leader_service_pb2 as leader_pb
 from strandline.v1 import partition_pb2
 from strandline.v1.leader_service_pb2_grpc import LeaderServiceStub
-from strandline_sim.checks.history import SendOutcome, Value
+from strandline_sim.checks.history import RecordValue, SendOutcome
 
 NAME = "stale"
 _CALL_S = 5.0
@@ -59,11 +59,11 @@ class StaleClient:
                 await self._going.wait()
                 if self._stopping.is_set():
                     return
-                await self._produce(service, Value(NAME, seq))
+                await self._produce(service, RecordValue(NAME, seq))
                 await self._read(service)
                 await asyncio.sleep(self._pause_s)
 
-    async def _produce(self, service: LeaderServiceStub, value: Value) -> None:
+    async def _produce(self, service: LeaderServiceStub, value: RecordValue) -> None:
         batch = encode_batch([NewRecord(None, encode(value), _TIMESTAMP_MS)])
         row = leader_pb.ProducePartition(index=0, records=batch)
         topic = leader_pb.ProduceTopic(name=self._topic, partition_data=[row])

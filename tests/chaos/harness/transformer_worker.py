@@ -30,7 +30,7 @@ from strandline.client import (
     TransactionAborted,
 )
 from strandline.core.errors import Refused
-from strandline_sim.checks.history import Value
+from strandline_sim.checks.history import RecordValue
 from strandline_sim.checks.transaction_history import TxnOutcome
 
 _POLL_MS = 200
@@ -127,7 +127,7 @@ class Transformer:
     async def _send(self, name: str, inputs: Sequence[Input]) -> list[Delivery]:
         deliveries = [
             await self._producer.send(
-                self._outputs, encode(Value(name, index)), key=encode(one.value), partition=one.into
+                self._outputs, encode(RecordValue(name, index)), key=encode(one.value), partition=one.into
             )
             for index, one in enumerate(inputs)
         ]

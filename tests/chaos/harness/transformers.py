@@ -22,7 +22,16 @@ from harness.member_history_file import INPUTS_FROM, Asked, acknowledged, transa
 from running_cluster import until
 
 from strandline.client import Admin, Consumer
-from strandline_sim.checks.history import Anomaly, Operation, Place, Read, Send, SendOutcome, Value, anomalies
+from strandline_sim.checks.history import (
+    Anomaly,
+    Operation,
+    Read,
+    RecordPlace,
+    RecordValue,
+    Send,
+    SendOutcome,
+    anomalies,
+)
 from strandline_sim.checks.transaction_history import GroupAt, ReadUpTo, Txn, sends_of, transaction_anomalies
 
 if TYPE_CHECKING:
@@ -41,7 +50,7 @@ class Found:
 
     inputs: list[Read] = field(default_factory=list)
     outputs: list[Read] = field(default_factory=list)
-    origins: list[Value] = field(default_factory=list)
+    origins: list[RecordValue] = field(default_factory=list)
     """The input that each output is made of."""
     ends: list[ReadUpTo] = field(default_factory=list)
     groups: list[GroupAt] = field(default_factory=list)
@@ -178,10 +187,10 @@ class Transformers(members.Members):
             async for record in consumer:
                 value, at_s = decode(record.value), time.monotonic()
                 if topic == INPUTS:
-                    place = Place(INPUTS_FROM + record.partition, record.offset)
+                    place = RecordPlace(INPUTS_FROM + record.partition, record.offset)
                     found.inputs.append(Read("reader of inputs", place, value, at_s))
                 else:
-                    place = Place(record.partition, record.offset)
+                    place = RecordPlace(record.partition, record.offset)
                     found.outputs.append(Read("reader of outputs", place, value, at_s))
                     found.origins.append(decode(record.key))
 

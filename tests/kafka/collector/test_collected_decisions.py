@@ -17,7 +17,7 @@ from strandline.cli.app import app
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
 from strandline_kafka.collector.cluster import Broker
-from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
+from strandline_kafka.collector.collecting import Collected, Collection, WantedCollection, reach
 from strandline_kafka.collector.files import Decisions
 from strandline_kafka.collector.security import Security
 from strandline_kafka.metadata.wire import Unreadable
@@ -59,7 +59,7 @@ async def collect(fake: Fake, out: Path, root: Path, seen: Callable[[Collected],
         if so_far.looks >= 3:
             stop.set()
 
-    wanted = Wanted(period_ms=50, wait_s=30.0, metadata_logs=(root,))
+    wanted = WantedCollection(period_ms=50, wait_s=30.0, metadata_logs=(root,))
     reached = await reach([Broker("127.0.0.1", fake.brokers[1])], PLAIN, None)
     return await Collection(reached, PLAIN, LocalDirectory(out), wanted, said).run(stop)
 
@@ -143,7 +143,7 @@ async def test_the_quorum_is_asked_only_for_a_log(controlled: Fake, tmp_path: Pa
     """The question that needs a right on the cluster is not sent without a use."""
     reached = await reach([Broker("127.0.0.1", controlled.brokers[1])], PLAIN, None)
     stop = asyncio.Event()
-    wanted = Wanted(period_ms=50, wait_s=30.0)
+    wanted = WantedCollection(period_ms=50, wait_s=30.0)
     await Collection(reached, PLAIN, LocalDirectory(tmp_path), wanted, lambda _: stop.set()).run(stop)
     assert "DescribeQuorum" not in {name for _, name, _ in controlled.asked}
 

@@ -22,7 +22,7 @@ from kafka_export import rows_of, source_of
 from strandline.export.destination import LocalDirectory
 from strandline.export.verify import Completeness, verify
 from strandline_kafka.collector.cluster import Broker
-from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
+from strandline_kafka.collector.collecting import Collected, Collection, WantedCollection, reach
 from strandline_kafka.collector.connection import Refused, Unreachable
 from strandline_kafka.collector.security import Login, Security
 
@@ -49,7 +49,7 @@ async def collect(
         if so_far.looks >= looks:
             stop.set()
 
-    wants = Wanted(**{"period_ms": 50, "wait_s": 30.0, **wanted})
+    wants = WantedCollection(**{"period_ms": 50, "wait_s": 30.0, **wanted})
     reached = await reach(bootstrap(fake), PLAIN, wants.topics)
     return await Collection(reached, PLAIN, LocalDirectory(out), wants, said).run(stop)
 
@@ -195,7 +195,7 @@ async def test_a_stop_ends_a_look_that_waits(fake: Fake, tmp_path: Path) -> None
     reached = await reach(bootstrap(fake), PLAIN, None)
     for event in fake.speaking.values():
         event.clear()
-    wanted = Wanted(period_ms=60_000)
+    wanted = WantedCollection(period_ms=60_000)
     running = asyncio.create_task(Collection(reached, PLAIN, LocalDirectory(tmp_path), wanted).run(stop))
     await asyncio.sleep(0)
     stop.set()

@@ -9,8 +9,8 @@ import pytest
 
 from strandline.core.state_events import ConfigChange, StateSnapshot
 from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
-from strandline_kafka.collector.answers import Position
-from strandline_kafka.collector.cluster import Broker, Cluster, Partition
+from strandline_kafka.collector.answers import AnsweredOffset
+from strandline_kafka.collector.cluster import Broker, ClusterSample, PartitionSample
 from strandline_kafka.collector.files import Rows
 from strandline_kafka.collector.looks import NOT_GIVEN, Answers, Look, Looks, Sample, who_may_have_more
 from strandline_kafka.collector.pace import MOST_MS, Pace, usual_period_ms
@@ -20,22 +20,22 @@ TP = TopicPartition("id", 0)
 NAME = ("t", 0)
 
 
-def partition(**other: Any) -> Partition:
+def partition(**other: Any) -> PartitionSample:
     nodes = tuple(map(NodeId, (1, 2, 3)))
     own = {"leader": NodeId(1), "leader_epoch": LeaderEpoch(4), "replicas": nodes, "isr": frozenset(nodes)}
-    return Partition(tp=TP, topic="t", **{**own, "offline": frozenset(), **other})
+    return PartitionSample(tp=TP, topic="t", **{**own, "offline": frozenset(), **other})
 
 
-def cluster(one: Partition, nodes: tuple[int, ...] = (1, 2, 3)) -> Cluster:
+def cluster(one: PartitionSample, nodes: tuple[int, ...] = (1, 2, 3)) -> ClusterSample:
     brokers = {NodeId(node): Broker("h", node) for node in nodes}
-    return Cluster(cluster_id="c", brokers=brokers, partitions={TP: one}, refused={})
+    return ClusterSample(cluster_id="c", brokers=brokers, partitions={TP: one}, refused={})
 
 
-def at(offset: int, epoch: int = 4, error: int = 0) -> dict[tuple[str, int], Position]:
-    return {NAME: Position(error, offset, epoch)}
+def at(offset: int, epoch: int = 4, error: int = 0) -> dict[tuple[str, int], AnsweredOffset]:
+    return {NAME: AnsweredOffset(error, offset, epoch)}
 
 
-def answers(one: Partition | None = None, hw: tuple[int, int] = (90, 90), **ends: int) -> Answers:
+def answers(one: PartitionSample | None = None, hw: tuple[int, int] = (90, 90), **ends: int) -> Answers:
     """Of one partition; ``ends`` by broker, as ``n2=95``."""
     shown = cluster(one or partition())
     given = {NodeId(int(name[1:])): at(end) for name, end in (ends or {"n1": 100, "n2": 95, "n3": 90}).items()}
@@ -64,7 +64,7 @@ def test_a_log_that_ends_at_its_hw_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize("first", [at(100, error=6), at(100, epoch=3), {}])
-def test_a_doubtful_first_answer_is_asked_again(first: dict[tuple[str, int], Position]) -> None:
+def test_a_doubtful_first_answer_is_asked_again(first: dict[tuple[str, int], AnsweredOffset]) -> None:
     """An error, another leader epoch, or no answer at all leaves the question open."""
     given = answers(n1=100)
     assert who_may_have_more(given.before, {NodeId(1): first}, given.ends) == {1: {"t": [0]}}
@@ -218,17 +218,17 @@ def test_the_period_has_a_limit() -> None:
 # When a state of a partition is reported, and how rows are numbered.
 
 
-ONE = Partition(
+ONE = PartitionSample(
     tp=TP, topic="t", leader=NodeId(1), leader_epoch=LeaderEpoch(4), replicas=(NodeId(1), NodeId(2)),
     isr=frozenset({NodeId(1), NodeId(2)}), offline=frozenset(),
 )  # fmt: skip
 
 
-CLUSTER = Cluster(cluster_id="c", brokers={}, partitions={TP: ONE}, refused={})
+CLUSTER = ClusterSample(cluster_id="c", brokers={}, partitions={TP: ONE}, refused={})
 GONE = replace(CLUSTER, partitions={})
 
 
-def with_state(**change: Any) -> Cluster:
+def with_state(**change: Any) -> ClusterSample:
     return replace(CLUSTER, partitions={TP: replace(ONE, **change)})
 
 

@@ -26,7 +26,7 @@ from strandline_kafka.brokers.broker_logs import read_logs
 from strandline_kafka.brokers.checkpoints import read_checkpoints
 from strandline_kafka.brokers.log_layout import layout_of
 from strandline_kafka.collector.cluster import Broker
-from strandline_kafka.collector.collecting import Collected, Collection, Wanted, reach
+from strandline_kafka.collector.collecting import Collected, Collection, WantedCollection, reach
 from strandline_kafka.collector.connection import Refused, Unreachable
 from strandline_kafka.collector.security import Login, Security, tls_context
 from strandline_kafka.metadata.importing import Import, cluster_of
@@ -102,7 +102,7 @@ async def collected(
         if so_far.looks >= 3 and enough():
             stop.set()
 
-    wanted = Wanted(**{"topics": ("orders",), "period_ms": 50, "wait_s": 30.0, **more})
+    wanted = WantedCollection(**{"topics": ("orders",), "period_ms": 50, "wait_s": 30.0, **more})
     reached = await reach([broker], security, wanted.topics)
     return await Collection(reached, security, LocalDirectory(out), wanted, said).run(stop)
 

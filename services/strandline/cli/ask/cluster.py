@@ -97,7 +97,7 @@ async def _watch(bootstrap: str, interval: Duration, everything: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenCluster:
     """A cluster as it was seen: what the controller committed, the judgement, and what leaders measured."""
 
     image: DescribedCluster
@@ -108,7 +108,7 @@ class Seen:
     controllers: tuple[DescribedController, ...] = ()
 
 
-async def _look(admin: Admin) -> Seen:
+async def _look(admin: Admin) -> SeenCluster:
     from strandline.cli.ask.health import hanging_now, is_under_replicated, judge
     from strandline.client import ControllersAway
     from strandline.core.errors import ErrorCode, Refused
@@ -137,7 +137,7 @@ async def _look(admin: Admin) -> Seen:
             raise
         undecided = undecided or (error.refusal.message,)
     health = replace(health, problems=(*undecided, *health.problems))
-    return Seen(
+    return SeenCluster(
         image=image,
         health=health,
         views=views,
@@ -146,7 +146,7 @@ async def _look(admin: Admin) -> Seen:
     )
 
 
-def screen(seen: Seen, *, everything: bool = False) -> RenderableType:
+def screen(seen: SeenCluster, *, everything: bool = False) -> RenderableType:
     """Verdict, reasons, counts; then the partitions that something is wrong with, or every one."""
     from rich.console import Group
     from rich.text import Text
@@ -236,7 +236,7 @@ def summary(image: DescribedCluster) -> dict[str, int]:
     }
 
 
-def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
+def document(seen: SeenCluster, *, everything: bool = False) -> dict[str, Any]:
     """The same for programs."""
     from strandline.cli.ask.node import node_rows
 
@@ -266,7 +266,7 @@ def document(seen: Seen, *, everything: bool = False) -> dict[str, Any]:
     }
 
 
-def status_rows(seen: Seen, *, everything: bool) -> list[dict[str, Any]]:
+def status_rows(seen: SeenCluster, *, everything: bool) -> list[dict[str, Any]]:
     """One row per partition, of those that something is wrong with or of all; None where a leader did not answer."""
     from strandline.cli.ask.health import is_wrong, own_topics_first
 

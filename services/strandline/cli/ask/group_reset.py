@@ -49,7 +49,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class OffsetRange:
     """What is known of one partition."""
 
     current: int | None
@@ -150,7 +150,7 @@ def read_plan(path: Path) -> dict[Named, int]:
     return plan
 
 
-def new_offset(target: Target, named: Named, known: Bounds) -> tuple[int, str | None]:
+def new_offset(target: Target, named: Named, known: OffsetRange) -> tuple[int, str | None]:
     """The offset that one partition gets, and a word where it is not the one asked for.
 
     Raises:
@@ -256,7 +256,7 @@ async def _partitions(
 
 async def _bounds(
     admin: Admin, named: set[Named], committed: Mapping[Named, int], target: Target
-) -> dict[Named, Bounds]:
+) -> dict[Named, OffsetRange]:
     """What is known of each partition.
 
     Raises:
@@ -271,7 +271,7 @@ async def _bounds(
         topic, index = missing[0]
         raise CommandFailed(f"UNKNOWN_TOPIC_OR_PARTITION: there is no partition {topic}-{index}; nothing was written")
     return {
-        each: Bounds(current=committed.get(each), earliest=earliest.get(each, 0), latest=latest[each],
+        each: OffsetRange(current=committed.get(each), earliest=earliest.get(each, 0), latest=latest[each],
                      at_time=at_time.get(each))
         for each in named
     }  # fmt: skip

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from strandline.cli.demo.load import Corpus
     from strandline.cli.demo.screen import Screen
     from strandline.cli.demo.story import Story
-    from strandline.cli.demo.verify import Check, Verdict
+    from strandline.cli.demo.verify import Check, DemoVerdict
 
 CONTROLLER_SETTINGS = {"session_timeout_ms": "1500", "heartbeat_interval_ms": "300"}
 """A dead node is noticed after 1.5 s instead of 9 s: nobody wants to watch nine seconds of nothing."""
@@ -118,9 +118,9 @@ def _input(file: Path | None, where: Path, partitions: int) -> Corpus:
     return open_corpus(joined, partitions, "the sources of Python's standard library")
 
 
-def _verdict(story: Story, took_s: float) -> Verdict:
+def _verdict(story: Story, took_s: float) -> DemoVerdict:
     from strandline.cli.demo.consuming import spool_path
-    from strandline.cli.demo.verify import Evidence, Verdict, checks
+    from strandline.cli.demo.verify import DemoVerdict, Evidence, checks
 
     load, watch = story.load, story.watch
     assert load is not None and watch is not None, "the story was played"
@@ -154,7 +154,7 @@ def _verdict(story: Story, took_s: float) -> Verdict:
         "ISR changes": f"{watch.isr_changes}",
         "truncated": f"{cut:,} records, none of them acknowledged" if cut else "no record",
     }
-    return Verdict(checks=tuple(checks(evidence)), figures=figures, raw=raw)
+    return DemoVerdict(checks=tuple(checks(evidence)), figures=figures, raw=raw)
 
 
 def _print_checks(checks: Iterable[Check], screen: Screen) -> None:
@@ -164,7 +164,7 @@ def _print_checks(checks: Iterable[Check], screen: Screen) -> None:
         screen.tell("verified" if check.held else "FAILED", f"{check.sentence}: {check.shown}", tone=tone)
 
 
-def _print(verdict: Verdict, screen: Screen) -> None:
+def _print(verdict: DemoVerdict, screen: Screen) -> None:
     screen.gap()
     for name, shown in verdict.figures.items():
         screen.figure(name, shown)

@@ -47,7 +47,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DemoVerdict:
     """All checks, and the figures of the run in the order of printing."""
 
     checks: tuple[Check, ...]

@@ -32,7 +32,7 @@ class NoCertificates(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class CertificateHolder:
     """One certificate as it lies in its folder."""
 
     folder: Path
@@ -75,7 +75,9 @@ def authority_of(directory: Path) -> Authority:
         raise NoCertificates(f"{home} holds no authority: {error}; `strandline certs new` makes one") from error
 
 
-def add(directory: Path, authority: Authority, identity: Identity, hosts: Sequence[str], days: int) -> Holder:
+def add(
+    directory: Path, authority: Authority, identity: Identity, hosts: Sequence[str], days: int
+) -> CertificateHolder:
     """Make a holder's folder with certificate, key and the authority's certificate.
 
     Raises:
@@ -91,14 +93,14 @@ def add(directory: Path, authority: Authority, identity: Identity, hosts: Sequen
     return _read_holder(folder)
 
 
-def renew(authority: Authority, holder: Holder, days: int) -> Holder:
+def renew(authority: Authority, holder: CertificateHolder, days: int) -> CertificateHolder:
     """Replace a holder's certificate and key by new ones with the same names."""
     issued = issue(authority, holder.identity, holder.hosts, days)
     _replace_pair(holder.folder, issued)
     return _read_holder(holder.folder)
 
 
-def holders(directory: Path) -> Iterator[Holder]:
+def holders(directory: Path) -> Iterator[CertificateHolder]:
     """Every certificate of ours below a folder, by folder's name."""
     for path in sorted(directory.glob(f"*/{CERT}")):
         yield _read_holder(path.parent)
@@ -116,7 +118,7 @@ def cluster_of(directory: Path) -> str:
     return clusters.pop()
 
 
-def _read_holder(folder: Path) -> Holder:
+def _read_holder(folder: Path) -> CertificateHolder:
     path = folder / CERT
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
@@ -125,7 +127,7 @@ def _read_holder(folder: Path) -> Holder:
     except (OSError, ValueError, x509.ExtensionNotFound, NoIdentity) as error:
         raise NoCertificates(f"{path} is no certificate of ours: {error}") from error
     addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-    return Holder(folder, identity, (*names.get_values_for_type(x509.DNSName), *addresses), certificate)
+    return CertificateHolder(folder, identity, (*names.get_values_for_type(x509.DNSName), *addresses), certificate)
 
 
 def refuse_existing(folder: Path) -> None:

@@ -19,7 +19,7 @@ from strandline.cli.output import Column, Format, show
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from strandline.cli.local.certificate_folder import Holder
+    from strandline.cli.local.certificate_folder import CertificateHolder
     from strandline.rpc.permissions import Identity
 
 app = typer.Typer(help="Make the certificates of a cluster: authority, nodes, clients.", no_args_is_help=True)
@@ -73,7 +73,7 @@ def new(
     shows its id. Servers can be dialled by localhost as well.
     """
 
-    def work() -> list[Holder]:
+    def work() -> list[CertificateHolder]:
         from strandline.cli.local import certificate_folder as folder
         from strandline.rpc.permissions import CallerRole, Identity
 
@@ -106,7 +106,7 @@ def add(
 ) -> None:
     """Make one more certificate. Give --host for one that serves a port, such as that of the analytics server."""
 
-    def work() -> list[Holder]:
+    def work() -> list[CertificateHolder]:
         from strandline.cli.local import certificate_folder as folder
         from strandline.rpc.permissions import SCHEME, CallerRole, parse_identity
 
@@ -122,7 +122,7 @@ def add(
 def renew(directory: Directory, valid_for: ValidFor = YEAR, output: Output = Format.TABLE) -> None:
     """Replace every certificate and key with new ones for the same names; running processes load them."""
 
-    def work() -> list[Holder]:
+    def work() -> list[CertificateHolder]:
         from strandline.cli.local import certificate_folder as folder
 
         authority = folder.authority_of(directory)
@@ -135,7 +135,7 @@ def renew(directory: Directory, valid_for: ValidFor = YEAR, output: Output = For
 def list_certificates(directory: Directory, output: Output = Format.TABLE) -> None:
     """List the certificates with their names and dates."""
 
-    def work() -> list[Holder]:
+    def work() -> list[CertificateHolder]:
         from strandline.cli.local import certificate_folder as folder
 
         return list(folder.holders(directory))
@@ -143,7 +143,7 @@ def list_certificates(directory: Directory, output: Output = Format.TABLE) -> No
     _perform(work, output)
 
 
-def _perform(work: Callable[[], list[Holder]], form: Format) -> None:
+def _perform(work: Callable[[], list[CertificateHolder]], form: Format) -> None:
     try:
         found = work()
     except FileExistsError as error:
@@ -164,7 +164,7 @@ def _refuse_doubles(identities: Iterable[Identity]) -> None:
         seen.add(name)
 
 
-def _row(holder: Holder) -> dict[str, Any]:
+def _row(holder: CertificateHolder) -> dict[str, Any]:
     return {
         "holder": str(holder.folder),
         "identity": holder.identity.uri,

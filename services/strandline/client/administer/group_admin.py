@@ -13,7 +13,7 @@ from strandline.client.administer.described_groups import DescribedGroup, Listed
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import ClusterUnreachable, CommitFailed, GroupsIncomplete
 from strandline.client.groups.committed_offsets import CommittedOffsets, OffsetAndMetadata
-from strandline.client.groups.coordinator import GroupCoordinator, Verdict
+from strandline.client.groups.coordinator import GroupCoordinator, RequestVerdict
 from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint
@@ -132,15 +132,17 @@ class GroupAdmin:
         return GroupCoordinator(self._cluster, group_id)
 
 
-def _judge_described(answer: pb.DescribeGroupsResponse) -> Verdict:
+def _judge_described(answer: pb.DescribeGroupsResponse) -> RequestVerdict:
     (row,) = answer.groups
-    return Verdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
+    return RequestVerdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
 
 
-def _judge_deleted(answer: pb.DeleteGroupsResponse) -> Verdict:
+def _judge_deleted(answer: pb.DeleteGroupsResponse) -> RequestVerdict:
     (row,) = answer.results
-    return Verdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
+    return RequestVerdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
 
 
-def _judge_offsets(answer: pb.OffsetDeleteResponse) -> Verdict:
-    return Verdict(read_error(answer), answer.current_coordinator if answer.HasField("current_coordinator") else None)
+def _judge_offsets(answer: pb.OffsetDeleteResponse) -> RequestVerdict:
+    return RequestVerdict(
+        read_error(answer), answer.current_coordinator if answer.HasField("current_coordinator") else None
+    )

@@ -19,7 +19,7 @@ import grpc
 from strandline.client.background import Background, countdown
 from strandline.client.cluster import subscribing
 from strandline.client.cluster.repeating import ask_again
-from strandline.client.cluster.view import ClusterView, Taken
+from strandline.client.cluster.view import ClusterView, UpdateTaken
 from strandline.client.errors import ClientClosed, ClusterUnreachable, ControllersAway, NotAController
 from strandline.client.log import RetryLog
 from strandline.client.settings import DEFAULT_CLIENT_ID, parse_client_id
@@ -471,10 +471,10 @@ class Cluster:
                 now_s = self.heard_s = time.monotonic()
                 self._retry.worked()
                 taken = self._take(endpoint, update)
-                if taken is Taken.UNUSABLE or (taken is Taken.OLDER and _is_awaited(update)):
+                if taken is UpdateTaken.UNUSABLE or (taken is UpdateTaken.OLDER and _is_awaited(update)):
                     return
                 backoff.reset()
-                if taken is Taken.NEWS:
+                if taken is UpdateTaken.NEWS:
                     self._holds_what_is_wanted = isinstance(stream, subscribing.SubscribedStream)
                     self._wanted.took(update)
                     self.changed()
@@ -484,16 +484,16 @@ class Cluster:
         finally:
             stream.close()
 
-    def _take(self, endpoint: Endpoint, update: MetadataUpdate) -> Taken:
+    def _take(self, endpoint: Endpoint, update: MetadataUpdate) -> UpdateTaken:
         taken = self.view.apply(update)
-        if taken is Taken.UNUSABLE:
+        if taken is UpdateTaken.UNUSABLE:
             return taken
         self.controllers.named(update.controllers)
         if update.as_of.node_id is None:
             # Only the controller that decides says that its metadata has no age (C62).
             note = self.controllers.seen if update.as_of.age_ms else self.controllers.met
             note(endpoint)
-        if taken is not Taken.OLDER:
+        if taken is not UpdateTaken.OLDER:
             self._source = endpoint
             self._age_ms = (update.as_of.age_ms, time.monotonic())
         return taken

@@ -24,7 +24,7 @@ class Leader(NamedTuple):
     endpoint: Endpoint
 
 
-class Taken(Enum):
+class UpdateTaken(Enum):
     """What became of an update."""
 
     NEWS = "news"
@@ -48,22 +48,22 @@ class ClusterView:
         self._nodes: dict[NodeId, NodeImage] = {}
         self._hints: dict[TopicPartition, Leader] = {}
 
-    def apply(self, update: MetadataUpdate) -> Taken:
+    def apply(self, update: MetadataUpdate) -> UpdateTaken:
         """Believe an update, unless something newer was seen."""
         if update.is_sign_of_life:
             if self.image is not None and self.newest.is_before(update.as_of):
                 self._reach(update.as_of)
-            return Taken.NOTHING
+            return UpdateTaken.NOTHING
         known = self.image
         if known is not None and update.cluster_id not in ("", known.cluster_id):
-            return Taken.UNUSABLE
+            return UpdateTaken.UNUSABLE
         if update.as_of.is_before(self.newest):
-            return Taken.OLDER
+            return UpdateTaken.OLDER
         if known is None and not update.is_snapshot:
-            return Taken.UNUSABLE
+            return UpdateTaken.UNUSABLE
         self._reach(update.as_of)
         self._believe(_snapshot(update) if known is None or update.is_snapshot else _merge(known, update))
-        return Taken.NEWS
+        return UpdateTaken.NEWS
 
     def _reach(self, position: AsOf) -> None:
         self.newest = position

@@ -28,7 +28,7 @@ _CORRUPT_ANSWERS_BORNE = 5
 """A damaged answer is asked for again so many times before the user hears of it."""
 
 
-class Chunk(NamedTuple):
+class FetchedChunk(NamedTuple):
     """Whole batches as they came, and the offset from which they were asked for."""
 
     payload: bytes
@@ -50,7 +50,7 @@ class FetchAnswer(NamedTuple):
     aborted: tuple[tuple[int, Offset], ...] = ()
 
 
-class Wanted(NamedTuple):
+class WantedFetch(NamedTuple):
     """What is asked of a node for one partition."""
 
     tp: TopicPartition
@@ -80,7 +80,7 @@ class Cursor:
     stop_at: Offset | None = None
     high_watermark: Offset | None = None
     log_start_offset: Offset | None = None
-    chunks: deque[Chunk] = field(default_factory=deque)
+    chunks: deque[FetchedChunk] = field(default_factory=deque)
     buffered_bytes: int = 0
     # The fetch under way: who was asked, and under which number.
     outstanding: tuple[object, int] | None = None
@@ -141,10 +141,10 @@ class Cursor:
             return False
         return self.buffered_bytes < limit_bytes and now_ms >= self.resume_at_ms
 
-    def wanted(self, epoch: LeaderEpoch | None) -> Wanted:
+    def wanted(self, epoch: LeaderEpoch | None) -> WantedFetch:
         """The fetch to send, to a node that knows leader epoch ``epoch``."""
         assert self.fetch_offset is not None
-        return Wanted(self.tp, self.fetch_offset, self.last_epoch, epoch)
+        return WantedFetch(self.tp, self.fetch_offset, self.last_epoch, epoch)
 
     def seek(self, *, offset: Offset | None = None, time: int | None = None) -> None:
         """Go to an offset, or to where a time (or EARLIEST, LATEST) will be found."""
@@ -187,7 +187,7 @@ class Cursor:
             return
         assert self.fetch_offset is not None
         end, epoch = _check(answer.payload, self.fetch_offset)
-        self.chunks.append(Chunk(answer.payload, self.fetch_offset, end, answer.high_watermark, answer.aborted))
+        self.chunks.append(FetchedChunk(answer.payload, self.fetch_offset, end, answer.high_watermark, answer.aborted))
         self.buffered_bytes += len(answer.payload)
         self.fetch_offset, self.last_epoch = end, epoch
         self.corrupt_answers = 0

@@ -18,7 +18,7 @@ import grpc
 
 from strandline.client.background import countdown, is_connected
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.consume.cursor import FetchAnswer, Wanted
+from strandline.client.consume.cursor import FetchAnswer, WantedFetch
 from strandline.client.errors import ClusterUnreachable
 from strandline.core.errors import Refusal, Refused
 from strandline.core.types import EpochEnd, LeaderEpoch, Offset, TopicPartition
@@ -78,7 +78,7 @@ class LeaderLink:
         self._messages: asyncio.Queue[leader_service_pb2.FetchStreamRequest] = asyncio.Queue()
         self.is_broken = False
 
-    def name(self, number: int, wanted: Sequence[Wanted]) -> None:
+    def name(self, number: int, wanted: Sequence[WantedFetch]) -> None:
         """Fetch these partitions, under this number."""
         message = self._message(number)
         message.topics.extend(fetch_topics(wanted, self._terms.max_bytes))
@@ -160,11 +160,11 @@ class FollowerLink:
         self._on_answer = on_answer
         self._on_refused = on_refused
         self._on_end = on_end
-        self._wanted: dict[TopicPartition, tuple[int, Wanted]] = {}
+        self._wanted: dict[TopicPartition, tuple[int, WantedFetch]] = {}
         self._wake = asyncio.Event()
         self.is_broken = False
 
-    def name(self, number: int, wanted: Sequence[Wanted]) -> None:
+    def name(self, number: int, wanted: Sequence[WantedFetch]) -> None:
         """Fetch these partitions with the next poll, under this number."""
         self._wanted.update({one.tp: (number, one) for one in wanted})
         self._wake.set()
@@ -200,7 +200,7 @@ class FollowerLink:
                 return str(refusal_of(error))
             self._answered(response, {tp: number for tp, (number, _) in asked.items()})
 
-    def _request(self, wanted: Sequence[Wanted]) -> follower_service_pb2.FollowerServiceFetchRequest:
+    def _request(self, wanted: Sequence[WantedFetch]) -> follower_service_pb2.FollowerServiceFetchRequest:
         terms = self._terms
         return follower_service_pb2.FollowerServiceFetchRequest(
             cluster_id=terms.cluster_id,
@@ -225,7 +225,7 @@ FetchLink = LeaderLink | FollowerLink
 """A way to fetch from one node."""
 
 
-def fetch_topics(wanted: Iterable[Wanted], max_bytes: int) -> list[partition_pb2.FetchTopic]:
+def fetch_topics(wanted: Iterable[WantedFetch], max_bytes: int) -> list[partition_pb2.FetchTopic]:
     """What a fetch asks for, by topic."""
     topics = []
     for topic_id, parts in by_topic(wanted, lambda one: one.tp):
@@ -318,7 +318,7 @@ class RecordTimes:
             # Of one partition the first batch comes whole, however large it is; of several only that of the first.
             max_bytes=1,
             isolation_level=self._isolation_level,
-            topics=fetch_topics([Wanted(tp, offset, None, leader.epoch)], 1),
+            topics=fetch_topics([WantedFetch(tp, offset, None, leader.epoch)], 1),
         )
         try:
             answer = await self._cluster.ask(stub.Fetch, request, deadline_ms=deadline_ms)

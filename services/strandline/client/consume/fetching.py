@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.cluster.view import ClusterView, Leader
-from strandline.client.consume.cursor import Cursor, FetchAnswer, Wanted, reset_time
+from strandline.client.consume.cursor import Cursor, FetchAnswer, WantedFetch, reset_time
 from strandline.client.consume.fetch_link import FetchLink, FetchTerms, FollowerLink, LeaderLink
 from strandline.client.errors import LogTruncated, OffsetOutOfRange, TopicDeleted
 from strandline.client.log import log, some_of
@@ -148,7 +148,7 @@ class Fetching:
             return
         now_ms = self.now_ms()
         is_roomy = sum(cursor.buffered_bytes for cursor in self.cursors.values()) < self._policy.buffer_bytes
-        wanted: dict[Endpoint, list[tuple[Cursor, Wanted]]] = {}
+        wanted: dict[Endpoint, list[tuple[Cursor, WantedFetch]]] = {}
         for cursor in self.cursors.values() if cursors is None else cursors:
             if self._is_deleted(cursor, now_ms):
                 continue

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from strandline.client.cluster.metadata import Cluster
-from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, Verdict, passes_by
+from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, RequestVerdict, passes_by
 from strandline.client.produce.delivery import ProducerIdentity
 from strandline.client.records import TopicPartition
 from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
@@ -238,21 +238,21 @@ def _refusal_of(row: pb.OffsetCommitPartitionResponse) -> Refusal | None:
     return None if refusal is None else replace(refusal, outcome=_OUTCOMES.get(row.outcome, Outcome.MAY_APPEAR))
 
 
-def _judge_commit(answer: pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse) -> Verdict:
+def _judge_commit(answer: pb.OffsetCommitResponse | pb.TxnOffsetCommitResponse) -> RequestVerdict:
     """What all partitions were refused with by a coordinator that is not there is the refusal of the whole."""
     refusals = [_refusal_of(row) for topic in answer.topics for row in topic.partitions]
     whole = next((one for one in refusals if one is not None and passes_by(one)), None)
     hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
-    return Verdict(whole, hint)
+    return RequestVerdict(whole, hint)
 
 
-def _judge_fetch(answer: pb.OffsetFetchResponse) -> Verdict:
+def _judge_fetch(answer: pb.OffsetFetchResponse) -> RequestVerdict:
     (group,) = answer.groups
     refusal = read_error(group)
     if refusal is None:
         rows = [row for topic in group.topics for row in topic.partitions]
         refusal = next((one for row in rows if (one := read_error(row)) is not None), None)
-    return Verdict(refusal, group.current_coordinator if group.HasField("current_coordinator") else None)
+    return RequestVerdict(refusal, group.current_coordinator if group.HasField("current_coordinator") else None)
 
 
 def _read_fetched(answer: pb.OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata | None]:

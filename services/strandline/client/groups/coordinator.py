@@ -61,7 +61,7 @@ def passes_by(refusal: Refusal) -> bool:
     return refusal.code in _MOMENTARY
 
 
-class Verdict(NamedTuple):
+class RequestVerdict(NamedTuple):
     """What an answer says of its request as a whole."""
 
     refusal: Refusal | None
@@ -101,7 +101,7 @@ class Coordinator(Generic[_Stub]):
         self,
         method: Callable[[_Stub], UnaryMethod[_Request, _Answer]],
         request: _Request,
-        judge: Callable[[_Answer], Verdict],
+        judge: Callable[[_Answer], RequestVerdict],
         *,
         deadline_ms: int,
         before_each: Callable[[], None] = lambda: None,
@@ -139,7 +139,7 @@ class Coordinator(Generic[_Stub]):
         self,
         method: Callable[[_Stub], UnaryMethod[_Request, _Answer]],
         request: _Request,
-        judge: Callable[[_Answer], Verdict],
+        judge: Callable[[_Answer], RequestVerdict],
         *,
         deadline_ms: int = ATTEMPT_MS,
     ) -> _Answer:

@@ -75,7 +75,7 @@ class Moves(NamedTuple):
     """To be read from now on."""
 
 
-class Verdict(Enum):
+class HeartbeatVerdict(Enum):
     """What a rejected heartbeat means."""
 
     REJOIN = auto()
@@ -184,12 +184,12 @@ class Member:
         self._revoking -= frozenset(partitions)
         self._gave_up = True
 
-    def rejected(self, code: ErrorCode) -> Verdict:
+    def rejected(self, code: ErrorCode) -> HeartbeatVerdict:
         """A heartbeat was rejected for good, and not because the coordinator moves or loads."""
         if code in _FENCED:
             self.lose()
-            return Verdict.REJOIN
-        return Verdict.WAIT if code is ErrorCode.UNRELEASED_INSTANCE_ID else Verdict.FATAL
+            return HeartbeatVerdict.REJOIN
+        return HeartbeatVerdict.WAIT if code is ErrorCode.UNRELEASED_INSTANCE_ID else HeartbeatVerdict.FATAL
 
     def lose(self) -> frozenset[TopicPartition]:
         """Nothing is held any more; returns what was. The next heartbeat joins."""

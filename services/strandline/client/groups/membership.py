@@ -22,10 +22,10 @@ from strandline.client.consume.positions import Assignment, Where
 from strandline.client.errors import TopicDeleted
 from strandline.client.groups.committed_offsets import AsMember
 from strandline.client.groups.committing import Superseded
-from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, Verdict, passes_by
+from strandline.client.groups.coordinator import ATTEMPT_MS, GroupCoordinator, RequestVerdict, passes_by
 from strandline.client.groups.group_commits import GroupCommits
 from strandline.client.groups.member import Confirmed, Heartbeat, Member, MemberTerms, Moves, Subscription
-from strandline.client.groups.member import Verdict as Meaning
+from strandline.client.groups.member import HeartbeatVerdict as Meaning
 from strandline.client.log import RetryLog, log, some_of
 from strandline.client.records import RebalanceListener, TopicPartition
 from strandline.core import types
@@ -463,10 +463,10 @@ def heartbeat_request(
     return request
 
 
-def judge_heartbeat(answer: pb.ConsumerGroupHeartbeatResponse) -> Verdict:
+def judge_heartbeat(answer: pb.ConsumerGroupHeartbeatResponse) -> RequestVerdict:
     """What a coordinator says of a heartbeat."""
     hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
-    return Verdict(read_error(answer), hint)
+    return RequestVerdict(read_error(answer), hint)
 
 
 def _now_ms() -> float:

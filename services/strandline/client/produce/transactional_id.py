@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.errors import OutcomeUnknown, ProducerFenced, TransactionAborted
-from strandline.client.groups.coordinator import Coordinator, CoordinatorKind, Verdict
+from strandline.client.groups.coordinator import Coordinator, CoordinatorKind, RequestVerdict
 from strandline.client.log import log
 from strandline.client.produce.delivery import ProducerIdentity
 from strandline.core.coordinator.internal_topics import TRANSACTION_STATE
@@ -102,14 +102,14 @@ class TransactionCoordinator(Coordinator["TransactionServiceAsyncStub"]):
         return answered.answer.transaction_states[0], self.answered_by
 
 
-def _judge_described(answer: pb.DescribeTransactionsResponse) -> Verdict:
+def _judge_described(answer: pb.DescribeTransactionsResponse) -> RequestVerdict:
     (row,) = answer.transaction_states
-    return Verdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
+    return RequestVerdict(read_error(row), row.current_coordinator if row.HasField("current_coordinator") else None)
 
 
-def _judge(answer: pb.TransactionServiceInitProducerIdResponse | pb.EndTxnResponse) -> Verdict:
+def _judge(answer: pb.TransactionServiceInitProducerIdResponse | pb.EndTxnResponse) -> RequestVerdict:
     hint = answer.current_coordinator if answer.HasField("current_coordinator") else None
-    return Verdict(read_error(answer), hint)
+    return RequestVerdict(read_error(answer), hint)
 
 
 _ANOTHER_HAS_IT = frozenset(

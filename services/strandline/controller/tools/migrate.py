@@ -15,13 +15,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from strandline.controller.tools.etcd_access import DEFAULT_PREFIX, access_of, add_files, read_members
-from strandline.controller.tools.places import BackupPlace, EtcdPlace, Place, SqlitePlace
+from strandline.controller.tools.places import BackupPlace, EtcdPlace, SqlitePlace, StorePlace
 from strandline.core.control.state import ClusterState
 from strandline.metadata.store import Mark, Marked, StoreDamaged, StoreFailed, StoreMarked
 from strandline.runtime.exit_codes import ExitCode
 
 
-class Step(StrEnum):
+class MigrationStep(StrEnum):
     """What a migration has done, in this order."""
 
     BEGUN = "begun"
@@ -39,7 +39,11 @@ class Step(StrEnum):
 
 
 async def migrate(
-    source: Place, target: Place, *, replaces: bool = False, reached: Callable[[Step], None] = lambda _: None
+    source: StorePlace,
+    target: StorePlace,
+    *,
+    replaces: bool = False,
+    reached: Callable[[MigrationStep], None] = lambda _: None,
 ) -> ClusterState:
     """Move everything that ``source`` holds to ``target``; returns it. ``replaces``: what the target holds may go.
 
@@ -50,28 +54,28 @@ async def migrate(
     """
     if source.name == target.name:
         raise StoreFailed(f"{source.name} is both source and target; name two stores")
-    reached(Step.BEGUN)
+    reached(MigrationStep.BEGUN)
     async with source:
-        reached(Step.SOURCE_LOCKED)
+        reached(MigrationStep.SOURCE_LOCKED)
         async with target:
-            reached(Step.TARGET_LOCKED)
+            reached(MigrationStep.TARGET_LOCKED)
             state = await source.read()
             if state is None:
                 raise StoreFailed(f"{source.name} holds no cluster: no controller has served from it yet")
-            reached(Step.SOURCE_READ)
+            reached(MigrationStep.SOURCE_READ)
             if not await _has_all(source, target, state):
                 if source.mark is not None and not replaces:
                     raise StoreMarked(source.mark.sentence(source.name))
                 await _fill(source, target, state, replaces=replaces, reached=reached)
             # From here on the source does not serve: the target is the store.
             await target.set_mark(None)
-            reached(Step.TARGET_OPENED)
-        reached(Step.TARGET_UNLOCKED)
-    reached(Step.SOURCE_UNLOCKED)
+            reached(MigrationStep.TARGET_OPENED)
+        reached(MigrationStep.TARGET_UNLOCKED)
+    reached(MigrationStep.SOURCE_UNLOCKED)
     return state
 
 
-async def _has_all(source: Place, target: Place, state: ClusterState) -> bool:
+async def _has_all(source: StorePlace, target: StorePlace, state: ClusterState) -> bool:
     """Whether the source has moved to this target already, and only the end of the migration is left."""
     moved, pending = source.mark, target.mark
     if moved is None or moved.marked is not Marked.MOVED:
@@ -88,22 +92,27 @@ async def _has_all(source: Place, target: Place, state: ClusterState) -> bool:
 
 
 async def _fill(
-    source: Place, target: Place, state: ClusterState, *, replaces: bool, reached: Callable[[Step], None]
+    source: StorePlace,
+    target: StorePlace,
+    state: ClusterState,
+    *,
+    replaces: bool,
+    reached: Callable[[MigrationStep], None],
 ) -> None:
     await _check_target(source, target, state, replaces=replaces)
     migration_id = secrets.token_hex(16)
     await target.set_mark(Mark(Marked.PENDING, migration_id, source.name))
-    reached(Step.TARGET_PENDING)
+    reached(MigrationStep.TARGET_PENDING)
     await target.write(state)
-    reached(Step.WRITTEN)
+    reached(MigrationStep.WRITTEN)
     copied = await target.read()
-    reached(Step.READ_BACK)
+    reached(MigrationStep.READ_BACK)
     if not _is_same(copied, state):
         raise StoreDamaged(f"{target.name} does not hold what was written to it; {source.name} is still the store")
-    reached(Step.COMPARED)
+    reached(MigrationStep.COMPARED)
     # The commit point.
     await source.set_mark(Mark(Marked.MOVED, migration_id, target.name))
-    reached(Step.SOURCE_MOVED)
+    reached(MigrationStep.SOURCE_MOVED)
 
 
 def _is_same(copied: ClusterState | None, state: ClusterState) -> bool:
@@ -111,7 +120,7 @@ def _is_same(copied: ClusterState | None, state: ClusterState) -> bool:
     return copied == state and list(copied.topics) == list(state.topics) and list(copied.reigns) == list(state.reigns)
 
 
-async def _check_target(source: Place, target: Place, state: ClusterState, *, replaces: bool) -> None:
+async def _check_target(source: StorePlace, target: StorePlace, state: ClusterState, *, replaces: bool) -> None:
     """Refuse to overwrite what may be needed.
 
     Raises:
@@ -140,7 +149,7 @@ async def _check_target(source: Place, target: Place, state: ClusterState, *, re
         )
 
 
-def place_of(words: str, given: argparse.Namespace, *, is_source: bool) -> Place:
+def place_of(words: str, given: argparse.Namespace, *, is_source: bool) -> StorePlace:
     """The place that a word names: ``sqlite:DIR``, ``etcd:MEMBERS[/PREFIX]``, or ``backup:FILE`` as a source.
 
     Raises:

@@ -33,7 +33,7 @@ _FREE_S = 8.0
 _LOOK_S = 0.2
 
 
-class Place(Protocol):
+class StorePlace(Protocol):
     """A store that a migration has for itself while it is entered."""
 
     name: str
@@ -82,7 +82,7 @@ class SqlitePlace:
         self._store = SqliteStore(directory)
 
     async def __aenter__(self) -> Self:
-        """See `Place`."""
+        """See `StorePlace`."""
         if self._is_source:
             _must_hold_a_store(self._directory)
         try:
@@ -96,20 +96,20 @@ class SqlitePlace:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See `Place`."""
+        """See `StorePlace`."""
         await self._store.close()
 
     async def read(self) -> ClusterState | None:
-        """See `Place`."""
+        """See `StorePlace`."""
         return await self._store.read()
 
     async def set_mark(self, mark: Mark | None) -> None:
-        """See `Place`."""
+        """See `StorePlace`."""
         await self._store.set_mark(mark)
         self.mark = mark
 
     async def write(self, state: ClusterState) -> None:
-        """See `Place`."""
+        """See `StorePlace`."""
         await self._store.replace(state)
 
 
@@ -124,7 +124,7 @@ class BackupPlace:
         self._store = SqliteStore(Path(self._folder.name))
 
     async def __aenter__(self) -> Self:
-        """See `Place`."""
+        """See `StorePlace`."""
         try:
             await asyncio.to_thread(shutil.copyfile, self._file, Path(self._folder.name) / FILE_NAME)
             await self._store.open()
@@ -140,12 +140,12 @@ class BackupPlace:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See `Place`."""
+        """See `StorePlace`."""
         await self._store.close()
         self._folder.cleanup()
 
     async def read(self) -> ClusterState | None:
-        """See `Place`."""
+        """See `StorePlace`."""
         return await self._store.read()
 
     async def set_mark(self, mark: Mark | None) -> None:
@@ -168,7 +168,7 @@ class EtcdPlace:
         self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """See `Place`."""
+        """See `StorePlace`."""
         try:
             await self._store.etcd.until_serving(_FIRST_ANSWER_S)
             if why := too_old((await self._store.health()).versions, floor=False):
@@ -186,20 +186,20 @@ class EtcdPlace:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """See `Place`."""
+        """See `StorePlace`."""
         await self._leave()
 
     async def read(self) -> ClusterState | None:
-        """See `Place`."""
+        """See `StorePlace`."""
         return await self._store.read_marked_state()
 
     async def set_mark(self, mark: Mark | None) -> None:
-        """See `Place`."""
+        """See `StorePlace`."""
         await self._store.set_mark(self._token, mark)
         self.mark = mark
 
     async def write(self, state: ClusterState) -> None:
-        """See `Place`."""
+        """See `StorePlace`."""
         await self._store.replace(state, secrets.token_hex(16), token=self._token)
 
     async def _take_key(self) -> None:

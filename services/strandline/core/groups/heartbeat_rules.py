@@ -14,7 +14,7 @@ from strandline.core.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupPlace:
     """The place in the group that a heartbeat is for."""
 
     is_new: bool = False
@@ -23,7 +23,7 @@ class Place:
     """The static member that left, whose place it takes."""
 
 
-_OWN = Place()
+_OWN = GroupPlace()
 """A member keeps its place."""
 
 
@@ -73,7 +73,7 @@ def _refusal_of_choices(request: ConsumerGroupHeartbeat, settings: GroupSettings
     return None
 
 
-def place_of(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> Place | Refusal:
+def place_of(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> GroupPlace | Refusal:
     """Which place in the group a heartbeat is for that does not leave."""
     if request.member_epoch == JOIN_EPOCH:
         return _place_to_join(group, request, settings)
@@ -83,12 +83,12 @@ def place_of(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSetti
     return _refusal_of_epoch(group.current[request.member_id], request) or _OWN
 
 
-def _place_to_join(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> Place | Refusal:
+def _place_to_join(group: Group, request: ConsumerGroupHeartbeat, settings: GroupSettings) -> GroupPlace | Refusal:
     member_id, instance_id = request.member_id, request.instance_id
     holder = group.instances.get(instance_id) if instance_id is not None else None
     if holder is not None and holder != member_id:
         if group.current[holder].state is MemberState.AWAY:
-            return Place(replaces=holder)
+            return GroupPlace(replaces=holder)
         message = f"instance_id {instance_id!r} is in use by member {holder}; wait until it has left or expired"
         return Refusal(ErrorCode.UNRELEASED_INSTANCE_ID, message, field="instance_id")
     said = group.members.get(member_id)
@@ -97,7 +97,7 @@ def _place_to_join(group: Group, request: ConsumerGroupHeartbeat, settings: Grou
     if said is None and len(group.members) >= settings.max_members:
         message = f"the group has {len(group.members)} members, which is the most it may have; run fewer"
         return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
-    return Place(is_new=said is None)
+    return GroupPlace(is_new=said is None)
 
 
 def refusal_of_sender(group: Group, member_id: str, instance_id: str | None) -> Refusal | None:

@@ -8,7 +8,7 @@ from strandline.core.coordinator.machine import Context, Decision
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.groups.assignors import computed
 from strandline.core.groups.group import Changes, Group
-from strandline.core.groups.heartbeat_rules import Place, place_of, refusal_of_fields, refusal_of_sender
+from strandline.core.groups.heartbeat_rules import GroupPlace, place_of, refusal_of_fields, refusal_of_sender
 from strandline.core.groups.messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -191,7 +191,7 @@ class _Beat:
     """One heartbeat of a member, or of one that becomes a member."""
 
     def __init__(
-        self, group: Group, request: ConsumerGroupHeartbeat, context: Context, parts: HeartbeatParts, place: Place
+        self, group: Group, request: ConsumerGroupHeartbeat, context: Context, parts: HeartbeatParts, place: GroupPlace
     ) -> None:
         self._group = group
         self._request = request

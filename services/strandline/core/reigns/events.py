@@ -159,7 +159,7 @@ class Resigned:
     question: int
 
 
-class Look(StrEnum):
+class ActiveProbe(StrEnum):
     """What became of one look at the active controller, by connecting to both of its addresses (C19)."""
 
     REFUSED = "refused"
@@ -176,7 +176,7 @@ class Looked:
 
     now_ms: int
     question: int
-    look: Look
+    look: ActiveProbe
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.core.reigns.events import Holder, Look
+from strandline.core.reigns.events import ActiveProbe, Holder
 
 LEAST_LEASE_MS = 2_000
 """etcd makes a shorter lease as long as this."""
@@ -123,13 +123,13 @@ class KeyTaking:
             and now_ms >= self._next_look_ms
         )
 
-    def looked(self, look: Look, now_ms: int) -> None:
+    def looked(self, look: ActiveProbe, now_ms: int) -> None:
         """A look ended."""
         self._looks += 1
         self._next_look_ms = now_ms + self._timings.look_every_ms
-        if look is Look.REFUSED:
+        if look is ActiveProbe.REFUSED:
             self._refused_token = self._broken_token
-        elif look is Look.REACHED:
+        elif look is ActiveProbe.REACHED:
             self._broken_token = None
 
     def may_take(self, holder: Holder, now_ms: int) -> bool:

@@ -552,7 +552,7 @@ class ReignCore:
             batch.is_doubtful = True
             self._ask_head()
         elif isinstance(effect, effects.LookAtActive) and self.state is State.STANDBY:
-            self._taking.looked(events.Look.SILENT, self._now_ms)
+            self._taking.looked(events.ActiveProbe.SILENT, self._now_ms)
 
     def _batch_of(self, effect: effects.Append) -> _Batch | None:
         """The batch whose end is not known yet, if ``effect`` is a copy of it."""

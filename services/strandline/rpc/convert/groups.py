@@ -42,7 +42,7 @@ _OUTCOMES = {
 }
 
 
-class Commit(NamedTuple):
+class CommitAsked(NamedTuple):
     """A commit as the coordinator takes it, and what is answered without it."""
 
     request: messages.OffsetCommit | messages.TxnOffsetCommit
@@ -69,7 +69,7 @@ def check_group_id(group_id: str) -> Refusal | None:
     )
 
 
-def read_commit(message: pb.OffsetCommitRequest, topics: Topics) -> Commit:
+def read_commit(message: pb.OffsetCommitRequest, topics: Topics) -> CommitAsked:
     """A commit.
 
     Raises:
@@ -86,10 +86,10 @@ def read_commit(message: pb.OffsetCommitRequest, topics: Topics) -> Commit:
         coordinator_epoch=message.coordinator_epoch if message.HasField("coordinator_epoch") else None,
         sequence=message.sequence if message.HasField("sequence") else None,
     )
-    return Commit(request, asked.unresolved)
+    return CommitAsked(request, asked.unresolved)
 
 
-def read_txn_commit(message: pb.TxnOffsetCommitRequest, topics: Topics) -> Commit:
+def read_txn_commit(message: pb.TxnOffsetCommitRequest, topics: Topics) -> CommitAsked:
     """A commit of a transaction.
 
     Raises:
@@ -110,7 +110,7 @@ def read_txn_commit(message: pb.TxnOffsetCommitRequest, topics: Topics) -> Commi
         member_epoch=message.generation_id if message.HasField("generation_id") else None,
         instance_id=message.group_instance_id if message.HasField("group_instance_id") else None,
     )
-    return Commit(request, asked.unresolved)
+    return CommitAsked(request, asked.unresolved)
 
 
 def _offsets_of(
@@ -158,7 +158,7 @@ def write_commit(
         write_leader(response.current_coordinator, hint, topics)
 
 
-def refused_commit(commit: Commit, refusal: Refusal) -> tuple[messages.CommittedPartition, ...]:
+def refused_commit(commit: CommitAsked, refusal: Refusal) -> tuple[messages.CommittedPartition, ...]:
     """Every partition of a commit, refused with it."""
     return tuple(messages.CommittedPartition(offset.tp, refusal) for offset in commit.request.offsets)
 

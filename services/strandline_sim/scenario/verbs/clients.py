@@ -5,7 +5,7 @@ from __future__ import annotations
 from strandline.core.messages import EARLIEST, LATEST, FetchPartition, OffsetQuestion, ReplicaState
 from strandline.core.types import Acks, LeaderEpoch, Marker, NodeEpoch, Offset
 from strandline_sim.scenario import transactions
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.clients import consumer_of
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.telling import sight_of
@@ -17,17 +17,17 @@ _BELIEVED = "believed"
 _TO_CLIENT = "->client"
 
 
-def produce(call: Call) -> None:
+def produce(call: VerbCall) -> None:
     """`produce`: send records to a node, or to the ``believed`` leader, each as a request and a batch of its own."""
     _produce(call, _ACKS[call.text_option("acks", "all", tuple(_ACKS))])
 
 
-def append(call: Call) -> None:
+def append(call: VerbCall) -> None:
     """`append`: produce with acks=0; nobody waits for an answer."""
     _produce(call, Acks.NONE)
 
 
-def _produce(call: Call, acks: Acks) -> None:
+def _produce(call: VerbCall, acks: Acks) -> None:
     stage = call.stage
     actor = _asked(call)
     call.word(1, "a record")
@@ -57,7 +57,7 @@ def _produce(call: Call, acks: Acks) -> None:
             producers.next_sequence[producer.text] = sequence
 
 
-def begin(call: Call) -> None:
+def begin(call: VerbCall) -> None:
     """`begin`: a producer begins a transaction; whatever it produces from now on is of transactions."""
     name = call.word(0, "a producer, such as P").text
     call.no_more(1)
@@ -65,7 +65,7 @@ def begin(call: Call) -> None:
     call.stage.clients.producers.begin(name, is_late=is_late)
 
 
-def consent(call: Call) -> None:
+def consent(call: VerbCall) -> None:
     """`consent`: what the coordinator answered about the partitions of a transaction arrives."""
     word = call.word(0, "a producer that began with consent=late")
     call.no_more(1)
@@ -76,17 +76,17 @@ def consent(call: Call) -> None:
         arrive()
 
 
-def commit(call: Call) -> None:
+def commit(call: VerbCall) -> None:
     """`commit`: the coordinator ends a producer's transaction in the partition that a node leads."""
     _end(call, committed=True)
 
 
-def abort(call: Call) -> None:
+def abort(call: VerbCall) -> None:
     """`abort`: as `commit`, with the other outcome."""
     _end(call, committed=False)
 
 
-def _end(call: Call, *, committed: bool) -> None:
+def _end(call: VerbCall, *, committed: bool) -> None:
     stage, producers = call.stage, call.stage.clients.producers
     actor = _asked(call)
     name = call.word(1, "the producer, such as P").text
@@ -103,7 +103,7 @@ def _end(call: Call, *, committed: bool) -> None:
     stage.clients.produce(actor, batch, (value,), label=label, acks=Acks.ALL, timeout_ms=timeout_ms)
 
 
-def _asked(call: Call) -> Actor:
+def _asked(call: VerbCall) -> Actor:
     word = call.word(0, "the node that is asked, or believed")
     if word.text != _BELIEVED:
         return call.running(word)
@@ -113,7 +113,7 @@ def _asked(call: Call) -> Actor:
     return call.running(word._replace(text=call.stage.names.name(leader)))
 
 
-def serve_metadata(call: Call) -> None:
+def serve_metadata(call: VerbCall) -> None:
     """`serve-metadata`: a node serves the metadata that it holds to the client, which believes it or not."""
     stage = call.stage
     word = call.word(0, f"a node that serves the client, such as A{_TO_CLIENT}")
@@ -131,7 +131,7 @@ def serve_metadata(call: Call) -> None:
         stage.tell(f"client: ignores {actor.name}, whose metadata is older")
 
 
-def fetch(call: Call) -> None:
+def fetch(call: VerbCall) -> None:
     """`fetch`: one Fetch by hand, of a node (``as=B``) or of a consumer. What is not said is right."""
     stage = call.stage
     actor = call.running(call.word(0, "the node that is asked"))
@@ -150,11 +150,11 @@ def fetch(call: Call) -> None:
     )
 
 
-def _is_committed(call: Call) -> bool:
+def _is_committed(call: VerbCall) -> bool:
     return call.text_option("isolation", "all", ("all", "committed")) == "committed"
 
 
-def _identity(call: Call) -> ReplicaState | None:
+def _identity(call: VerbCall) -> ReplicaState | None:
     word = call.options.get("as")
     if word is None or word.text == "consumer":
         return None
@@ -163,17 +163,17 @@ def _identity(call: Call) -> ReplicaState | None:
     return ReplicaState(asker.node_id, NodeEpoch(call.integer_option("node-epoch", known)))
 
 
-def _consumer_part(call: Call) -> FetchPartition:
+def _consumer_part(call: VerbCall) -> FetchPartition:
     epoch = call.maybe_integer("epoch")
     current = None if epoch is None else LeaderEpoch(epoch)
     return FetchPartition(TP, Offset(call.integer_option("offset", 0)), current, max_bytes=_max_bytes(call))
 
 
-def _max_bytes(call: Call) -> int:
+def _max_bytes(call: VerbCall) -> int:
     return call.integer_option("max-bytes", 1 << 20)
 
 
-def _honest_part(call: Call, actor: Actor) -> FetchPartition:
+def _honest_part(call: VerbCall, actor: Actor) -> FetchPartition:
     """What a replica at that offset would ask: the current epoch, and the leader's epoch of the record before."""
     offset = call.integer_option("offset", 0)
     core = actor.core
@@ -187,7 +187,7 @@ def _honest_part(call: Call, actor: Actor) -> FetchPartition:
     return FetchPartition(TP, Offset(offset), current, last, start, _max_bytes(call))
 
 
-def consume(call: Call) -> None:
+def consume(call: VerbCall) -> None:
     """`consume`: what a consumer gets from a node that leads or follows, from ``offset`` on."""
     stage = call.stage
     actor = call.running(call.word(0, "the node that is asked"))
@@ -209,7 +209,7 @@ def consume(call: Call) -> None:
     )
 
 
-def list_offsets(call: Call) -> None:
+def list_offsets(call: VerbCall) -> None:
     """`list-offsets`: ask for ``latest`` or ``earliest``, as a consumer or as a node."""
     actor = call.running(call.word(0, "the node that is asked"))
     which = call.word(1, "latest or earliest")
@@ -220,7 +220,7 @@ def list_offsets(call: Call) -> None:
     call.stage.clients.list_offsets(actor, question, label=which.text, replica=_identity(call))
 
 
-def show(call: Call) -> None:
+def show(call: VerbCall) -> None:
     """`show`: draw the logs of the nodes named, or of all; ``|`` stands where the HW is."""
     stage = call.stage
     actors = [call.node(word) for word in call.words] or list(stage.actors.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from strandline.core.control.messages import NodeUnregistered, UnregisterNode
 from strandline.core.messages import AlterPartitionRequest, IsrMember, PartitionImage, ProposedIsr
 from strandline.core.types import LeaderEpoch, PartitionEpoch
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID
 from strandline_sim.scenario.controlling import StagedController
 from strandline_sim.scenario.nodes import TP, Actor
@@ -13,7 +13,7 @@ from strandline_sim.scenario.telling import altered_text
 from strandline_sim.scenario.wire import CONTROLLER, Envelope, Link
 
 
-def deciding(call: Call) -> tuple[StagedController, PartitionImage]:
+def deciding(call: VerbCall) -> tuple[StagedController, PartitionImage]:
     """The running controller and the partition it decides about."""
     control = call.stage.control
     if control.core is None:
@@ -24,7 +24,7 @@ def deciding(call: Call) -> tuple[StagedController, PartitionImage]:
     return control.core, partition
 
 
-def elect(call: Call) -> None:
+def elect(call: VerbCall) -> None:
     """`elect`: make a node of ISR or ELR leader; with ``unclean`` any node; ``none`` leaves no leader."""
     core, partition = deciding(call)
     who = call.word(0, "a node, or none")
@@ -46,7 +46,7 @@ def elect(call: Call) -> None:
     call.stage.control.perform(core.place_leader(TP, actor.node_id, unclean=unclean))
 
 
-def alter(call: Call) -> None:
+def alter(call: VerbCall) -> None:
     """`alter`: a proposal for the ISR in a node's name, decided at once with every check but the attempt's number."""
     core, partition = deciding(call)
     stage = call.stage
@@ -78,7 +78,7 @@ def alter(call: Call) -> None:
     stage.clients.note("alter", altered_text(answer, stage.names), refusal)
 
 
-def fence(call: Call) -> None:
+def fence(call: VerbCall) -> None:
     """`fence`: end a node's session; it stays fenced until `unfence`, whatever heartbeats it sends."""
     core, _ = deciding(call)
     actor = call.node(call.word(0, "a node"))
@@ -87,7 +87,7 @@ def fence(call: Call) -> None:
     call.stage.control.perform(core.fence_now(actor.node_id))
 
 
-def unfence(call: Call) -> None:
+def unfence(call: VerbCall) -> None:
     """`unfence`: let a fenced node's heartbeat count again."""
     deciding(call)
     actor = call.running(call.word(0, "a node"))
@@ -96,7 +96,7 @@ def unfence(call: Call) -> None:
     call.stage.control.beat(actor)
 
 
-def unregister(call: Call) -> None:
+def unregister(call: VerbCall) -> None:
     """`unregister`: remove a node that is gone for good, as an operator does."""
     word = call.word(0, "a node")
     control = call.stage.control
@@ -110,14 +110,14 @@ def unregister(call: Call) -> None:
     )
 
 
-def producer_ids(call: Call) -> None:
+def producer_ids(call: VerbCall) -> None:
     """`producer-ids`: a node asks for a block of producer ids, and is answered at once."""
     actor = call.running(call.word(0, "a node"))
     call.no_more(1)
     call.stage.control.allocate_producer_ids(actor)
 
 
-def metadata_to(call: Call) -> None:
+def metadata_to(call: VerbCall) -> None:
     """`metadata-to`: let waiting metadata arrive: all of it in order, or only that of one epoch or version."""
     stage = call.stage
     word = call.word(0, "a node, several (A,B), or all")
@@ -147,7 +147,7 @@ def _meant(epoch: int | None, version: int | None) -> str:
     return f"of epoch {epoch}" if epoch is not None else f"of version {version}"
 
 
-def _tell_again(call: Call, actor: Actor, epoch: int | None, version: int | None) -> None:
+def _tell_again(call: VerbCall, actor: Actor, epoch: int | None, version: int | None) -> None:
     """A copy of metadata that was sent to this node before, addressed as it was then (TR15)."""
     for image in reversed(call.stage.control.reported.get(actor.name, [])):
         partitions = [p for t in image.topics for p in t.partitions]
@@ -158,7 +158,7 @@ def _tell_again(call: Call, actor: Actor, epoch: int | None, version: int | None
     raise call.wrong(call.words[0], f"metadata {_meant(epoch, version)} that was sent to {actor.name} before", "none")
 
 
-def config(call: Call) -> None:
+def config(call: VerbCall) -> None:
     """`config`: change settings of the topic, such as min.insync.replicas."""
     deciding(call)
     changes = tuple((key.text, value.text) for key, value in call.pairs("a setting such as min.insync.replicas=1"))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from strandline.core.reigns.events import HandOverAsked, PeerLost
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.language import Misuse, Word
-from strandline_sim.scenario.several import Member, Several
+from strandline_sim.scenario.several import ScenarioController, Several
 from strandline_sim.scenario.wire import CONTROLLER
 
 _STORE = ("away", "back", "full", "lag", "lose-answer", "lose-request", "restore")
 
 
-def controllers(call: Call) -> None:
+def controllers(call: VerbCall) -> None:
     """`controllers`: name several controllers, before the first `nodes`; the first one reigns."""
     control, first = call.stage.control, call.word(0, "the names of controllers, such as c1 c2")
     if control.core is not None or control.reigns is not None:
@@ -25,21 +25,21 @@ def controllers(call: Call) -> None:
     call.stage.lines.clear()
 
 
-def _several(call: Call) -> Several:
+def _several(call: VerbCall) -> Several:
     several = call.stage.several
     if several is None:
         raise call.wrong(call.command.words[0], "`controllers` before this")
     return several
 
 
-def _member(call: Call, word: Word) -> Member:
+def _member(call: VerbCall, word: Word) -> ScenarioController:
     members = _several(call).members
     if word.text not in members:
         raise call.wrong(word, f"a controller ({', '.join(members)})")
     return members[word.text]
 
 
-def take_over(call: Call) -> None:
+def take_over(call: VerbCall) -> None:
     """`take-over`: a standby finds nobody at the address of the one who reigns, and takes its key."""
     several, word = _several(call), call.word(0, "a controller")
     member = _member(call, word)
@@ -51,7 +51,7 @@ def take_over(call: Call) -> None:
         several.take(member, PeerLost(call.stage.now_ms, key.token))
 
 
-def hand_over(call: Call) -> None:
+def hand_over(call: VerbCall) -> None:
     """`hand-over`: the one who reigns gives up its key; with a second name that one is to have it."""
     several = _several(call)
     member = _member(call, call.word(0, "a controller"))
@@ -60,7 +60,7 @@ def hand_over(call: Call) -> None:
     several.take(member, HandOverAsked(call.stage.now_ms, to))
 
 
-def pause_controller(call: Call) -> None:
+def pause_controller(call: VerbCall) -> None:
     """`pause-controller`: SIGSTOP: what it is given, and was about to send, waits; ``at-key``: once it wins the key."""
     member = _member(call, call.word(0, "a controller"))
     call.no_more(2)
@@ -72,7 +72,7 @@ def pause_controller(call: Call) -> None:
         raise call.wrong(call.words[1], "at-key, or nothing more")
 
 
-def resume_controller(call: Call) -> None:
+def resume_controller(call: VerbCall) -> None:
     """`resume-controller`: SIGCONT: what it was about to send is sent, then it looks at the time."""
     word = call.word(0, "a controller")
     member = _member(call, word)
@@ -82,7 +82,7 @@ def resume_controller(call: Call) -> None:
     _several(call).resume(member)
 
 
-def end_lease(call: Call) -> None:
+def end_lease(call: VerbCall) -> None:
     """`end-lease`: the store ends a controller's lease, in time or not; its key goes with it."""
     several, word = _several(call), call.word(0, "a controller")
     member = _member(call, word)
@@ -94,7 +94,7 @@ def end_lease(call: Call) -> None:
     several.tell_all()
 
 
-def store(call: Call) -> None:
+def store(call: VerbCall) -> None:
     """`store`: it has no quorum, no space, or watches that lag; is well again; loses a write; is an older copy."""
     several, word = _several(call), call.word(0, f"one of {', '.join(_STORE)}")
     call.no_more(2 if word.text == "restore" else 1)
@@ -116,7 +116,7 @@ def store(call: Call) -> None:
             raise call.wrong(word, f"one of {', '.join(_STORE)}")
 
 
-def _restore(call: Call, several: Several) -> None:
+def _restore(call: VerbCall, several: Several) -> None:
     """The store is as it was before its last transactions; who reigns finds out by asking it."""
     word = call.word(1, "how many transactions it lacks")
     lost, there = call.integer(word), len(several.store.heads)
@@ -126,7 +126,7 @@ def _restore(call: Call, several: Several) -> None:
     several.store.restore(there - lost)
 
 
-def recover(call: Call) -> None:
+def recover(call: VerbCall) -> None:
     """`recover`: an operator makes a store from what the nodes have on disk, and starts every controller."""
     call.no_more(0)
     if call.stage.control.position() is None:
@@ -134,7 +134,7 @@ def recover(call: Call) -> None:
     call.stage.control.recover()
 
 
-def expect_active(call: Call) -> None:
+def expect_active(call: VerbCall) -> None:
     """`expect-active`: who serves, and with ``epoch=`` its controller epoch; ``none`` if nobody does."""
     control, word = call.stage.control, call.word(0, "a controller, ctl, or none")
     call.no_more(1)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from strandline.core.control.producer_ids import MAX_PRODUCER_EPOCH
 from strandline.core.transactions.messages import InitProducerId, ProducerIdentity
-from strandline_sim.scenario.call import Call, Verb
-from strandline_sim.scenario.coordinators import Commit
+from strandline_sim.scenario.call import Verb, VerbCall
+from strandline_sim.scenario.coordinators import GroupCommit
 from strandline_sim.scenario.language import Misuse, Word
 from strandline_sim.scenario.nodes import SOURCE_PARTITIONS
 
 _OUTCOMES = ("commit", "abort")
 
 
-def init_producer(call: Call) -> None:
+def init_producer(call: VerbCall) -> None:
     """`init-producer`: a process asks the coordinator for the identity of a transactional id."""
     process = call.word(0, "a process, such as P").text
     call.no_more(1)
@@ -29,7 +29,7 @@ def init_producer(call: Call) -> None:
     stage.transactions.init(process, request, call.text_option("as", f"init({process})"))
 
 
-def _used_before(call: Call, transactional_id: str) -> None:
+def _used_before(call: VerbCall, transactional_id: str) -> None:
     epoch = call.positive_option("epoch", 1)
     if epoch > MAX_PRODUCER_EPOCH or transactional_id in call.stage.transactions.ids:
         expected = f"an epoch from 1 to {MAX_PRODUCER_EPOCH}, of a transactional id that is new"
@@ -37,7 +37,7 @@ def _used_before(call: Call, transactional_id: str) -> None:
     call.stage.transactions.used_before(transactional_id, epoch - 1)
 
 
-def _identity(call: Call, option: str, process: str) -> ProducerIdentity:
+def _identity(call: VerbCall, option: str, process: str) -> ProducerIdentity:
     """One that is written as ``1000:3``, or ``own``, which is that of the process."""
     word = call.options.get(option)
     producers = call.stage.clients.producers
@@ -51,7 +51,7 @@ def _identity(call: Call, option: str, process: str) -> ProducerIdentity:
     return ProducerIdentity(int(producer_id), int(epoch))
 
 
-def end_txn(call: Call) -> None:
+def end_txn(call: VerbCall) -> None:
     """`end-txn`: a process ends its transaction; a late copy of its request has the ``identity`` of then."""
     process = call.word(0, "a process, such as P").text
     outcome = call.word(1, "commit or abort")
@@ -63,7 +63,7 @@ def end_txn(call: Call) -> None:
     call.stage.transactions.end(process, committed=outcome.text == "commit", identity=identity, label=label)
 
 
-def deliver_markers(call: Call) -> None:
+def deliver_markers(call: VerbCall) -> None:
     """`deliver-markers`: the markers that are under way arrive."""
     call.no_more(0)
     arrivals = list(call.stage.transactions.taken_markers())
@@ -73,14 +73,14 @@ def deliver_markers(call: Call) -> None:
         arrive()
 
 
-def restart_coordinator(call: Call) -> None:
+def restart_coordinator(call: VerbCall) -> None:
     """`restart-coordinator`: other nodes coordinate transactions and groups, with what was written."""
     call.no_more(0)
     call.stage.transactions.restart()
     call.stage.groups.restart()
 
 
-def heartbeat(call: Call) -> None:
+def heartbeat(call: VerbCall) -> None:
     """`heartbeat`: a member of a group joins, or says that it lives and has what it was given."""
     group = call.word(0, "a group, such as G").text
     member = call.word(1, "a member, such as M").text
@@ -90,7 +90,7 @@ def heartbeat(call: Call) -> None:
     call.stage.groups.heartbeat(group, member, session_ms=session_ms, label=label)
 
 
-def commit_offsets(call: Call) -> None:
+def commit_offsets(call: VerbCall) -> None:
     """`commit-offsets`: offsets of the topic that a group reads are committed, perhaps in a transaction."""
     group = call.word(0, "a group, such as G").text
     call.words.pop(0)
@@ -99,7 +99,7 @@ def commit_offsets(call: Call) -> None:
     )
     member = call.options.get("member")
     process = call.options.get("producer")
-    said = Commit(
+    said = GroupCommit(
         group=group,
         offsets=offsets,
         member=None if member is None else member.text,
@@ -109,14 +109,14 @@ def commit_offsets(call: Call) -> None:
     call.stage.groups.commit(said, call.text_option("as", f"offsets({group})"))
 
 
-def _partition(call: Call, word: Word) -> int:
+def _partition(call: VerbCall, word: Word) -> int:
     partition = call.integer(word)
     if partition >= SOURCE_PARTITIONS:
         raise call.wrong(word, f"a partition from 0 to {SOURCE_PARTITIONS - 1}")
     return partition
 
 
-def expect_txn(call: Call) -> None:
+def expect_txn(call: VerbCall) -> None:
     """`expect-txn`: state and identity of a transactional id at its coordinator: ``P=Ongoing@1000:0``."""
     for left, right in call.pairs("a transactional id, its state and identity, such as P=Ongoing@1000:0"):
         known = call.stage.transactions.ids.get(left.text)
@@ -125,7 +125,7 @@ def expect_txn(call: Call) -> None:
             raise Misuse(right.column, f"the transaction of {left.text} is {right.text}", f"it is {found}")
 
 
-def expect_offsets(call: Call) -> None:
+def expect_offsets(call: VerbCall) -> None:
     """`expect-offsets`: what a group has committed for partitions: ``0=5 1=none``."""
     group = call.word(0, "a group, such as G").text
     call.words.pop(0)

@@ -8,9 +8,9 @@ from strandline.core.control.recovery import position_sent
 from strandline.core.errors import ErrorCode
 from strandline.core.log.node import NodeCore
 from strandline.core.messages import Position
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.clients import NO_ANSWER, WAITING, consumer_of
-from strandline_sim.scenario.clients import Call as Asked
+from strandline_sim.scenario.clients import CallerRequest as Asked
 from strandline_sim.scenario.language import Misuse, Word
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.telling import number, sight_of
@@ -24,7 +24,7 @@ def _claim(word: Word, what: str, expected: str, actual: str) -> None:
         raise Misuse(word.column, f"{what} is {expected}", f"{what} is {actual}")
 
 
-def expect_log(call: Call) -> None:
+def expect_log(call: VerbCall) -> None:
     """`expect-log`: the records of a log, ``empty``, or that several logs are equal (``A = B``)."""
     first = call.word(0, "a node")
     if len(call.words) > 1 and call.words[1].text == "=":
@@ -39,7 +39,7 @@ def expect_log(call: Call) -> None:
     _claim(call.words[1], f"the log of {actor.name}", " ".join(wanted) or EMPTY, shown)
 
 
-def _expected_records(call: Call, word: Word) -> list[str]:
+def _expected_records(call: VerbCall, word: Word) -> list[str]:
     if word.text == EMPTY:
         return []
     value, at, epoch = word.text.rpartition("@")
@@ -48,7 +48,7 @@ def _expected_records(call: Call, word: Word) -> list[str]:
     return [f"{one}@{epoch}" for one in call.expanded(word, value)]
 
 
-def _equal_logs(call: Call, first: Word) -> None:
+def _equal_logs(call: VerbCall, first: Word) -> None:
     words = [word for word in call.words if word.text != "="]
     if len(words) < 2 or call.words[-1].text == "=":
         raise call.wrong(None, "a node whose log shall be equal")
@@ -58,7 +58,7 @@ def _equal_logs(call: Call, first: Word) -> None:
         _claim(word, f"the log of {actor.name}", wanted, " ".join(map(str, records_of(actor.log))) or EMPTY)
 
 
-def expect_producer_ids(call: Call) -> None:
+def expect_producer_ids(call: VerbCall) -> None:
     """`expect-producer-ids`: where the newest block of producer ids of a node begins, or ``none``."""
     given = call.stage.control.producer_ids
     for left, right in call.pairs("a node and the first id of its block, such as A=1000"):
@@ -67,7 +67,7 @@ def expect_producer_ids(call: Call) -> None:
         _claim(right, f"the first producer id of {actor.name}", right.text, found)
 
 
-def expect_read(call: Call) -> None:
+def expect_read(call: VerbCall) -> None:
     """`expect-read`: what a consumer got from a node, or a fetch by its label: records, ``empty``, or an error."""
     word = call.word(0, "a node that was consumed from, or the label of a fetch")
     calls = call.stage.clients.calls
@@ -95,7 +95,7 @@ def _read(found: Asked) -> str:
     return " ".join(str(record) for record in records if record.offset >= found.start) or EMPTY
 
 
-def _core(call: Call, word: Word) -> tuple[Actor, NodeCore]:
+def _core(call: VerbCall, word: Word) -> tuple[Actor, NodeCore]:
     actor = call.running(word)
     assert actor.core is not None
     if TP not in actor.core.state.logs:
@@ -103,8 +103,8 @@ def _core(call: Call, word: Word) -> tuple[Actor, NodeCore]:
     return actor, actor.core
 
 
-def _numbers(what: str, look: Callable[[NodeCore], int]) -> Callable[[Call], None]:
-    def expect(call: Call) -> None:
+def _numbers(what: str, look: Callable[[NodeCore], int]) -> Callable[[VerbCall], None]:
+    def expect(call: VerbCall) -> None:
         for left, right in call.pairs(f"a node and its {what}, such as A=2"):
             actor, core = _core(call, left)
             _claim(right, f"the {what} of {actor.name}", str(call.integer(right)), str(look(core)))
@@ -118,7 +118,7 @@ expect_leo = _numbers("leo", lambda core: core.state.logs[TP].leo)
 expect_lso = _numbers("lso", lambda core: core.state.logs[TP].lso)
 
 
-def expect_remote(call: Call) -> None:
+def expect_remote(call: VerbCall) -> None:
     """`expect-remote`: what a leader knows of its followers' log ends; ``none`` if it has not heard of one."""
     actor, core = _core(call, call.word(0, "the leading node"))
     leader = core.state.leaders.get(TP)
@@ -132,7 +132,7 @@ def expect_remote(call: Call) -> None:
         _claim(right, f"the remote leo of {follower.name} at {actor.name}", right.text, found)
 
 
-def expect_isr(call: Call) -> None:
+def expect_isr(call: VerbCall) -> None:
     """`expect-isr`: the ISR as the controller committed it (``ctl=A,B``) or as a leader sees it (``A=A,B``)."""
     for left, right in call.pairs("ctl or a leader, and the members: ctl=A,B"):
         found = call.stage.names.shown(_isr_at(call, left))
@@ -140,7 +140,7 @@ def expect_isr(call: Call) -> None:
         _claim(right, f"the isr at {left.text}", wanted, found)
 
 
-def _isr_at(call: Call, word: Word) -> tuple[int, ...]:
+def _isr_at(call: VerbCall, word: Word) -> tuple[int, ...]:
     if word.text == CONTROLLER:
         partition = call.stage.control.partition()
         return partition.isr if partition else ()
@@ -151,7 +151,7 @@ def _isr_at(call: Call, word: Word) -> tuple[int, ...]:
     return sight.isr
 
 
-def expect_elr(call: Call) -> None:
+def expect_elr(call: VerbCall) -> None:
     """`expect-elr`: the eligible leader replicas at the controller."""
     word = call.word(0, "the members, or none")
     call.no_more(1)
@@ -159,7 +159,7 @@ def expect_elr(call: Call) -> None:
     _claim(word, "the elr", word.text, call.stage.names.shown(partition.elr if partition else ()))
 
 
-def expect_leader(call: Call) -> None:
+def expect_leader(call: VerbCall) -> None:
     """`expect-leader`: the leader at the controller, and with ``epoch=`` its epoch."""
     word = call.word(0, "a node, or none")
     call.no_more(1)
@@ -170,7 +170,7 @@ def expect_leader(call: Call) -> None:
         _claim(right, "the leader epoch", right.text, str(partition.leader_epoch))
 
 
-def expect_position(call: Call) -> None:
+def expect_position(call: VerbCall) -> None:
     """`expect-position`: reign and metadata offset, ``1:8``, of the store or of the newest image on a node's disk."""
     for left, right in call.pairs("ctl or a node, and its position: A=1:8"):
         position = _position_of(call, left)
@@ -178,14 +178,14 @@ def expect_position(call: Call) -> None:
         _claim(right, f"the position of {left.text}", right.text, found)
 
 
-def _position_of(call: Call, word: Word) -> Position | None:
+def _position_of(call: VerbCall, word: Word) -> Position | None:
     if word.text == CONTROLLER:
         return call.stage.control.position()
     seen = call.node(word).disk.seen
     return position_sent(seen) if seen is not None else None
 
 
-def expect_epochs(call: Call) -> None:
+def expect_epochs(call: VerbCall) -> None:
     """`expect-epochs`: a node's epoch cache: ``0@0 2@5`` says that epoch 2 begins at offset 5."""
     actor, core = _core(call, call.word(0, "a node"))
     first = call.word(1, "entries such as 0@0, or empty")
@@ -193,7 +193,7 @@ def expect_epochs(call: Call) -> None:
     _claim(first, f"the epochs of {actor.name}", wanted, shown_epochs(core.state.logs[TP].epochs.entries))
 
 
-def expect_state(call: Call) -> None:
+def expect_state(call: VerbCall) -> None:
     """`expect-state`: what a node does: leads, follows, waiting, truncating, fetching, failed, down."""
     for left, right in call.pairs("a node and its state, such as B=truncating"):
         actor = call.node(left)
@@ -203,7 +203,7 @@ def expect_state(call: Call) -> None:
         _claim(right, f"the state of {actor.name}", right.text, right.text if right.text in allowed else found)
 
 
-def expect_error(call: Call) -> None:
+def expect_error(call: VerbCall) -> None:
     """`expect-error`: how a call ended: a produce by its name, ``fetch``, ``latest``, ``alter``, ``unregister``."""
     word = call.word(0, "a call")
     wanted = call.word(1, "an error such as NOT_LEADER_OR_FOLLOWER, or NONE")
@@ -216,7 +216,7 @@ def expect_error(call: Call) -> None:
     _claim(wanted, f"the answer to {word.text}", wanted.text, found.text if found.code is None else found.code.name)
 
 
-def expect_acks(call: Call) -> None:
+def expect_acks(call: VerbCall) -> None:
     """`expect-acks`: the fate of produces and deletions: ``acked``, ``acked@1``, ``waiting``, ``refused``, ``lost``."""
     for left, right in call.pairs("a produce or a deletion and its fate, such as m1=acked"):
         found = call.stage.clients.calls.get(left.text)
@@ -235,7 +235,7 @@ def _fate(text: str, code: ErrorCode | None) -> str:
     return "acked" if code is ErrorCode.NONE else "refused"
 
 
-def expect_invariant(call: Call) -> None:
+def expect_invariant(call: VerbCall) -> None:
     """`expect-invariant`: that a property was broken in this run or not; ``all hold`` for every one."""
     word = call.word(0, f"all, or one of {', '.join(CHECKED)}")
     wanted = call.word(1, "holds or broken")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from strandline.core.log import events
 from strandline.core.types import Offset
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.language import Word
 from strandline_sim.scenario.nodes import TP, Actor
 from strandline_sim.scenario.wire import CONTROLLER
 
 
-def crash(call: Call) -> None:
+def crash(call: VerbCall) -> None:
     """`crash`: kill -9. What was written survives in the page cache. ``keep-sent``: what it sent still arrives."""
     keep_sent = call.words[-1].text == "keep-sent" if len(call.words) > 1 else False
     for word in call.words[: -1 if keep_sent else None] or [call.word(0, "a node, or ctl")]:
@@ -23,17 +23,17 @@ def crash(call: Call) -> None:
             _end(call, call.running(word), keep_sent=keep_sent)
 
 
-def _only_one(call: Call, word: Word) -> None:
+def _only_one(call: VerbCall, word: Word) -> None:
     if call.stage.several is not None:
         raise call.wrong(word, "a node: of several controllers one is paused, or its lease ended")
 
 
-def _end(call: Call, actor: Actor, *, keep_sent: bool = False) -> None:
+def _end(call: VerbCall, actor: Actor, *, keep_sent: bool = False) -> None:
     actor.disk.was_stopped_cleanly = False
     call.stage.end_process(actor, keep_sent=keep_sent)
 
 
-def power_off(call: Call) -> None:
+def power_off(call: VerbCall) -> None:
     """`power-off`: the process ends and what was not durable is lost, from ``keep`` on."""
     word = call.word(0, "a node")
     actor = call.node(word)
@@ -50,14 +50,14 @@ def power_off(call: Call) -> None:
     call.stage.tell(f"{actor.name}: log {leo}->{keep} on the disk")
 
 
-def _whole_batches(call: Call, option: str, actor: Actor, offset: int) -> None:
+def _whole_batches(call: VerbCall, option: str, actor: Actor, offset: int) -> None:
     """A checksum covers a batch: none is left half."""
     border = actor.log.border_below(offset)
     if border != offset:
         raise call.wrong(call.options.get(option), f"an offset at which a batch begins or ends, such as {border}")
 
 
-def restart(call: Call) -> None:
+def restart(call: VerbCall) -> None:
     """`restart`: begin a process, crashing the old one first if it runs; it recovers, registers and watches."""
     word = call.word(0, "a node, or ctl")
     call.no_more(1)
@@ -76,7 +76,7 @@ def restart(call: Call) -> None:
         stage.control.beat(actor)
 
 
-def _restart_controller(call: Call) -> None:
+def _restart_controller(call: VerbCall) -> None:
     """The controller begins a new reign; ``lose=2`` on a store that lacks its last two transactions (TR18)."""
     control, lose = call.stage.control, call.integer_option("lose", 0)
     if lose >= max(1, control.transactions):
@@ -88,7 +88,7 @@ def _restart_controller(call: Call) -> None:
     control.start()
 
 
-def shutdown(call: Call) -> None:
+def shutdown(call: VerbCall) -> None:
     """`shutdown`: a controlled stop: the controller moves leadership away, the log is synced, the process ends."""
     actor = call.running(call.word(0, "a node"))
     call.no_more(1)
@@ -100,14 +100,14 @@ def shutdown(call: Call) -> None:
     actor.disk.was_stopped_cleanly = True
 
 
-def wipe(call: Call) -> None:
+def wipe(call: VerbCall) -> None:
     """`wipe`: an empty disk takes the place of a node that is down."""
     actor = call.stopped(call.word(0, "a node that is down"))
     call.no_more(1)
     actor.disk.wipe()
 
 
-def cut_log(call: Call) -> None:
+def cut_log(call: VerbCall) -> None:
     """`cut-log`: damage to the file of a node that is down: everything from ``to`` on is gone."""
     word = call.word(0, "a node that is down")
     actor = call.stopped(word)
@@ -124,14 +124,14 @@ def cut_log(call: Call) -> None:
     call.stage.tell(f"{actor.name}: log {leo}->{to} on the disk")
 
 
-def copy_disk(call: Call) -> None:
+def copy_disk(call: VerbCall) -> None:
     """`copy-disk`: a backup of a node's whole directory, as it is now."""
     actor = call.node(call.word(0, "a node"))
     call.no_more(1)
     actor.backup = actor.disk.copied()
 
 
-def restore_disk(call: Call) -> None:
+def restore_disk(call: VerbCall) -> None:
     """`restore-disk`: the backup takes the place of the directory of a node that is down."""
     word = call.word(0, "a node that is down")
     actor = call.stopped(word)
@@ -142,14 +142,14 @@ def restore_disk(call: Call) -> None:
     call.stage.tell(f"{actor.name}: log {leo}->{actor.log.leo} on the disk, as it was copied")
 
 
-def tick(call: Call) -> None:
+def tick(call: VerbCall) -> None:
     """`tick`: let time pass. Heartbeats pass by themselves, other messages wait."""
     ms = call.duration_ms(call.word(0, "a duration"))
     call.no_more(1)
     call.stage.tick(ms)
 
 
-def delete_records(call: Call) -> None:
+def delete_records(call: VerbCall) -> None:
     """`delete-records`: an operator deletes everything below an offset, or below ``latest``, and waits for the ISR."""
     actor = _leading(call)
     if "before" not in call.options:
@@ -160,7 +160,7 @@ def delete_records(call: Call) -> None:
     call.stage.clients.delete(actor, offset, label=label, timeout_ms=call.duration_option("timeout", 30_000))
 
 
-def retention(call: Call) -> None:
+def retention(call: VerbCall) -> None:
     """`retention`: retention by size looks at the leader's log, each batch a segment of its own."""
     actor = _leading(call)
     if "bytes" not in call.options:
@@ -170,7 +170,7 @@ def retention(call: Call) -> None:
         call.stage.step(actor, events.RetentionFound(call.stage.now_ms, TP, offset))
 
 
-def _leading(call: Call) -> Actor:
+def _leading(call: VerbCall) -> Actor:
     word = call.word(0, "the leading node")
     call.no_more(1)
     actor = call.running(word)

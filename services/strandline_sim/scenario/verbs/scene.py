@@ -10,7 +10,7 @@ from strandline.core.control.state import ControllerTimings
 from strandline.core.log.effects import Append
 from strandline.core.log.saving_order import NodeTimings
 from strandline.core.types import Durability, FetchHw, IsrJoin, LeaderEpoch, Offset, Truncation
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.control import CLUSTER_ID
 from strandline_sim.scenario.language import Word
 from strandline_sim.scenario.nodes import TP, Actor
@@ -25,7 +25,7 @@ _MOST_EPOCHS = 10_000
 _BYTES = ("bytes", "entries", "limit")
 
 
-def set_rules(call: Call) -> None:
+def set_rules(call: VerbCall) -> None:
     """`set`: rules of the cluster, and durations or bounds of its nodes."""
     for key, value in call.pairs("a setting and its value, such as truncation=fetch"):
         if key.text in _RULES:
@@ -36,7 +36,7 @@ def set_rules(call: Call) -> None:
             raise call.wrong(key, f"one of {', '.join([*_RULES, *_TIMINGS])}")
 
 
-def _set_rule(call: Call, key: Word, value: Word) -> None:
+def _set_rule(call: VerbCall, key: Word, value: Word) -> None:
     stage = call.stage
     if stage.actors:
         raise call.wrong(key, "a rule before the first `nodes`: rules are chosen when a cluster begins")
@@ -44,7 +44,7 @@ def _set_rule(call: Call, key: Word, value: Word) -> None:
     stage.rules = replace(stage.rules, **changed)
 
 
-def _with_timing(call: Call, timings: NodeTimings, key: Word, value: Word) -> NodeTimings:
+def _with_timing(call: VerbCall, timings: NodeTimings, key: Word, value: Word) -> NodeTimings:
     is_count = key.text.endswith(_BYTES)
     found = call.integer(value) if is_count else call.duration_ms(value)
     try:
@@ -53,7 +53,7 @@ def _with_timing(call: Call, timings: NodeTimings, key: Word, value: Word) -> No
         raise call.wrong(value, str(error)) from error
 
 
-def controller(call: Call) -> None:
+def controller(call: VerbCall) -> None:
     """`controller`: its timings, before it starts; it starts by itself with the first `nodes`."""
     call.no_more(0)
     if call.stage.control.core is not None:
@@ -70,7 +70,7 @@ def controller(call: Call) -> None:
     )
 
 
-def nodes(call: Call) -> None:
+def nodes(call: VerbCall) -> None:
     """`nodes`: name nodes; each registers, is unfenced and hears the metadata. Prints nothing."""
     stage = call.stage
     call.word(0, "the name of a node")
@@ -95,7 +95,7 @@ def nodes(call: Call) -> None:
 ROLES = ("replica", "observer")
 
 
-def topic(call: Call) -> None:
+def topic(call: VerbCall) -> None:
     """`topic`: the one topic with its one partition. Every node receives it, or those that `sent-to` names."""
     stage = call.stage
     name = call.word(0, "the topic's name")
@@ -118,7 +118,7 @@ def topic(call: Call) -> None:
     stage.tells_messages = True
 
 
-def _create(call: Call, name: Word, replicas: list[Actor]) -> None:
+def _create(call: VerbCall, name: Word, replicas: list[Actor]) -> None:
     configs = [("min.insync.replicas", str(call.integer_option("min-isr", 1)))]
     if call.text_option("unclean", "off", ("on", "off")) == "on":
         configs.append(("unclean.leader.election.enable", "true"))
@@ -131,7 +131,7 @@ def _create(call: Call, name: Word, replicas: list[Actor]) -> None:
         raise call.wrong(name, "a topic the controller accepts", str(refusal))
 
 
-def _age(call: Call, replicas: list[Actor]) -> None:
+def _age(call: VerbCall, replicas: list[Actor]) -> None:
     """Bring a new partition to the epoch and the ISR with which the story begins."""
     control = call.stage.control
     epoch = call.integer_option("epoch", 0)
@@ -146,7 +146,7 @@ def _age(call: Call, replicas: list[Actor]) -> None:
         control.perform(control.serving.put_isr(TP, ids, waiting))
 
 
-def _newest_only(call: Call, actor: Actor) -> Envelope | None:
+def _newest_only(call: VerbCall, actor: Actor) -> Envelope | None:
     """The newest metadata for a node; older ones, of a time before the story, are let go of."""
     stage = call.stage
     found = [e for e in stage.wire.waiting() if e.link == Link(CONTROLLER, actor.name)]
@@ -155,7 +155,7 @@ def _newest_only(call: Call, actor: Actor) -> Envelope | None:
     return found[-1] if found else None
 
 
-def preload(call: Call) -> None:
+def preload(call: VerbCall) -> None:
     """`preload`: what lies on a node's disk before it hears of the topic: ``e0x2`` is two records of epoch 0."""
     stage = call.stage
     actor = call.node(call.word(0, "a node"))
@@ -178,7 +178,7 @@ RECORD_BYTES = 100
 """Size of a batch of one record, unless ``size=`` says otherwise."""
 
 
-def _span(call: Call, word: Word, offset: int) -> tuple[int, list[str]]:
+def _span(call: VerbCall, word: Word, offset: int) -> tuple[int, list[str]]:
     """``e3x5``: five records of epoch 3, named after their offsets; ``m7@3``: the record m7 of epoch 3."""
     if word.text.startswith("e") and "x" in word.text:
         epoch, _, count = word.text[1:].partition("x")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline_sim.scenario.call import Call, Verb
+from strandline_sim.scenario.call import Verb, VerbCall
 from strandline_sim.scenario.language import Word
 from strandline_sim.scenario.nodes import Actor
 from strandline_sim.scenario.wire import Envelope, Link
@@ -16,13 +16,13 @@ def _is_link(word: Word) -> bool:
     return "->" in word.text
 
 
-def _disk_of(call: Call, word: Word) -> Actor | None:
+def _disk_of(call: VerbCall, word: Word) -> Actor | None:
     if not word.text.endswith(_DISK):
         return None
     return call.node(Word(word.text.removesuffix(_DISK), word.column))
 
 
-def _targets(call: Call) -> list[Word]:
+def _targets(call: VerbCall) -> list[Word]:
     """The links and disks at the beginning of a command."""
     found: list[Word] = []
     for word in call.words:
@@ -34,14 +34,14 @@ def _targets(call: Call) -> list[Word]:
     return found
 
 
-def _only_targets(call: Call) -> list[Word]:
+def _only_targets(call: VerbCall) -> list[Word]:
     """As `_targets`, and nothing behind them."""
     found = _targets(call)
     call.no_more(len(found))
     return found
 
 
-def _kind(call: Call, count: int, *others: str) -> str | None:
+def _kind(call: VerbCall, count: int, *others: str) -> str | None:
     """The word behind the links: a kind of message, or one of ``others``."""
     if len(call.words) <= count:
         return None
@@ -52,7 +52,7 @@ def _kind(call: Call, count: int, *others: str) -> str | None:
     return word.text
 
 
-def _oldest(call: Call, word: Word, kind: str | None) -> Envelope:
+def _oldest(call: VerbCall, word: Word, kind: str | None) -> Envelope:
     for link in call.links(word):
         found = call.stage.wire.oldest(link, kind)
         if found is not None:
@@ -61,7 +61,7 @@ def _oldest(call: Call, word: Word, kind: str | None) -> Envelope:
     raise call.wrong(word, f"a message{f' ({kind})' if kind else ''} on {word.text}", there)
 
 
-def deliver(call: Call) -> None:
+def deliver(call: VerbCall) -> None:
     """`deliver`: let the oldest message of each link arrive, or of one kind, or ``all``; let a held commit complete."""
     targets = _targets(call)
     kind = _kind(call, len(targets), _ALL)
@@ -76,19 +76,19 @@ def deliver(call: Call) -> None:
             _deliver_rest(call, word)
 
 
-def _deliver_rest(call: Call, word: Word) -> None:
+def _deliver_rest(call: VerbCall, word: Word) -> None:
     for link in call.links(word):
         while (found := call.stage.wire.oldest(link)) is not None:
             call.stage.deliver(found)
 
 
-def _commit(call: Call, word: Word, actor: Actor) -> None:
+def _commit(call: VerbCall, word: Word, actor: Actor) -> None:
     if actor.commit is None:
         raise call.wrong(word, f"a commit under way on {actor.name}", "none")
     call.stage.complete_commit(actor)
 
 
-def drop(call: Call) -> None:
+def drop(call: VerbCall) -> None:
     """`drop`: lose the oldest message; its asker hears that there is no answer, unless ``silently``."""
     silently = call.words[-1].text == "silently" if call.words else False
     if silently:
@@ -99,7 +99,7 @@ def drop(call: Call) -> None:
         call.stage.lose(_oldest(call, word, kind), silently=silently)
 
 
-def duplicate(call: Call) -> None:
+def duplicate(call: VerbCall) -> None:
     """`duplicate`: put a copy of the oldest message at the end of its link."""
     targets = _targets(call)
     kind = _kind(call, len(targets))
@@ -108,7 +108,7 @@ def duplicate(call: Call) -> None:
         call.stage.tell(f"{copy.link} twice: {copy.text}")
 
 
-def hold(call: Call) -> None:
+def hold(call: VerbCall) -> None:
     """`hold`: `stabilize` leaves these links alone; commits of a held disk wait."""
     for word in _only_targets(call):
         actor = _disk_of(call, word)
@@ -118,7 +118,7 @@ def hold(call: Call) -> None:
             call.stage.wire.held.update(call.links(word))
 
 
-def release(call: Call) -> None:
+def release(call: VerbCall) -> None:
     """`release`: undo `hold`; ``*`` undoes all. A commit that was held completes."""
     if call.word(0, "a link, a disk, or *").text == "*":
         call.stage.wire.held.clear()
@@ -134,13 +134,13 @@ def release(call: Call) -> None:
             call.stage.wire.held.difference_update(call.links(word))
 
 
-def _release_disk(call: Call, actor: Actor) -> None:
+def _release_disk(call: VerbCall, actor: Actor) -> None:
     actor.holds_commits = False
     if actor.commit is not None:
         call.stage.complete_commit(actor)
 
 
-def partition(call: Call) -> None:
+def partition(call: VerbCall) -> None:
     """`partition`: cut links. Links are named, or two sides: ``partition A | B C ctl``."""
     texts = [word.text for word in call.words]
     if "|" not in texts:
@@ -156,7 +156,7 @@ def partition(call: Call) -> None:
             call.stage.wire.cut.update({Link(one, other), Link(other, one)})
 
 
-def heal(call: Call) -> None:
+def heal(call: VerbCall) -> None:
     """`heal`: undo cuts, of the links named or all of them."""
     if not call.words:
         call.stage.wire.cut.clear()
@@ -164,7 +164,7 @@ def heal(call: Call) -> None:
         call.stage.wire.cut.difference_update(call.links(word))
 
 
-def stabilize(call: Call) -> None:
+def stabilize(call: VerbCall) -> None:
     """`stabilize`: deliver until nothing moves; with a duration let that time pass as well. Messages are not
     printed."""
     call.no_more(1)
@@ -176,7 +176,7 @@ def stabilize(call: Call) -> None:
     stage.tells_messages = True
 
 
-def messages(call: Call) -> None:
+def messages(call: VerbCall) -> None:
     """`messages`: list what is under way."""
     call.no_more(0)
     for envelope in call.stage.wire.waiting():

@@ -23,6 +23,6 @@ What is the model's (`world`), and what that cuts off:
 - The controller restarts at any time; it forgets what was reported and nothing else.
 """
 
-from strandline_sim.searches.elections.model import Bounds, Result, search
+from strandline_sim.searches.elections.model import ElectionBounds, Result, search
 
-__all__ = ["Bounds", "Result", "search"]
+__all__ = ["ElectionBounds", "Result", "search"]

@@ -149,7 +149,7 @@ def altered(
     return _read(draft)
 
 
-def is_counted(reign: world.Reign, node: int, leader_leo: int) -> bool:
+def is_counted(reign: world.LeaderMemory, node: int, leader_leo: int) -> bool:
     """Whether a follower's present process was counted where it may join the ISR, or be proven in it (M44, M64)."""
     counted = reign.counted[node]
     if not counted.by_present_process:

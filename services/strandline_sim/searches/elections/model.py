@@ -17,10 +17,10 @@ from strandline_sim.searches.elections.world import (
     NO_REPORTS,
     NOBODY,
     REPLICAS,
+    ElectionState,
     Partition,
     Replica,
     Report,
-    State,
     Status,
     appended,
     canonical,
@@ -35,10 +35,10 @@ from strandline_sim.searches.elections.world import (
     with_replica,
 )
 
-Step = tuple[str, State]
+Step = tuple[str, ElectionState]
 
 
-def successors(state: State, records: int) -> Iterator[Step]:
+def successors(state: ElectionState, records: int) -> Iterator[Step]:
     """What can follow; ``records`` appends are made in all."""
     for name, after in _leading(state, records):
         for each in copies(state, after):
@@ -56,7 +56,7 @@ def successors(state: State, records: int) -> Iterator[Step]:
         yield "the controller restarts", state._replace(reports=NO_REPORTS)
 
 
-def _leading(state: State, records: int) -> Iterator[Step]:
+def _leading(state: ElectionState, records: int) -> Iterator[Step]:
     partition, reign = state.partition, state.reign
     leader = partition.leader
     if leader == NOBODY or state.replicas[leader].status is not Status.ACTIVE:
@@ -91,13 +91,13 @@ def _proposals(partition: Partition, counted: list[int]) -> Iterator[tuple[int, 
             yield (*isr, node)
 
 
-def _suspecting(state: State, node: int) -> Iterator[Step]:
+def _suspecting(state: ElectionState, node: int) -> Iterator[Step]:
     for after in control.suspected(state.partition, _statuses(state), state.reports, node):
         if after != state.partition:
             yield f"the session of node {node} ends, and begins again", _decided(state, after)
 
 
-def _ending(state: State) -> Iterator[Step]:
+def _ending(state: ElectionState) -> Iterator[Step]:
     """Sessions of dead nodes end, in any company."""
     dead = [n for n in REPLICAS if state.replicas[n].status is Status.DEAD]
     for count in range(1, len(dead) + 1):
@@ -110,7 +110,7 @@ def _ending(state: State) -> Iterator[Step]:
                 yield from _each(f"the sessions of {sorted(ending)} end", ended, outcomes)
 
 
-def _reporting(state: State, node: int) -> Iterator[Step]:
+def _reporting(state: ElectionState, node: int) -> Iterator[Step]:
     replica = state.replicas[node]
     report = Report(replica.log, replica.reconciled)
     if state.partition.leader == NOBODY and state.reports[node] != report:
@@ -119,7 +119,7 @@ def _reporting(state: State, node: int) -> Iterator[Step]:
         yield from _each(f"node {node} reports its log", state._replace(reports=reports), outcomes)
 
 
-def _returning(state: State, node: int) -> Iterator[Step]:
+def _returning(state: ElectionState, node: int) -> Iterator[Step]:
     """A node starts again: with what it had, or once in a history with less, which it notices or not."""
     replica = state.replicas[node]
     yield from _returned(state, node, replica, "")
@@ -138,7 +138,7 @@ def _returning(state: State, node: int) -> Iterator[Step]:
 
 
 def _returned(
-    state: State, node: int, replica: Replica, how: str, *, is_known: bool = True, unclean: bool = False
+    state: ElectionState, node: int, replica: Replica, how: str, *, is_known: bool = True, unclean: bool = False
 ) -> Iterator[Step]:
     outcomes = control.returned(
         state.partition, _statuses(state), state.reports, node, is_known=is_known, unclean=unclean
@@ -159,24 +159,24 @@ def _returned(
             yield name, each
 
 
-def _left(state: State, node: int, status: Status) -> State:
+def _left(state: ElectionState, node: int, status: Status) -> ElectionState:
     reign = None if node == state.partition.leader else state.reign
     return with_replica(state, node, state.replicas[node]._replace(status=status))._replace(reign=reign)
 
 
-def _each(name: str, state: State, outcomes: Iterable[Partition]) -> Iterator[Step]:
+def _each(name: str, state: ElectionState, outcomes: Iterable[Partition]) -> Iterator[Step]:
     for after in outcomes:
         yield name, _decided(state, after)
 
 
-def _decided(state: State, after: Partition) -> State:
+def _decided(state: ElectionState, after: Partition) -> ElectionState:
     """The controller's decision reaches everybody; a new leader epoch ends a reign and all reports."""
     if after.leader_epoch != state.partition.leader_epoch:
         state = state._replace(reign=None, reports=NO_REPORTS)
     return raised(state._replace(partition=after))
 
 
-def _statuses(state: State) -> tuple[Status, ...]:
+def _statuses(state: ElectionState) -> tuple[Status, ...]:
     return tuple(replica.status for replica in state.replicas)
 
 
@@ -185,7 +185,7 @@ def _statuses(state: State) -> tuple[Status, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ElectionBounds:
     """How large the searched world is: three replicas, min ISR 2, one loss, and these."""
 
     records: int = 2
@@ -197,37 +197,37 @@ class Bounds:
         return f"3 replicas, {self.records} records, epochs 0..{self.max_leader_epoch}, one loss"
 
 
-Result = breadth_first.Result[State, tuple[str, State]]
+Result = breadth_first.Result[ElectionState, tuple[str, ElectionState]]
 """What a search found; a step has the state after it."""
 
 
-def search(bounds: Bounds, **limits: Any) -> Result:
+def search(bounds: ElectionBounds, **limits: Any) -> Result:
     """Search until P1 is broken, all that are there cannot elect, or nothing is left (`breadth_first.search`)."""
     control.forget()
     return breadth_first.search(_Elections(bounds), **limits)
 
 
-class _Elections(breadth_first.Model[State, tuple[str, State], State]):
+class _Elections(breadth_first.Model[ElectionState, tuple[str, ElectionState], ElectionState]):
     """States up to the numbers of the replicas."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds: Bounds = bounds
+    def __init__(self, bounds: ElectionBounds) -> None:
+        self.bounds: ElectionBounds = bounds
 
-    def start(self) -> State:
+    def start(self) -> ElectionState:
         return start()
 
-    def successors(self, world: State) -> Iterator[tuple[tuple[str, State], State]]:
+    def successors(self, world: ElectionState) -> Iterator[tuple[tuple[str, ElectionState], ElectionState]]:
         for name, after in successors(world, self.bounds.records):
             if after.partition.leader_epoch <= self.bounds.max_leader_epoch:
                 yield (name, after), after
 
-    def key(self, world: State) -> State:
+    def key(self, world: ElectionState) -> ElectionState:
         return canonical(world)
 
-    def world(self, key: State) -> State:
+    def world(self, key: ElectionState) -> ElectionState:
         return key
 
-    def check(self, world: State) -> None:
+    def check(self, world: ElectionState) -> None:
         """P1, and that replicas that are all there can elect."""
         assert not lost_committed(world), "the leader lacks a committed record"
         assert not is_stuck(world), "all replicas reported and nobody leads"

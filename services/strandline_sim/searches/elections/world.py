@@ -54,7 +54,7 @@ class Counted(NamedTuple):
     by_present_process: bool = False
 
 
-class Reign(NamedTuple):
+class LeaderMemory(NamedTuple):
     """What only the leader knows, and loses with its process."""
 
     epoch_start: int
@@ -80,11 +80,11 @@ class Backup(NamedTuple):
     """Whether the process that registered last is known to it (M67)."""
 
 
-class State(NamedTuple):
+class ElectionState(NamedTuple):
     """The world between two steps."""
 
     partition: Partition
-    reign: Reign | None
+    reign: LeaderMemory | None
     """None: nobody leads, or the leader has not taken office, or its process ended."""
     replicas: tuple[Replica, ...]
     reports: tuple[Report | None, ...]
@@ -100,11 +100,11 @@ NO_REPORTS: tuple[Report | None, ...] = tuple(None for _ in REPLICAS)
 UNHEARD = tuple(Counted() for _ in REPLICAS)
 
 
-def start() -> State:
+def start() -> ElectionState:
     """Node 0 leads all three; nothing was written."""
-    return State(
+    return ElectionState(
         Partition(0, 0, REPLICAS, (), ()),
-        Reign(0, 0, UNHEARD),
+        LeaderMemory(0, 0, UNHEARD),
         tuple(Replica((), 0, Status.ACTIVE) for _ in REPLICAS),
         NO_REPORTS,
         (),
@@ -114,27 +114,27 @@ def start() -> State:
     )
 
 
-def with_replica(state: State, node: int, replica: Replica) -> State:
+def with_replica(state: ElectionState, node: int, replica: Replica) -> ElectionState:
     """The state with one node changed."""
     replicas = state.replicas
     return state._replace(replicas=(*replicas[:node], replica, *replicas[node + 1 :]))
 
 
-def with_counted(reign: Reign, node: int, counted: Counted) -> Reign:
+def with_counted(reign: LeaderMemory, node: int, counted: Counted) -> LeaderMemory:
     """The reign with one follower heard."""
     all_counted = reign.counted
     return reign._replace(counted=(*all_counted[:node], counted, *all_counted[node + 1 :]))
 
 
-def took_office(state: State) -> State:
+def took_office(state: ElectionState) -> ElectionState:
     """The elected one begins to lead: its log is the epoch's from here on, which it writes down first (M66)."""
     partition = state.partition
     leader = state.replicas[partition.leader]
     state = with_replica(state, partition.leader, leader._replace(reconciled=partition.leader_epoch))
-    return state._replace(reign=Reign(len(leader.log), 0, UNHEARD))
+    return state._replace(reign=LeaderMemory(len(leader.log), 0, UNHEARD))
 
 
-def appended(state: State) -> State:
+def appended(state: ElectionState) -> ElectionState:
     """The leader appends one record."""
     node = state.partition.leader
     leader = state.replicas[node]
@@ -142,7 +142,7 @@ def appended(state: State) -> State:
     return raised(with_replica(state, node, longer)._replace(appends=state.appends + 1))
 
 
-def fetched(state: State, node: int) -> list[State]:
+def fetched(state: ElectionState, node: int) -> list[ElectionState]:
     """What one fetch of a follower can lead to: cut, counted at its offset, and with any of the records there are."""
     assert state.reign is not None
     follower, leader = state.replicas[node], state.replicas[state.partition.leader]
@@ -160,7 +160,7 @@ def _agreement(one: Log, other: Log) -> int:
     return next((offset for offset in range(shared) if one[offset] != other[offset]), shared)
 
 
-def raised(state: State) -> State:
+def raised(state: ElectionState) -> ElectionState:
     """The leader's high watermark moves as far as its ISR was counted, and what is below it is committed (M18)."""
     partition, reign = state.partition, state.reign
     if reign is None or len(partition.isr) < MIN_ISR:
@@ -173,7 +173,7 @@ def raised(state: State) -> State:
     return state._replace(reign=reign._replace(high_watermark=high_watermark), committed=committed)
 
 
-def copies(before: State, after: State, *, of_an_earlier_process: int = NOBODY) -> list[State]:
+def copies(before: ElectionState, after: ElectionState, *, of_an_earlier_process: int = NOBODY) -> list[ElectionState]:
     """``after``, and once more for each directory that it changed, with a copy of how that was ``before``.
 
     ``of_an_earlier_process`` is the node whose new process registered in this step.
@@ -189,7 +189,7 @@ def copies(before: State, after: State, *, of_an_earlier_process: int = NOBODY) 
     return found
 
 
-def lost_committed(state: State) -> bool:
+def lost_committed(state: ElectionState) -> bool:
     """Whether the leader, running, lacks a committed record (P1)."""
     leader = state.partition.leader
     if leader == NOBODY or state.replicas[leader].status is not Status.ACTIVE:
@@ -197,7 +197,7 @@ def lost_committed(state: State) -> bool:
     return state.replicas[leader].log[: len(state.committed)] != state.committed
 
 
-def is_stuck(state: State) -> bool:
+def is_stuck(state: ElectionState) -> bool:
     """Whether all nodes are there and have reported, one of them is a member, and still nobody leads."""
     partition = state.partition
     if partition.leader != NOBODY or not (partition.isr or partition.elr):
@@ -207,7 +207,7 @@ def is_stuck(state: State) -> bool:
     )
 
 
-def canonical(state: State) -> State:
+def canonical(state: ElectionState) -> ElectionState:
     """The state that represents all that differ from it in the numbers of replicas, or in what can no longer matter.
 
     Every mention of a replica is a fact about that replica alone, so sorting them by all these facts merges exactly
@@ -218,7 +218,7 @@ def canonical(state: State) -> State:
     return state if order == list(REPLICAS) else renumbered(state, order)
 
 
-def _without_stale(state: State, reign: Reign) -> Reign:
+def _without_stale(state: ElectionState, reign: LeaderMemory) -> LeaderMemory:
     """What was heard of a follower below the high watermark raises nothing and lets nobody join."""
     isr = state.partition.isr
     counted = tuple(
@@ -232,7 +232,7 @@ def _without_stale(state: State, reign: Reign) -> Reign:
     return reign if counted == reign.counted else reign._replace(counted=counted)
 
 
-def _facts(state: State, node: int) -> tuple[object, ...]:
+def _facts(state: ElectionState, node: int) -> tuple[object, ...]:
     partition, report, backup = state.partition, state.reports[node], state.backup
     return (
         node != partition.leader,
@@ -246,7 +246,7 @@ def _facts(state: State, node: int) -> tuple[object, ...]:
     )
 
 
-def renumbered(state: State, order: list[int]) -> State:
+def renumbered(state: ElectionState, order: list[int]) -> ElectionState:
     """The state in which replica ``order[n]`` has the number ``n``."""
     new = {old: number for number, old in enumerate(order)}
     leader, epoch, isr, elr, unproven = state.partition

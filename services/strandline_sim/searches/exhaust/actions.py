@@ -16,7 +16,7 @@ from strandline.core.messages import AlterPartitionAnswer, FetchedPartition, Fet
 from strandline.core.types import Acks, BatchHeader, LeaderEpoch, NodeId, Offset
 from strandline_sim.searches.exhaust.bench import NOW_MS, TP, Bench, Question, node_epoch
 from strandline_sim.searches.exhaust.local import Image, Leading, Local, Rec
-from strandline_sim.searches.exhaust.settling import Controller
+from strandline_sim.searches.exhaust.settling import PartitionController
 
 NEVER_MS = 1 << 62
 LOST = -1
@@ -42,7 +42,7 @@ class Actions:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._controller = Controller(bench)
+        self._controller = PartitionController(bench)
         self._questions: dict[Local, Question | None] = {}
         self._served: dict[tuple[Local, int, Question], tuple[Local, FetchResult | log_events.Event]] = {}
         self._heard: dict[tuple[Local, log_events.Event], Local] = {}

@@ -28,7 +28,7 @@ FOLLOWERS_ONLY = -1
 Ranks = tuple[tuple[int, int], ...]
 
 
-class Cluster(NamedTuple):
+class ControllerSide(NamedTuple):
     """The controller's side."""
 
     now: Image
@@ -51,7 +51,7 @@ class Standing(NamedTuple):
 class Settling:
     """Settles states; remembers by the cluster and the nodes' standings, of which there are few."""
 
-    def __init__(self, clusters: Interned[Cluster], locals_: Interned[Local]) -> None:
+    def __init__(self, clusters: Interned[ControllerSide], locals_: Interned[Local]) -> None:
         self._clusters = clusters
         self._locals = locals_
         self._standings: Interned[Standing] = Interned()
@@ -96,11 +96,11 @@ class Settling:
         epochs.discard(FOLLOWERS_ONLY)
         if len(epochs) == max(epochs) + 1:
             if published != cluster.published:
-                cluster_id = self._clusters.id_of(Cluster(cluster.now, published))
+                cluster_id = self._clusters.id_of(ControllerSide(cluster.now, published))
             return cluster_id, ()
         ranks = {epoch: rank for rank, epoch in enumerate(sorted(epochs))}
         ranks[FOLLOWERS_ONLY] = FOLLOWERS_ONLY
-        settled = Cluster(_ranked(cluster.now, ranks), tuple([_ranked(image, ranks) for image in published]))
+        settled = ControllerSide(_ranked(cluster.now, ranks), tuple([_ranked(image, ranks) for image in published]))
         return self._clusters.id_of(settled), tuple(ranks.items())
 
     def _rebase(self, local_id: int, ranks: Ranks) -> int:
@@ -153,7 +153,7 @@ def _ranked(image: Image, ranks: dict[int, int]) -> Image:
 # `core.leadership`, `core.election`, `core.elr`, `core.draft` and `core.alter_partition`.
 
 
-class Controller:
+class PartitionController:
     """The controller of one partition, as functions of its committed state."""
 
     def __init__(self, bench: Bench) -> None:

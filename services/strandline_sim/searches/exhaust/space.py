@@ -13,7 +13,7 @@ from strandline.core.log.follower import FetchState
 from strandline_sim.searches.breadth_first import Interned
 from strandline_sim.searches.exhaust.actions import Actions, AssertionBroken, Trip, can_ask
 from strandline_sim.searches.exhaust.local import Data, Following, Image, Leading, Local, newborn
-from strandline_sim.searches.exhaust.settling import FOLLOWERS_ONLY, Cluster, Settling, is_news
+from strandline_sim.searches.exhaust.settling import FOLLOWERS_ONLY, ControllerSide, Settling, is_news
 from strandline_sim.searches.exhaust.symmetry import State, Symmetry
 from strandline_sim.searches.exhaust.variants import Bounds
 
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 class View(NamedTuple):
     """A state spelled out."""
 
-    cluster: Cluster
+    cluster: ControllerSide
     data: Data
     nodes: tuple[Local, ...]
 
@@ -45,7 +45,7 @@ class Space:
     def __init__(self, actions: Actions, bounds: Bounds) -> None:
         self._actions = actions
         self._bounds = bounds
-        self.clusters: Interned[Cluster] = Interned()
+        self.clusters: Interned[ControllerSide] = Interned()
         self.data: Interned[Data] = Interned()
         self.locals: Interned[Local] = Interned()
         self._settling = Settling(self.clusters, self.locals)
@@ -63,7 +63,7 @@ class Space:
 
     def start(self) -> State:
         """Nobody leads, nobody knows anything."""
-        cluster = Cluster(self._actions.first(), ())
+        cluster = ControllerSide(self._actions.first(), ())
         nodes = (newborn(n) for n in range(self._bounds.replicas))
         return (self.clusters.id_of(cluster), self.data.id_of(Data(0, ())), *(self.locals.id_of(n) for n in nodes))
 
@@ -95,7 +95,7 @@ class Space:
             known = self._controlled[cluster_id] = [
                 (
                     Step(kind, n, _number(image.leader), image.leader_epoch),
-                    self.clusters.id_of(Cluster(image, (*cluster.published, image))),
+                    self.clusters.id_of(ControllerSide(image, (*cluster.published, image))),
                 )
                 for kind, n, image in self._actions.control(cluster.now)
                 if image.leader_epoch <= self._bounds.max_leader_epoch
@@ -190,7 +190,7 @@ class Space:
             cluster = self.clusters.values[cluster_id]
             now, leader = self._actions.propose(self.locals.values[local_id], cluster.now)
             published = (*cluster.published, now) if now != cluster.now else cluster.published
-            altered = self.clusters.id_of(Cluster(now, published))
+            altered = self.clusters.id_of(ControllerSide(now, published))
             known = self._proposed[key] = (altered, self.locals.id_of(leader))
         return known
 

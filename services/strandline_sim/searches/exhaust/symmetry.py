@@ -10,7 +10,7 @@ from itertools import permutations
 
 from strandline_sim.searches.breadth_first import Interned
 from strandline_sim.searches.exhaust.local import Data, Image, Leading, Local, Rec
-from strandline_sim.searches.exhaust.settling import Cluster
+from strandline_sim.searches.exhaust.settling import ControllerSide
 
 Names = tuple[int, ...]
 """``names[old]`` is the new name of a replica."""
@@ -32,7 +32,7 @@ class _Renamed:
 class Symmetry:
     """Finds the representative of a state."""
 
-    def __init__(self, clusters: Interned[Cluster], data: Interned[Data], locals_: Interned[Local]) -> None:
+    def __init__(self, clusters: Interned[ControllerSide], data: Interned[Data], locals_: Interned[Local]) -> None:
         self._clusters = clusters
         self._data = data
         self._locals = locals_
@@ -73,7 +73,7 @@ class Symmetry:
         """Fill in what the table lacks for this state."""
         if state[0] not in table.clusters:
             now, published = self._clusters.values[state[0]]
-            renamed = Cluster(_image(now, names), tuple([_image(image, names) for image in published]))
+            renamed = ControllerSide(_image(now, names), tuple([_image(image, names) for image in published]))
             table.clusters[state[0]] = self._clusters.id_of(renamed)
         if state[1] not in table.data:
             written, committed = self._data.values[state[1]]

@@ -4,6 +4,6 @@ The production core decides each heartbeat; heartbeats and answers are lost, rep
 and are removed after their rebalance time-out.
 """
 
-from strandline_sim.searches.rebalances.model import Bounds, Result, search
+from strandline_sim.searches.rebalances.model import RebalanceBounds, Result, search
 
-__all__ = ["Bounds", "Result", "search"]
+__all__ = ["RebalanceBounds", "Result", "search"]

@@ -19,9 +19,9 @@ from strandline_sim.searches.rebalances.world import (
     GROUP,
     MEMBERS,
     PARTITIONS,
-    Client,
+    MemberClient,
+    RebalanceWorld,
     Sent,
-    World,
     changes_of,
     decided,
     exchanged_client,
@@ -32,12 +32,12 @@ from strandline_sim.searches.rebalances.world import (
     with_batch,
 )
 
-Step = tuple[str, World]
+Step = tuple[str, RebalanceWorld]
 _NONE: frozenset[object] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class RebalanceBounds:
     """How far a search goes."""
 
     epochs: int = 3
@@ -48,19 +48,19 @@ class Bounds:
     """How many of the partitions targets move; the others stay with the first member."""
 
 
-class Broken(AssertionError):
+class RebalanceBroken(AssertionError):
     """A world in which two members work on one partition."""
 
 
-def check(world: World) -> None:
+def check(world: RebalanceWorld) -> None:
     """I28 at the coordinator, and I32: no partition at two clients."""
     group_of(world.rows)
     first, second = ((client.reads | client.revoking) for client in world.clients)
     if both := first & second:
-        raise Broken(f"I32: both members hold {sorted(both)}")
+        raise RebalanceBroken(f"I32: both members hold {sorted(both)}")
 
 
-def successors(world: World, bounds: Bounds) -> Iterator[Step]:
+def successors(world: RebalanceWorld, bounds: RebalanceBounds) -> Iterator[Step]:
     """Every step that can follow, with the world after it."""
     yield from _targets(world, bounds)
     for index, member in enumerate(MEMBERS):
@@ -79,12 +79,12 @@ def successors(world: World, bounds: Bounds) -> Iterator[Step]:
         if client.revoking:
             yield f"{member} is done with what it gives up", _with(world, index, client._replace(revoking=frozenset()))
         if world.restarts < bounds.restarts and client.epoch:
-            again = Client(0, frozenset(), late=client.late)
+            again = MemberClient(0, frozenset(), late=client.late)
             yield f"{member} starts again", _with(world, index, again)._replace(restarts=world.restarts + 1)
         yield from _removed(world, index, bounds)
 
 
-def _heartbeats(client: Client) -> Iterator[Sent]:
+def _heartbeats(client: MemberClient) -> Iterator[Sent]:
     if client.epoch == 0:
         yield Sent(0, frozenset())
         return
@@ -97,12 +97,12 @@ def _named(sent: Sent) -> str:
     return f"a heartbeat in epoch {sent.epoch}, {owned}"
 
 
-def _with(world: World, index: int, client: Client) -> World:
+def _with(world: RebalanceWorld, index: int, client: MemberClient) -> RebalanceWorld:
     clients = (client, world.clients[1]) if index == 0 else (world.clients[0], client)
     return world._replace(clients=clients)
 
 
-def _delivered(world: World, index: int, client: Client) -> Iterator[Step]:
+def _delivered(world: RebalanceWorld, index: int, client: MemberClient) -> Iterator[Step]:
     """The heartbeat arrives, and its answer does or is lost. A second copy is answered that it is late."""
     assert client.out is not None
     member, named = MEMBERS[index], _named(client.out)
@@ -118,7 +118,7 @@ def _delivered(world: World, index: int, client: Client) -> Iterator[Step]:
     yield f"{named} of {member} is answered", _with(after, index, answered)
 
 
-def _answered(client: Client, answer: HeartbeatAnswered | Refusal) -> Client:
+def _answered(client: MemberClient, answer: HeartbeatAnswered | Refusal) -> MemberClient:
     """What a client makes of an answer: it stops reading at once what is not assigned to it (G21)."""
     if isinstance(answer, Refusal):
         return client._replace(epoch=0, reads=frozenset(), revoking=frozenset())
@@ -129,7 +129,7 @@ def _answered(client: Client, answer: HeartbeatAnswered | Refusal) -> Client:
     return client._replace(epoch=answer.member_epoch, reads=reads, revoking=gone)
 
 
-def _targets(world: World, bounds: Bounds) -> Iterator[Step]:
+def _targets(world: RebalanceWorld, bounds: RebalanceBounds) -> Iterator[Step]:
     """A new target: any division of the partitions, in the next epoch or in the one that a removal has begun."""
     group = group_of(world.rows)
     epoch = group.epoch if group.epoch > group.target_epoch else group.epoch + 1
@@ -148,7 +148,7 @@ def _targets(world: World, bounds: Bounds) -> Iterator[Step]:
         yield f"target {epoch}: {' '.join(owners)}", world._replace(rows=with_batch(world.rows, batch))
 
 
-def _removed(world: World, index: int, bounds: Bounds) -> Iterator[Step]:
+def _removed(world: RebalanceWorld, index: int, bounds: RebalanceBounds) -> Iterator[Step]:
     """The rebalance time-out of a member ends; and later its lease, and with that its hold on its partitions (G21)."""
     member, group = MEMBERS[index], group_of(world.rows)
     row = group.current.get(member)
@@ -171,23 +171,23 @@ def _removed(world: World, index: int, bounds: Bounds) -> Iterator[Step]:
 #
 # Worlds that differ only in which partition is which are one (`symmetry`).
 
-Result = breadth_first.Result[World, str]
+Result = breadth_first.Result[RebalanceWorld, str]
 """What a search found; a step is its name."""
 
 _BITS = 24
 _MASK = (1 << _BITS) - 1
 
 
-def search(bounds: Bounds, **limits: Any) -> Result:
+def search(bounds: RebalanceBounds, **limits: Any) -> Result:
     """Search until I28 is broken, or nothing is left (`breadth_first.search`)."""
     return breadth_first.search(_Rebalances(bounds), **limits)
 
 
-class _Rebalances(breadth_first.Model[World, str, int]):
+class _Rebalances(breadth_first.Model[RebalanceWorld, str, int]):
     """Worlds as integers."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds: Bounds = bounds
+    def __init__(self, bounds: RebalanceBounds) -> None:
+        self.bounds: RebalanceBounds = bounds
         ways = exchanges(bounds.partitions)
         self._rows: Interned[Any] = Interned()
         self._clients: Interned[Any] = Interned()
@@ -201,24 +201,24 @@ class _Rebalances(breadth_first.Model[World, str, int]):
         """The numbers of a value, exchanged in every way."""
         return tuple(numbers.id_of(way(value)) for way in ways)
 
-    def start(self) -> World:
+    def start(self) -> RebalanceWorld:
         return start()
 
-    def successors(self, world: World) -> Iterator[tuple[str, World]]:
+    def successors(self, world: RebalanceWorld) -> Iterator[tuple[str, RebalanceWorld]]:
         return successors(world, self.bounds)
 
-    def key(self, world: World) -> int:
+    def key(self, world: RebalanceWorld) -> int:
         """One integer for a world and for all worlds that differ in which partition is which."""
         forms = zip(self._forms_of_rows(world.rows), *map(self._forms_of_client, world.clients), strict=True)
         rows, one, other = min(forms)
         key: int = ((world.restarts << _BITS | rows) << _BITS | one) << _BITS | other
         return key
 
-    def world(self, key: int) -> World:
+    def world(self, key: int) -> RebalanceWorld:
         clients = self._clients.values
         one, other = clients[key >> _BITS & _MASK], clients[key & _MASK]
-        return World(self._rows.values[key >> 2 * _BITS & _MASK], (one, other), key >> 3 * _BITS)
+        return RebalanceWorld(self._rows.values[key >> 2 * _BITS & _MASK], (one, other), key >> 3 * _BITS)
 
-    def check(self, world: World) -> None:
+    def check(self, world: RebalanceWorld) -> None:
         """I28 in one world."""
         check(world)

@@ -43,7 +43,7 @@ class Sent(NamedTuple):
     owned: Set | None
 
 
-class Client(NamedTuple):
+class MemberClient(NamedTuple):
     """What one member knows. It reads the partitions in ``reads``, and reports those of ``revoking`` until it is done
     with them."""
 
@@ -58,11 +58,11 @@ class Client(NamedTuple):
     """An earlier one that the network still holds; nothing sent after it was taken."""
 
 
-class World(NamedTuple):
+class RebalanceWorld(NamedTuple):
     """One state."""
 
     rows: Rows
-    clients: tuple[Client, Client]
+    clients: tuple[MemberClient, MemberClient]
     restarts: int = 0
 
 
@@ -134,7 +134,7 @@ def changes_of(rows: Rows) -> Changes:
     return Changes(group_of(rows), 0)
 
 
-def start() -> World:
+def start() -> RebalanceWorld:
     """The first member has all partitions, the second has none."""
     said = records.MemberValue(session_timeout_ms=45_000, rebalance_timeout_ms=1, topic_names=("t",))
     first = records.CurrentValue(
@@ -146,7 +146,7 @@ def start() -> World:
         *(said, records.TargetValue(1, PARTITIONS), first),
         *(said, records.TargetValue(1, ()), records.CurrentValue(1, 0, records.MemberState.STABLE)),
     )
-    return World(rows, (Client(1, frozenset(PARTITIONS)), Client(1, frozenset())))
+    return RebalanceWorld(rows, (MemberClient(1, frozenset(PARTITIONS)), MemberClient(1, frozenset())))
 
 
 # ---- symmetry
@@ -178,7 +178,7 @@ def _assigned(held: tuple[records.AssignedPartition, ...], how: Exchange) -> tup
     return tuple(sorted(records.AssignedPartition(how[tp], epoch) for tp, epoch in held))
 
 
-def exchanged_client(client: Client, how: Exchange) -> Client:
+def exchanged_client(client: MemberClient, how: Exchange) -> MemberClient:
     """The client with its partitions exchanged."""
     return client._replace(
         reads=frozenset(how[tp] for tp in client.reads),

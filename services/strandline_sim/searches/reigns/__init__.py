@@ -17,6 +17,6 @@ What is the model's, and what that cuts off:
 """
 
 from strandline_sim.searches.reigns.model import Result, search
-from strandline_sim.searches.reigns.steps import Bounds
+from strandline_sim.searches.reigns.steps import ReignBounds
 
-__all__ = ["Bounds", "Result", "search"]
+__all__ = ["ReignBounds", "Result", "search"]

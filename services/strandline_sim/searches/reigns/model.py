@@ -14,8 +14,8 @@ from typing import Any
 from strandline.core.reigns.effects import Campaign, RenewLease, Resign
 from strandline.core.reigns.events import Head, Holder
 from strandline_sim.searches import breadth_first
-from strandline_sim.searches.reigns.steps import Bounds, has_read, of_controller, of_restores, of_store, successors
-from strandline_sim.searches.reigns.world import LEASE, Controller, Store, World, start, thaw, tidied
+from strandline_sim.searches.reigns.steps import ReignBounds, has_read, of_controller, of_restores, of_store, successors
+from strandline_sim.searches.reigns.world import LEASE, ReignController, ReignStore, ReignWorld, start, thaw, tidied
 
 # ---- symmetry
 # The searched world with its two controllers exchanged: what happens in one happens in the other, under other names.
@@ -26,10 +26,10 @@ from strandline_sim.searches.reigns.world import LEASE, Controller, Store, World
 _NAME = re.compile(r"\bc([12])\b")
 
 
-def exchanged(world: World) -> World:
+def exchanged(world: ReignWorld) -> ReignWorld:
     """The world with the first controller in the second one's place."""
     first, second = world.controllers
-    return World(
+    return ReignWorld(
         store=_store(world.store),
         controllers=(exchanged_controller(second), exchanged_controller(first)),
         late=frozenset((1 - who, _value(effect)) for who, effect in world.late),
@@ -37,7 +37,7 @@ def exchanged(world: World) -> World:
     )
 
 
-def exchanged_controller(controller: Controller) -> Controller:
+def exchanged_controller(controller: ReignController) -> ReignController:
     """A controller as it is in the other one's place."""
     core = list(_value(controller.core))
     lease_id, *lease = controller.core[LEASE]
@@ -46,7 +46,7 @@ def exchanged_controller(controller: Controller) -> Controller:
     return tidied(controller._replace(core=tuple(core), calls=_value(controller.calls)))
 
 
-def _store(store: Store) -> Store:
+def _store(store: ReignStore) -> ReignStore:
     return store._replace(
         key=_value(store.key),
         log=_value(store.log),
@@ -96,22 +96,22 @@ Move = tuple[int, int]
 """What is shared after a step, and the controller after it."""
 
 
-Result = breadth_first.Result[World, str]
+Result = breadth_first.Result[ReignWorld, str]
 """What a search found; a step is its name."""
 
 
-def search(bounds: Bounds, **limits: Any) -> Result:
+def search(bounds: ReignBounds, **limits: Any) -> Result:
     """Search until an invariant is broken, or nothing is left (`breadth_first.search`)."""
     return breadth_first.search(_Reigns(bounds), **limits)
 
 
-class _Reigns(breadth_first.Model[World, str, int]):
+class _Reigns(breadth_first.Model[ReignWorld, str, int]):
     """The numbers of all values that were met, and the steps that were worked out."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds: Bounds = bounds
-        self._controllers: list[Controller] = []
-        self._shared: list[World] = []
+    def __init__(self, bounds: ReignBounds) -> None:
+        self.bounds: ReignBounds = bounds
+        self._controllers: list[ReignController] = []
+        self._shared: list[ReignWorld] = []
         """Worlds of which only what is shared counts."""
         self._number_of: dict[object, int] = {}
         self._controller_in_other: list[int] = []
@@ -122,22 +122,22 @@ class _Reigns(breadth_first.Model[World, str, int]):
         self._moves: dict[tuple[int, int, int, int | None, bool], tuple[Move, ...]] = {}
         self._store_moves: dict[tuple[int, int | None, int | None], tuple[int, ...]] = {}
 
-    def start(self) -> World:
+    def start(self) -> ReignWorld:
         return start(self.bounds.restores)
 
-    def successors(self, world: World) -> Iterator[tuple[str, World]]:
+    def successors(self, world: ReignWorld) -> Iterator[tuple[str, ReignWorld]]:
         return iter(successors(world, self.bounds))
 
-    def key(self, world: World) -> int:
+    def key(self, world: ReignWorld) -> int:
         """One number for a world and for the same one with its controllers exchanged."""
         shared, first, second = self._number(world)
         turned = self._shared_in_other[shared], self._controller_in_other[second], self._controller_in_other[first]
         return min(_packed((shared, first, second)), _packed(turned))
 
-    def world(self, key: int) -> World:
+    def world(self, key: int) -> ReignWorld:
         return self._world(*_parts(key))
 
-    def _number(self, world: World) -> State:
+    def _number(self, world: ReignWorld) -> State:
         """The numbers of a world."""
         first, second = world.controllers
         return self._number_shared(world), self._number_controller(first), self._number_controller(second)
@@ -183,10 +183,10 @@ class _Reigns(breadth_first.Model[World, str, int]):
             found = self._store_moves[asked] = tuple(steps)
         return found
 
-    def _world(self, shared: int, first: int, second: int) -> World:
+    def _world(self, shared: int, first: int, second: int) -> ReignWorld:
         return self._shared[shared]._replace(controllers=(self._controllers[first], self._controllers[second]))
 
-    def _number_controller(self, controller: Controller) -> int:
+    def _number_controller(self, controller: ReignController) -> int:
         known = self._number_of.get(controller)
         if known is not None:
             return known
@@ -200,7 +200,7 @@ class _Reigns(breadth_first.Model[World, str, int]):
         self._controller_in_other[number] = self._number_controller(exchanged_controller(controller))
         return number
 
-    def _number_shared(self, world: World) -> int:
+    def _number_shared(self, world: ReignWorld) -> int:
         value = (world.store, world.late, world.refused)
         known = self._number_of.get(value)
         if known is not None:

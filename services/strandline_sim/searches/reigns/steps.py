@@ -21,12 +21,12 @@ from strandline_sim.searches.reigns import world as reigns_world
 _NODE = Heartbeat(cluster_id="c", node_id=NodeId(1), node_epoch=NodeEpoch(1), metadata_offset=0)
 _NEXT_NODE_EPOCH = NodeEpoch(2)
 _READ = GetMetadata(linearizable=True)
-Step = tuple[str, reigns_world.World]
+Step = tuple[str, reigns_world.ReignWorld]
 WRITES = (effects.Campaign, effects.TakeKey, effects.Append, effects.Resign)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReignBounds:
     """How large the searched world is: two controllers, one store, and these."""
 
     transactions: int = 2
@@ -52,13 +52,15 @@ class Bounds:
 class Loose:
     """A controller taken out of a world, to be stepped once."""
 
-    def __init__(self, world: reigns_world.World, who: int) -> None:
+    def __init__(self, world: reigns_world.ReignWorld, who: int) -> None:
         self.world = world
         self.who = who
         self.core = reigns_world.thaw(world.controllers[who].core)
         self.calls = dict(enumerate(world.controllers[who].calls, 1))
 
-    def takes(self, event: reigns_events.ReignEvent, *, store: reigns_world.Store | None = None) -> reigns_world.World:
+    def takes(
+        self, event: reigns_events.ReignEvent, *, store: reigns_world.ReignStore | None = None
+    ) -> reigns_world.ReignWorld:
         """The world after the core took an event, and the store changed."""
         world = self.world if store is None else self.world._replace(store=store)
         number = getattr(event, "question", None)
@@ -67,7 +69,7 @@ class Loose:
         return reigns_world.stepped(world, self.who, self.core, event, self.calls)
 
 
-def successors(world: reigns_world.World, bounds: Bounds) -> Iterator[Step]:
+def successors(world: reigns_world.ReignWorld, bounds: ReignBounds) -> Iterator[Step]:
     """What can follow."""
     for who in range(len(world.controllers)):
         yield from of_controller(world, who, bounds)
@@ -75,14 +77,14 @@ def successors(world: reigns_world.World, bounds: Bounds) -> Iterator[Step]:
     yield from of_restores(world)
 
 
-def of_restores(world: reigns_world.World) -> Iterator[Step]:
+def of_restores(world: reigns_world.ReignWorld) -> Iterator[Step]:
     """The store is put back, and with it everything but what nodes know. This changes all three."""
     if world.store.restores:
         for kept in range(len(world.store.log)):
             yield f"the store is put back to {kept} transactions", reigns_world.restored(world, kept)
 
 
-def of_controller(world: reigns_world.World, who: int, bounds: Bounds) -> Iterator[Step]:
+def of_controller(world: reigns_world.ReignWorld, who: int, bounds: ReignBounds) -> Iterator[Step]:
     """What one controller, or an answer to it, can do next. Of the other one this depends on nothing but its token, and
     on whether something that it read is under way."""
     controller, name = world.controllers[who], reigns_world.NAMES[who]
@@ -92,7 +94,7 @@ def of_controller(world: reigns_world.World, who: int, bounds: Bounds) -> Iterat
     yield from _own(world, who, name, bounds)
 
 
-def of_store(world: reigns_world.World, bounds: Bounds) -> Iterator[Step]:
+def of_store(world: reigns_world.ReignWorld, bounds: ReignBounds) -> Iterator[Step]:
     """What can happen at the store alone. Of the controllers this depends on nothing but their leases."""
     yield from _late(world)
     store = world.store
@@ -103,7 +105,7 @@ def of_store(world: reigns_world.World, bounds: Bounds) -> Iterator[Step]:
 
 
 def _calling(
-    world: reigns_world.World, who: int, number: int, effect: effects.ReignEffect, answer: Any, bounds: Bounds
+    world: reigns_world.ReignWorld, who: int, number: int, effect: effects.ReignEffect, answer: Any, bounds: ReignBounds
 ) -> Iterator[Step]:
     store, name, kind = world.store, reigns_world.NAMES[who], type(effect).__name__
     if isinstance(effect, WRITES):
@@ -131,7 +133,7 @@ def _calling(
         yield from _at_once(world, who, number, effect)
 
 
-def _reading(world: reigns_world.World, who: int, number: int, answer: Any) -> Iterator[Step]:
+def _reading(world: reigns_world.ReignWorld, who: int, number: int, answer: Any) -> Iterator[Step]:
     """A read, made now or earlier, is answered; whether its question is so old that it proves nothing of the lease is
     open. It shows no less than what was known when it was made, so only one that is made now is compared with that."""
     store, name = world.store, reigns_world.NAMES[who]
@@ -152,12 +154,12 @@ def _is_read(answer: Any) -> bool:
     return answer is not None and answer[0] is reigns_events.StoreRead
 
 
-def has_read(controller: reigns_world.Controller) -> bool:
+def has_read(controller: reigns_world.ReignController) -> bool:
     """Whether something that this controller read from the store is under way to it."""
     return any(_is_read(each) for each in controller.calls)
 
 
-def _at_once(world: reigns_world.World, who: int, number: int, effect: effects.ReignEffect) -> Iterator[Step]:
+def _at_once(world: reigns_world.ReignWorld, who: int, number: int, effect: effects.ReignEffect) -> Iterator[Step]:
     store, name = world.store, reigns_world.NAMES[who]
     match effect:
         case effects.RenewLease():
@@ -174,8 +176,8 @@ def _at_once(world: reigns_world.World, who: int, number: int, effect: effects.R
 
 
 def _reach(
-    store: reigns_world.Store, effect: effects.ReignEffect, name: str, world: reigns_world.World
-) -> tuple[reigns_world.Store, Any]:
+    store: reigns_world.ReignStore, effect: effects.ReignEffect, name: str, world: reigns_world.ReignWorld
+) -> tuple[reigns_world.ReignStore, Any]:
     """A write reaches the store: the store then, and the answer."""
     lease_id = reigns_world.thaw(world.controllers[reigns_world.NAMES.index(name)].core)._lease.lease_id or 0
     after = reigns_world.performed(store, effect, name, lease_id, world.refused)
@@ -195,12 +197,12 @@ def _reach(
     return after, (reigns_events.AppendRefused, store.revision, store.key, store.head)
 
 
-def _answered(world: reigns_world.World, who: int, number: int, answer: Any) -> reigns_world.World:
+def _answered(world: reigns_world.ReignWorld, who: int, number: int, answer: Any) -> reigns_world.ReignWorld:
     kind, *given = answer
     return Loose(world, who).takes(kind(0, number, *given))
 
 
-def _kept(loose: Loose, *, store: reigns_world.Store | None = None) -> reigns_world.World:
+def _kept(loose: Loose, *, store: reigns_world.ReignStore | None = None) -> reigns_world.ReignWorld:
     """The world in which only the store, or what is under way, changed."""
     world = loose.world if store is None else loose.world._replace(store=store)
     controller = world.controllers[loose.who]
@@ -209,7 +211,7 @@ def _kept(loose: Loose, *, store: reigns_world.Store | None = None) -> reigns_wo
     )
 
 
-def _own(world: reigns_world.World, who: int, name: str, bounds: Bounds) -> Iterator[Step]:
+def _own(world: reigns_world.ReignWorld, who: int, name: str, bounds: ReignBounds) -> Iterator[Step]:
     store, core = world.store, reigns_world.thaw(world.controllers[who].core)
     if world.controllers[who].is_dropping:
         freed = world._replace(
@@ -243,7 +245,7 @@ def _own(world: reigns_world.World, who: int, name: str, bounds: Bounds) -> Iter
             yield f"{name} has finished", Loose(world, who).takes(reigns_events.CoreFinished(0))
 
 
-def _serving(world: reigns_world.World, who: int, name: str) -> Iterator[Step]:
+def _serving(world: reigns_world.ReignWorld, who: int, name: str) -> Iterator[Step]:
     """An administrator asks; or a node speaks that was sent all, which ends a reign on a store that forgot some."""
     store, doubt = world.store, Doubt()
     if world.controllers[who].is_doubted:
@@ -255,12 +257,12 @@ def _serving(world: reigns_world.World, who: int, name: str) -> Iterator[Step]:
             yield f"a node speaks to {name}", world._replace(controllers=tuple(heard))
             return
     if store.forgot and doubt.refusal(_READ) is None:
-        raise reigns_world.Broken(
+        raise reigns_world.ReignBroken(
             f"I41: {name} answers an administrator, and its store forgot {reigns_world.said(store.sent)}"
         )
 
 
-def _renewing(world: reigns_world.World, who: int, name: str) -> Iterator[Step]:
+def _renewing(world: reigns_world.ReignWorld, who: int, name: str) -> Iterator[Step]:
     """The lease is renewed, or a new one granted, in one step."""
     loose = Loose(world, who)
     loose.core._lease._next_ms = 0
@@ -270,19 +272,19 @@ def _renewing(world: reigns_world.World, who: int, name: str) -> Iterator[Step]:
             return
 
 
-def _renewal(store: reigns_world.Store, effect: effects.RenewLease) -> reigns_events.ReignEvent:
+def _renewal(store: reigns_world.ReignStore, effect: effects.RenewLease) -> reigns_events.ReignEvent:
     lives = effect.lease_id in store.leases
     return reigns_events.LeaseRenewed(0, effect.question) if lives else reigns_events.LeaseLost(0, effect.question)
 
 
-def _taking(world: reigns_world.World, who: int, name: str, token: int) -> Iterator[Step]:
+def _taking(world: reigns_world.ReignWorld, who: int, name: str, token: int) -> Iterator[Step]:
     """A standby loses its stream, is refused, and sees no alarm, in one step."""
     loose = Loose(world, who)
     events: list[reigns_events.ReignEvent] = [reigns_events.PeerLost(0, token)]
     while events:
         for effect in loose.core.step(events.pop()):
             if isinstance(effect, effects.LookAtActive):
-                events.append(reigns_events.Looked(0, effect.question, reigns_events.Look.REFUSED))
+                events.append(reigns_events.Looked(0, effect.question, reigns_events.ActiveProbe.REFUSED))
             elif isinstance(effect, effects.ReadAlarm):
                 events.append(reigns_events.AlarmRead(0, effect.question, False))
             elif isinstance(effect, effects.TakeKey):
@@ -290,7 +292,7 @@ def _taking(world: reigns_world.World, who: int, name: str, token: int) -> Itera
                 yield f"{name} is refused by the active and takes its key", _kept(loose, store=store)
 
 
-def _following(world: reigns_world.World, who: int, core: ReignCore) -> Iterator[Step]:
+def _following(world: reigns_world.ReignWorld, who: int, core: ReignCore) -> Iterator[Step]:
     if core.state not in (State.STANDBY, State.CAMPAIGNING, State.CATCHING_UP):
         return
     log, applied = world.store.log, 0 if core.applied is None else core.applied.offset
@@ -315,7 +317,7 @@ def _next(core: ReignCore) -> reigns_events.Head:
     return reigns_events.Head(f"{core.controller_id}/{reign.token}", offset, f"{core.controller_id}/{reign.token}")
 
 
-def _late(world: reigns_world.World) -> Iterator[Step]:
+def _late(world: reigns_world.ReignWorld) -> Iterator[Step]:
     for who, effect in sorted(world.late, key=repr):
         left = world._replace(late=world.late - {(who, effect)})
         after, _ = _reach(world.store, effect, reigns_world.NAMES[who], world)

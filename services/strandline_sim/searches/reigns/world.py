@@ -111,11 +111,11 @@ def _set(of: object, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
 NAMES = ("c1", "c2")
 
 
-class Broken(AssertionError):
+class ReignBroken(AssertionError):
     """An invariant does not hold."""
 
 
-class Store(NamedTuple):
+class ReignStore(NamedTuple):
     """The store: what was written last, the election key, every transaction, and the leases that live."""
 
     revision: int
@@ -144,7 +144,7 @@ class Store(NamedTuple):
         return self.log[-1] if self.log else None
 
 
-class Controller(NamedTuple):
+class ReignController(NamedTuple):
     """One controller: its core, and what became of each of its questions."""
 
     core: Value
@@ -156,30 +156,30 @@ class Controller(NamedTuple):
     """Whether its reign waits for the word of a node (C37)."""
 
 
-class World(NamedTuple):
+class ReignWorld(NamedTuple):
     """The world between two steps."""
 
-    store: Store
-    controllers: tuple[Controller, ...]
+    store: ReignStore
+    controllers: tuple[ReignController, ...]
     late: frozenset[tuple[int, reigns_effects.ReignEffect]] = frozenset()
     """Writes that were given up without an answer, and may still reach the store: by whom, and what."""
     refused: frozenset[events.Head] = frozenset()
     """Batches that a caller heard are not stored."""
 
 
-def start(restores: int = 0) -> World:
+def start(restores: int = 0) -> ReignWorld:
     """An empty store, and two controllers with leases that campaign."""
-    return World(Store(1, None, (), frozenset({1, 2}), restores=restores), _new_controllers())
+    return ReignWorld(ReignStore(1, None, (), frozenset({1, 2}), restores=restores), _new_controllers())
 
 
-def restored(world: World, kept: int) -> World:
+def restored(world: ReignWorld, kept: int) -> ReignWorld:
     """The store has its first ``kept`` transactions; the controllers start again and know of no later ones."""
     store = world.store
-    put_back = Store(store.revision + 1, None, store.log[:kept], frozenset({1, 2}), restores=0, sent=store.sent)
-    return World(put_back, _new_controllers())
+    put_back = ReignStore(store.revision + 1, None, store.log[:kept], frozenset({1, 2}), restores=0, sent=store.sent)
+    return ReignWorld(put_back, _new_controllers())
 
 
-def _new_controllers() -> tuple[Controller, ...]:
+def _new_controllers() -> tuple[ReignController, ...]:
     controllers = []
     for lease_id, name in enumerate(NAMES, 1):
         core = ReignCore(name, f"{name}-process")
@@ -190,11 +190,13 @@ def _new_controllers() -> tuple[Controller, ...]:
         core.step(events.TransactionsCame(0, None))
         core.step(events.StoreRead(0, read.question, 1, None, None))
         value, numbers = freeze(core)
-        controllers.append(tidied(Controller(value, (None,) * len(numbers))))
+        controllers.append(tidied(ReignController(value, (None,) * len(numbers))))
     return tuple(controllers)
 
 
-def stepped(world: World, who: int, core: ReignCore, event: events.ReignEvent, calls: dict[int, Any]) -> World:
+def stepped(
+    world: ReignWorld, who: int, core: ReignCore, event: events.ReignEvent, calls: dict[int, Any]
+) -> ReignWorld:
     """The world after a controller took an event; ``calls`` are its calls under way, the answered one left out."""
     before = core.token
     effects = core.step(event)
@@ -208,26 +210,26 @@ def stepped(world: World, who: int, core: ReignCore, event: events.ReignEvent, c
         elif isinstance(effect, reigns_effects.AppendSettled):
             world = _settles(world, effect)
     if core.state is State.STOPPED:
-        raise Broken("I0: a controller believes that a sound store is damaged or went back in time")
+        raise ReignBroken("I0: a controller believes that a sound store is damaged or went back in time")
     if core.token is not None and core.token != before and core.token in _tokens(world, who):
-        raise Broken(f"I21: two controllers reign with token {core.token}")
+        raise ReignBroken(f"I21: two controllers reign with token {core.token}")
     return with_core(world, who, core, calls, is_dropping, is_doubted)
 
 
 def with_core(
-    world: World, who: int, core: ReignCore, calls: dict[int, Any], is_dropping: bool, is_doubted: bool
-) -> World:
+    world: ReignWorld, who: int, core: ReignCore, calls: dict[int, Any], is_dropping: bool, is_doubted: bool
+) -> ReignWorld:
     """The world with another core in a controller's place."""
     value, numbers = freeze(core)
     answers = [None] * len(numbers)
     for number, place in numbers.items():
         answers[place - 1] = calls.get(number)
     controllers = list(world.controllers)
-    controllers[who] = tidied(Controller(value, tuple(answers), is_dropping, is_doubted))
+    controllers[who] = tidied(ReignController(value, tuple(answers), is_dropping, is_doubted))
     return world._replace(controllers=tuple(controllers))
 
 
-def tidied(controller: Controller) -> Controller:
+def tidied(controller: ReignController) -> ReignController:
     """The same controller for all that behave alike.
 
     Nothing depends on the order of questions: they are sorted. Of reads that did not reach the store one is kept: when
@@ -263,23 +265,25 @@ def _revision_in(answer: Any) -> int | None:
     return None if answer is None or len(answer) < 2 else int(answer[1])
 
 
-def _tokens(world: World, but: int) -> set[int | None]:
+def _tokens(world: ReignWorld, but: int) -> set[int | None]:
     return {thaw(each.core).token for who, each in enumerate(world.controllers) if who != but}
 
 
-def _begins(store: Store, core: ReignCore, effect: reigns_effects.StartCore) -> None:
+def _begins(store: ReignStore, core: ReignCore, effect: reigns_effects.StartCore) -> None:
     reigns = store.key is not None and store.key.token == effect.token
     if reigns and effect.head != store.head:
-        raise Broken(f"I22: {core.controller_id} begins from {said(effect.head)}, the log ends at {said(store.head)}")
+        raise ReignBroken(
+            f"I22: {core.controller_id} begins from {said(effect.head)}, the log ends at {said(store.head)}"
+        )
 
 
-def _settles(world: World, effect: reigns_effects.AppendSettled) -> World:
+def _settles(world: ReignWorld, effect: reigns_effects.AppendSettled) -> ReignWorld:
     is_stored = effect.head in world.store.log
     if effect.settled is reigns_effects.Settled.DONE and not is_stored:
-        raise Broken(f"I20: {said(effect.head)} is answered as done, and is not in the store")
+        raise ReignBroken(f"I20: {said(effect.head)} is answered as done, and is not in the store")
     if effect.settled is reigns_effects.Settled.REFUSED:
         if is_stored:
-            raise Broken(f"I20: {said(effect.head)} is answered as refused, and is in the store")
+            raise ReignBroken(f"I20: {said(effect.head)} is answered as refused, and is in the store")
         return world._replace(refused=world.refused | {effect.head})
     if effect.settled is reigns_effects.Settled.DONE and world.store.restores:
         return world._replace(store=world.store._replace(sent=effect.head))
@@ -292,8 +296,8 @@ def said(head: events.Head | None) -> str:
 
 
 def performed(
-    store: Store, effect: reigns_effects.ReignEffect, name: str, lease_id: int, refused: frozenset[events.Head]
-) -> Store:
+    store: ReignStore, effect: reigns_effects.ReignEffect, name: str, lease_id: int, refused: frozenset[events.Head]
+) -> ReignStore:
     """The store after a write reached it; the store itself when it compared and wrote nothing."""
     incarnation = f"{name}-process"
     match effect:
@@ -318,29 +322,29 @@ def performed(
     raise AssertionError(effect)
 
 
-def _appended(store: Store, effect: reigns_effects.Append, refused: frozenset[events.Head]) -> Store:
+def _appended(store: ReignStore, effect: reigns_effects.Append, refused: frozenset[events.Head]) -> ReignStore:
     if not stored_values.may_append(store.key, store.head, effect.token, effect.after):
         return store
     if store.key is None or store.key.token != effect.token:
-        raise Broken(f"I19: {said(effect.head)} is written with token {effect.token}, which reigns no more")
+        raise ReignBroken(f"I19: {said(effect.head)} is written with token {effect.token}, which reigns no more")
     if effect.head.offset != len(store.log) + 1:
-        raise Broken(f"I19: {said(effect.head)} is written after {said(store.head)}")
+        raise ReignBroken(f"I19: {said(effect.head)} is written after {said(store.head)}")
     if effect.head in refused:
-        raise Broken(f"I20: {said(effect.head)} was answered as refused, and is written")
+        raise ReignBroken(f"I20: {said(effect.head)} was answered as refused, and is written")
     head = events.Head(effect.head.reign_id, effect.head.offset, effect.head.digest, store.revision + 1)
     return store._replace(revision=store.revision + 1, log=(*store.log, head))
 
 
-def ended(store: Store, lease_id: int) -> Store:
+def ended(store: ReignStore, lease_id: int) -> ReignStore:
     """The store after a lease ended, or was revoked: its key goes with it."""
     store = store._replace(leases=store.leases - {lease_id})
     return _deleted(store) if store.key is not None and store.key.lease_id == lease_id else store
 
 
-def _taken(store: Store, token: int, taker: events.Holder) -> Store:
+def _taken(store: ReignStore, token: int, taker: events.Holder) -> ReignStore:
     key = stored_values.key_after_taking(store.key, token, taker)
     return store if key == store.key else store._replace(revision=store.revision + 1, key=key)
 
 
-def _deleted(store: Store) -> Store:
+def _deleted(store: ReignStore) -> ReignStore:
     return store._replace(revision=store.revision + 1, key=None)

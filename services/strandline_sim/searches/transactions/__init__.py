@@ -8,6 +8,6 @@ committed at once, and that starts again.
 """
 
 from strandline_sim.searches.transactions.model import Result, search
-from strandline_sim.searches.transactions.world import Bounds
+from strandline_sim.searches.transactions.world import TransactionBounds
 
-__all__ = ["Bounds", "Result", "search"]
+__all__ = ["TransactionBounds", "Result", "search"]

@@ -85,7 +85,7 @@ class Question(NamedTuple):
     """Whether the batch that was asked about still waits."""
 
 
-class Partition(NamedTuple):
+class PartitionLog(NamedTuple):
     """One partition, as the leader has it."""
 
     log: tuple[Entry, ...] = ()
@@ -97,23 +97,23 @@ class Partition(NamedTuple):
 
 Answer = tuple[Entry, ErrorCode]
 """What was heard of a request: NONE if its batch is committed."""
-After = tuple[Partition, tuple[Answer, ...]]
+After = tuple[PartitionLog, tuple[Answer, ...]]
 
 
-def produced(partition: Partition, entry: Entry, *, is_heard: bool) -> After:
+def produced(partition: PartitionLog, entry: Entry, *, is_heard: bool) -> After:
     """A batch arrives: a record of the producer, or a marker."""
     return _produced(partition, entry, is_heard)
 
 
 @cache
-def _produced(partition: Partition, entry: Entry, is_heard: bool) -> After:
+def _produced(partition: PartitionLog, entry: Entry, is_heard: bool) -> After:
     bench = _Bench(partition)
     bench.begin(Request(entry, None, is_heard))
     return bench.after()
 
 
 @cache
-def agreed(partition: Partition) -> After:
+def agreed(partition: PartitionLog) -> After:
     """The coordinator's answer arrives."""
     question = partition.question
     assert question is not None and question.answer is not None, "no answer is on its way"
@@ -124,7 +124,7 @@ def agreed(partition: Partition) -> After:
 
 
 @cache
-def committed(partition: Partition) -> After:
+def committed(partition: PartitionLog) -> After:
     """Everything appended is committed."""
     bench = _Bench(partition)
     bench.step(events.LogFlushed(_NOW_MS, _TP, Offset(len(partition.log))))
@@ -132,7 +132,7 @@ def committed(partition: Partition) -> After:
 
 
 @cache
-def expired(partition: Partition) -> After:
+def expired(partition: PartitionLog) -> After:
     """The deadline of everything that waits has come."""
     bench = _Bench(partition)
     bench.step(events.Ticked(_NOW_MS + _TIMEOUT_MS, _NOW_MS + _TIMEOUT_MS))
@@ -140,13 +140,13 @@ def expired(partition: Partition) -> After:
 
 
 @cache
-def last_stable_offset(partition: Partition) -> int:
+def last_stable_offset(partition: PartitionLog) -> int:
     """The LSO."""
     return _Bench(partition).log.lso
 
 
 @cache
-def given(partition: Partition, offset: int) -> tuple[Entry, ...]:
+def given(partition: PartitionLog, offset: int) -> tuple[Entry, ...]:
     """What a reader of committed records is given from an offset on."""
     bench = _Bench(partition)
     part = FetchPartition(_TP, Offset(offset))
@@ -167,9 +167,9 @@ def given(partition: Partition, offset: int) -> tuple[Entry, ...]:
     return tuple(partition.log[batch.header.base_offset] for batch in shown)
 
 
-def left_by_leader(partition: Partition) -> Partition:
+def left_by_leader(partition: PartitionLog) -> PartitionLog:
     """The leader dies; the next one has what was committed, and nobody's request."""
-    return Partition(log=partition.log[: partition.hw], hw=partition.hw)
+    return PartitionLog(log=partition.log[: partition.hw], hw=partition.hw)
 
 
 CACHED: tuple[Callable[[], None], ...] = tuple(
@@ -195,7 +195,7 @@ def _header(entry: Entry, offset: int = 0) -> BatchHeader:
 class _Bench:
     """A core that stands where a partition does."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: PartitionLog) -> None:
         self._core = NodeCore(node_id=_NODE, rules=_RULES, timings=_TIMINGS)
         self._core.step(events.Registered(_NOW_MS, "transactions", NodeEpoch(1), 1))
         self._core.step(events.Ticked(_NOW_MS, _NOW_MS))
@@ -215,7 +215,7 @@ class _Bench:
         for request in partition.requests:
             self._wait(request)
 
-    def _opened(self, partition: Partition) -> ReplicaLog:
+    def _opened(self, partition: PartitionLog) -> ReplicaLog:
         ledger = ProducerLedger()
         for offset, entry in enumerate(partition.log):
             ledger.observe(_header(entry, offset), Offset(offset))
@@ -310,7 +310,7 @@ class _Bench:
     def after(self) -> After:
         """Where the core stands now, and what was answered."""
         requests = {self._now(number, request): None for number, request in self._requests.items()}
-        partition = Partition(tuple(self._entries), self.log.hw, self._asking(), tuple(requests))
+        partition = PartitionLog(tuple(self._entries), self.log.hw, self._asking(), tuple(requests))
         return partition, tuple(self._answers)
 
     def _asking(self) -> Question | None:

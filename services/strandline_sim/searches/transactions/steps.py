@@ -10,21 +10,21 @@ from strandline.core.transactions.records import TxnState
 from strandline_sim.searches.transactions import coordinator as coordinating
 from strandline_sim.searches.transactions import partition as leading
 from strandline_sim.searches.transactions.coordinator import Coordinator
-from strandline_sim.searches.transactions.partition import ID, PRODUCER, TPS, After, Entry, Partition
-from strandline_sim.searches.transactions.rules import Broken
+from strandline_sim.searches.transactions.partition import ID, PRODUCER, TPS, After, Entry, PartitionLog
+from strandline_sim.searches.transactions.rules import TransactionBroken
 from strandline_sim.searches.transactions.world import (
-    Bounds,
-    Client,
     Late,
     LateBatch,
     LateEnd,
     LateMarker,
     LateQuestion,
+    ProducerClient,
     Sending,
-    World,
+    TransactionBounds,
+    TransactionWorld,
 )
 
-Step = tuple[str, World]
+Step = tuple[str, TransactionWorld]
 
 _SENT_AGAIN = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER}
@@ -32,14 +32,14 @@ _SENT_AGAIN = frozenset(
 """What a producer's batch is sent again for."""
 
 
-def successors(world: World, bounds: Bounds) -> Iterator[Step]:
+def successors(world: TransactionWorld, bounds: TransactionBounds) -> Iterator[Step]:
     """Every step that can follow, with the world after it; those that change nothing are left out."""
     for name, after in _all(world, bounds):
         if after != world:
             yield name, after
 
 
-def _all(world: World, bounds: Bounds) -> Iterator[Step]:
+def _all(world: TransactionWorld, bounds: TransactionBounds) -> Iterator[Step]:
     for p in (0, 1):
         yield from _of_partition(world, p)
         yield from _of_batch(world, p, bounds)
@@ -52,7 +52,7 @@ def _all(world: World, bounds: Bounds) -> Iterator[Step]:
         yield _delivered(world, late)
 
 
-def _of_partition(world: World, p: int) -> Iterator[Step]:
+def _of_partition(world: TransactionWorld, p: int) -> Iterator[Step]:
     """What a partition does by itself, and what passes between it and the coordinator."""
     partition, coordinator = world.partitions[p], world.coordinator
     if partition.hw < len(partition.log):
@@ -76,7 +76,7 @@ def _added(coordinator: Coordinator, p: int, epoch: int) -> tuple[Coordinator, E
     return after, answer.code if isinstance(answer, Refusal) else ErrorCode.NONE
 
 
-def _of_batch(world: World, p: int, bounds: Bounds) -> Iterator[Step]:
+def _of_batch(world: TransactionWorld, p: int, bounds: TransactionBounds) -> Iterator[Step]:
     """The producer's batch for one partition."""
     client = world.client
     if client.transaction > bounds.transactions:
@@ -87,7 +87,7 @@ def _of_batch(world: World, p: int, bounds: Bounds) -> Iterator[Step]:
         yield f"the producer's batch arrives at p{p}", _with(waiting, p, sent)
 
 
-def _of_client(world: World, bounds: Bounds) -> Iterator[Step]:
+def _of_client(world: TransactionWorld, bounds: TransactionBounds) -> Iterator[Step]:
     """The end of a transaction, as the producer wants it."""
     client = world.client
     if client.transaction > bounds.transactions:
@@ -101,11 +101,11 @@ def _of_client(world: World, bounds: Bounds) -> Iterator[Step]:
     yield "the producer aborts", world._replace(client=client._replace(ends=False))
 
 
-def _ended(world: World, end: LateEnd, *, is_heard: bool) -> Step:
+def _ended(world: TransactionWorld, end: LateEnd, *, is_heard: bool) -> Step:
     request = EndTxn(transactional_id=ID, identity=ProducerIdentity(PRODUCER, end.epoch), committed=end.commits)
     after, answer = coordinating.asked(world.coordinator, request)
     if after.row.identity != world.coordinator.row.identity and end.epoch != len(world.decided):
-        raise Broken(f"I38: a request to end epoch {end.epoch} decides epoch {len(world.decided)}")
+        raise TransactionBroken(f"I38: a request to end epoch {end.epoch} decides epoch {len(world.decided)}")
     world = _coordinated(world, after)
     wish = "commit" if end.commits else "abort"
     if isinstance(answer, TxnEnded):
@@ -117,19 +117,23 @@ def _ended(world: World, end: LateEnd, *, is_heard: bool) -> Step:
         return name, world
     if answer.code is ErrorCode.INVALID_TXN_STATE and end.commits:
         if world.decided[end.epoch : end.epoch + 1] != (False,):
-            raise Broken(f"I38: the producer is told that epoch {end.epoch} is not committed: {world.decided}")
+            raise TransactionBroken(
+                f"I38: the producer is told that epoch {end.epoch} is not committed: {world.decided}"
+            )
         return name, world._replace(client=world.client._replace(ends=False))
-    raise Broken(f"L13: nobody else has this identity, and {name}")
+    raise TransactionBroken(f"L13: nobody else has this identity, and {name}")
 
 
-def _next_transaction(world: World, end: LateEnd, answer: TxnEnded) -> Client:
+def _next_transaction(world: TransactionWorld, end: LateEnd, answer: TxnEnded) -> ProducerClient:
     decided = world.decided[end.epoch : end.epoch + 1]
     if decided and decided != (end.commits,):
-        raise Broken(f"I38: the producer is told that epoch {end.epoch} is done as it wanted: {world.decided}")
-    return Client(world.client.transaction + 1, answer.identity.producer_epoch)
+        raise TransactionBroken(
+            f"I38: the producer is told that epoch {end.epoch} is done as it wanted: {world.decided}"
+        )
+    return ProducerClient(world.client.transaction + 1, answer.identity.producer_epoch)
 
 
-def _mishaps(world: World) -> Iterator[Step]:
+def _mishaps(world: TransactionWorld) -> Iterator[Step]:
     """What goes wrong; a producer and a coordinator alone would never see it."""
     for p, partition in enumerate(world.partitions):
         if any(request.end is None for request in partition.requests):
@@ -141,7 +145,7 @@ def _mishaps(world: World) -> Iterator[Step]:
             yield f"a copy stays behind: {late}", world._replace(late=world.late | {late})
 
 
-def _under_way(world: World) -> Iterator[Late]:
+def _under_way(world: TransactionWorld) -> Iterator[Late]:
     client, coordinator = world.client, world.coordinator
     for p, partition in enumerate(world.partitions):
         if client.sending[p] in (Sending.OUT, Sending.WAITS):
@@ -154,7 +158,7 @@ def _under_way(world: World) -> Iterator[Late]:
         yield LateEnd(client.epoch, client.ends)
 
 
-def _delivered(world: World, late: Late) -> Step:
+def _delivered(world: TransactionWorld, late: Late) -> Step:
     """A late copy arrives; nobody hears the answer."""
     world = world._replace(late=world.late - {late})
     if isinstance(late, LateEnd):
@@ -170,12 +174,12 @@ def _delivered(world: World, late: Late) -> Step:
     )
 
 
-def _sending(client: Client, p: int, state: Sending) -> Client:
+def _sending(client: ProducerClient, p: int, state: Sending) -> ProducerClient:
     first, second = client.sending
     return client._replace(sending=(state, second) if p == 0 else (first, state))
 
 
-def _coordinated(world: World, after: Coordinator) -> World:
+def _coordinated(world: TransactionWorld, after: Coordinator) -> TransactionWorld:
     """The coordinator went on; what it decides is decided."""
     before = world.coordinator
     world = world._replace(coordinator=after)
@@ -183,11 +187,11 @@ def _coordinated(world: World, after: Coordinator) -> World:
         return world
     epoch = before.row.identity.producer_epoch
     if after.row.identity.producer_epoch != epoch + 1 or len(world.decided) != epoch:
-        raise Broken(f"X6: the epoch goes from {epoch} to {after.row.identity.producer_epoch}")
+        raise TransactionBroken(f"X6: the epoch goes from {epoch} to {after.row.identity.producer_epoch}")
     return world._replace(decided=(*world.decided, after.row.commits))
 
 
-def _with(world: World, p: int, after: After) -> World:
+def _with(world: TransactionWorld, p: int, after: After) -> TransactionWorld:
     """A partition went on; who waits hears its answers."""
     partition, answers = after
     first, second = world.partitions
@@ -197,7 +201,7 @@ def _with(world: World, p: int, after: After) -> World:
     return world
 
 
-def _told(world: World, p: int, entry: Entry, code: ErrorCode) -> World:
+def _told(world: TransactionWorld, p: int, entry: Entry, code: ErrorCode) -> TransactionWorld:
     client = world.client
     if entry.commits is not None:
         refusal = None if code is ErrorCode.NONE else Refusal(code, "")
@@ -209,7 +213,7 @@ def _told(world: World, p: int, entry: Entry, code: ErrorCode) -> World:
     return world._replace(client=_sending(client, p, state))
 
 
-def _orphaned(partition: Partition) -> After:
+def _orphaned(partition: PartitionLog) -> After:
     """A partition with another leader; a caller that waits for an answer is refused."""
     gone = [request.entry for request in partition.requests if request.is_heard]
     return leading.left_by_leader(partition), tuple((entry, ErrorCode.NOT_LEADER_OR_FOLLOWER) for entry in gone)

@@ -11,11 +11,11 @@ from functools import cache
 from typing import NamedTuple
 
 from strandline_sim.searches.transactions.coordinator import Coordinator, started
-from strandline_sim.searches.transactions.partition import TPS, Entry, Partition
+from strandline_sim.searches.transactions.partition import TPS, Entry, PartitionLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class TransactionBounds:
     """How far a search goes."""
 
     transactions: int = 2
@@ -37,7 +37,7 @@ class Sending(StrEnum):
     """For good: the transaction can only be aborted."""
 
 
-class Client(NamedTuple):
+class ProducerClient(NamedTuple):
     """What the producer knows."""
 
     transaction: int = 1
@@ -83,28 +83,28 @@ class LateEnd:
 Late = LateBatch | LateMarker | LateQuestion | LateEnd
 
 
-class World(NamedTuple):
+class TransactionWorld(NamedTuple):
     """Everything."""
 
     coordinator: Coordinator
-    partitions: tuple[Partition, Partition]
-    client: Client
+    partitions: tuple[PartitionLog, PartitionLog]
+    client: ProducerClient
     late: frozenset[Late] = frozenset()
     decided: tuple[bool, ...] = ()
     """The outcome of each transaction that is decided, by epoch: whether it is committed."""
     mishaps: int = 0
 
 
-def start() -> World:
+def start() -> TransactionWorld:
     """Nothing was sent."""
-    return World(started(), (Partition(), Partition()), Client())
+    return TransactionWorld(started(), (PartitionLog(), PartitionLog()), ProducerClient())
 
 
 # ---- symmetry
 # The partitions are alike: a world and the one in which they have exchanged their numbers have the same future.
 
 
-def exchanged(world: World) -> World:
+def exchanged(world: TransactionWorld) -> TransactionWorld:
     """The world with its partitions exchanged."""
     first, second = world.partitions
     one, other = world.client.sending
