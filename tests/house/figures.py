@@ -21,11 +21,11 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py", "client/sync.py")
 LONG = 60
 """Lines of a function above which it is long; also lines of a file up to which it is short."""
 LIMITS = {
-    "strandline": (353, 75_700),
-    "strandline_sim": (120, 22_950),
-    "strandline_analytics": (167, 22_500),
-    "strandline_kafka": (58, 10_400),
-    "tests": (637, 127_100),
+    "strandline": (352, 75_000),
+    "strandline_sim": (120, 22_550),
+    "strandline_analytics": (167, 22_400),
+    "strandline_kafka": (58, 10_300),
+    "tests": (548, 118_800),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)

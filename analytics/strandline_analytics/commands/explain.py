@@ -105,11 +105,8 @@ def explain(
         raise typer.BadParameter("--stall: a stall has no --partition-epoch; narrow it down with --from and --to")
     start_us, end_us = window_us(start, end)
     if service:
-        _tell_answer(
-            _asked_of(service, topic, partition, epoch, stall, remote.range_of(start_us, end_us), cluster),
-            output,
-            stall,
-        )
+        answer = _asked_of(service, topic, partition, epoch, stall, remote.range_of(start_us, end_us), cluster)
+        _tell_answer(answer, output, stall)
         return
     check_installed()
     from strandline_analytics.explain import ask
