@@ -22,15 +22,7 @@ from strandline.export.reading import find_files, read_rows
 from strandline_analytics.scope import Grouping, Scope
 from strandline_analytics.silver.tables import Silver
 from strandline_analytics.sources.exports import open_exports
-from strandline_analytics.sources.kafka import scraped
-from strandline_analytics.sources.kafka.availability import (
-    EVERYTHING,
-    UNAVAILABLE,
-    WITH_LOGS,
-    bounded,
-    unavailable,
-    why_unavailable,
-)
+from strandline_analytics.sources.kafka import availability, scraped
 from strandline_analytics.sources.kafka.source_words import Level
 from strandline_analytics.stats import ALL
 from strandline_analytics.stats.definition import result
@@ -186,7 +178,7 @@ def test_a_statistic_that_is_not_recorded_has_no_rows(analytics: Callable[..., R
     assert (shown.exit_code, shown.stdout.splitlines()) == (0, ["s04 bytes_above_hw: Bytes above the HW"])
     assert f"s04: unavailable for run-a: {reason}" in shown.stderr
     *rows, absent = json.loads(document.stdout)
-    assert absent == {"stat": "s04", "cluster_id": "run-a", "unavailable": {EVERYTHING: reason}}
+    assert absent == {"stat": "s04", "cluster_id": "run-a", "unavailable": {availability.EVERYTHING: reason}}
     assert {row["stat"] for row in rows} == {"s08"}
     assert analytics("stats", "s04", "--input", export, "--require-available").exit_code == 4
 
@@ -208,7 +200,7 @@ def test_a_table_has_no_rows_of_what_is_not_recorded(
 @pytest.mark.parametrize("stat", ["s07", "s09", "s11", "s13", "s14", "s19"])
 def test_what_is_not_recorded_is_null_and_never_0(silver_of_run_a: Silver, stat: str) -> None:
     """Each figure that the log cannot give is null in every row, also where it counts what did not happen."""
-    hidden = [value.name for value in ALL[stat].values if why_unavailable(stat, value.name)]
+    hidden = [value.name for value in ALL[stat].values if availability.why_unavailable(stat, value.name)]
     rows = [row for some in rows_of(silver_of_run_a, stat).values() for row in some]
     assert hidden
     assert rows
@@ -218,7 +210,7 @@ def test_what_is_not_recorded_is_null_and_never_0(silver_of_run_a: Silver, stat:
 @pytest.mark.slow
 def test_a_statistic_that_the_table_lacks_has_no_figure() -> None:
     """A statistic that is newer than the table is unavailable as a whole, with a reason."""
-    assert why_unavailable("s99", "records") == "this statistic is not answered from Kafka's metadata log"
+    assert availability.why_unavailable("s99", "records") == "this statistic is not answered from Kafka's metadata log"
 
 
 @pytest.mark.slow
@@ -226,9 +218,9 @@ def test_the_table_names_figures_that_exist() -> None:
     """Every figure of the table is one of its statistic."""
     wrong = [
         (stat, figure)
-        for stat, reasons in (*UNAVAILABLE.items(), *WITH_LOGS.items())
+        for stat, reasons in (*availability.UNAVAILABLE.items(), *availability.WITH_LOGS.items())
         for figure in reasons
-        if figure != EVERYTHING and figure not in {value.name for value in ALL[stat].values}
+        if figure != availability.EVERYTHING and figure not in {value.name for value in ALL[stat].values}
     ]
     assert wrong == []
 
@@ -238,7 +230,7 @@ def test_the_table_names_figures_that_exist() -> None:
 def test_of_what_a_new_leader_lacked_logs_prove_the_number_alone(others: frozenset[Level]) -> None:
     """A cut below an HW proves how many records were lost at least; neither their size nor what could be avoided."""
     figures = [value.name for value in ALL["s07"].values if "_lost_" in value.name]
-    known = [name for name in figures if not why_unavailable("s07", name, others | {Level.BROKER_LOGS})]
+    known = [name for name in figures if not availability.why_unavailable("s07", name, others | {Level.BROKER_LOGS})]
 
     assert (len(figures), known) == (4, ["committed_lost_records"])
 
@@ -259,8 +251,8 @@ def asked(stat: str) -> tuple[str, list[str]]:
 )
 def test_the_reason_is_said(stat: str, said: list[Any]) -> None:
     """A statistic says what it lacks and why; one that lacks nothing says nothing."""
-    assert list(unavailable([asked(stat)], {"run-a": frozenset({Level.METADATA_LOG})})) == said
-    assert list(unavailable([asked(stat)], {})) == []
+    assert list(availability.unavailable([asked(stat)], {"run-a": frozenset({Level.METADATA_LOG})})) == said
+    assert list(availability.unavailable([asked(stat)], {})) == []
 
 
 @pytest.mark.slow
@@ -270,7 +262,7 @@ def test_clusters_with_logs_and_without_are_told_apart() -> None:
         "bare": frozenset({Level.METADATA_LOG}),
         "logged": frozenset({Level.METADATA_LOG, Level.BROKER_LOGS}),
     }
-    assert list(unavailable([asked("s11")], clusters)) == [
+    assert list(availability.unavailable([asked("s11")], clusters)) == [
         "s11 activation_gap_us: unavailable for bare: no record says when a leader took up its epoch"
     ]
 
@@ -379,16 +371,16 @@ def test_the_bounds_are_said_and_a_collector_is_preferred() -> None:
     """S2 names its bound and its width; where a collector looked too, its own bound is said instead."""
     asked = [("s02", [value.name for value in ALL["s02"].values])]
     source = {"prometheus": {"leo_bounds": {"looks": 4, "exact": 1, "width_sum": 10, "widest": 7}}}
-    (line,) = bounded(asked, {"k": BOTH}, {"k": {Level.PROMETHEUS: source}})
+    (line,) = availability.bounded(asked, {"k": BOTH}, {"k": {Level.PROMETHEUS: source}})
     assert line.endswith("the lower one is at most 7 records less, 2.5 in the mean, and equal in 1 of 4 samples")
     levels = BOTH | {Level.COLLECTOR}
-    (line,) = bounded(asked, {"k": levels}, {"k": {Level.PROMETHEUS: source, Level.COLLECTOR: {}}})
+    (line,) = availability.bounded(asked, {"k": levels}, {"k": {Level.PROMETHEUS: source, Level.COLLECTOR: {}}})
     assert "upper bound while a replica's broker does not answer" in line
 
 
 def test_a_metadata_log_keeps_what_it_gives() -> None:
     """Scrapes take no figure away, and of what both lack both reasons are said."""
-    assert why_unavailable("s08", "shrinks", BOTH) is None
-    assert why_unavailable("s02", "max_records", BOTH) is None
-    (line,) = unavailable([("s01", [value.name for value in ALL["s01"].values])], {"k": BOTH})
+    assert availability.why_unavailable("s08", "shrinks", BOTH) is None
+    assert availability.why_unavailable("s02", "max_records", BOTH) is None
+    (line,) = availability.unavailable([("s01", [value.name for value in ALL["s01"].values])], {"k": BOTH})
     assert "no high watermark" in line and "Prometheus" in line

@@ -24,22 +24,13 @@ from core_builders import (
     produce_part,
 )
 
+from strandline.core import messages
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import effects as want
 from strandline.core.log import events
 from strandline.core.log.node import NodeCore
 from strandline.core.log.saving_order import NodeTimings
-from strandline.core.messages import (
-    AlterPartitionRequest,
-    DeletePartition,
-    FetchPartition,
-    FetchResult,
-    NodeImage,
-    PartitionImage,
-    ProduceResult,
-    ProducerSnapshotAnswer,
-)
 from strandline.core.state_events import NAME_OF
 from strandline.core.types import (
     Acks,
@@ -151,7 +142,7 @@ class Cluster:
         self.fetched: dict[int, list[want.AnswerFetch]] = {}
         self.answered: dict[int, Any] = {}
         # AlterPartition attempts that no test has taken yet: (node, its incarnation, request).
-        self.alters: list[tuple[int, int, AlterPartitionRequest]] = []
+        self.alters: list[tuple[int, int, messages.AlterPartitionRequest]] = []
         self._asked: dict[int, tuple[int, int, int]] = {}
         self._next_request = 0
         for node in nodes:
@@ -228,7 +219,7 @@ class Cluster:
         return found
 
     def push(
-        self, node: int, *images: PartitionImage, nodes: Iterable[NodeImage] | None = None, **how: Any
+        self, node: int, *images: messages.PartitionImage, nodes: Iterable[messages.NodeImage] | None = None, **how: Any
     ) -> list[want.Effect]:
         """Send metadata to one node, addressed to its current incarnation."""
         if nodes is None:
@@ -238,7 +229,7 @@ class Cluster:
         image = metadata(to, *images, nodes=nodes, rules=self.rules, **how)
         return self.step(node, events.MetadataArrived(self.now, image))
 
-    def push_all(self, *images: PartitionImage, **how: Any) -> None:
+    def push_all(self, *images: messages.PartitionImage, **how: Any) -> None:
         """Send metadata to every running node."""
         for node in list(self.cores):
             self.push(node, *images, **how)
@@ -327,11 +318,11 @@ class Cluster:
     ) -> int:
         """Request deletion on ``node`` of the records below ``offset``, or below its HW. Returns the request's id."""
         request = self.request_id()
-        part = DeletePartition(tp, None if offset is None else Offset(offset))
+        part = messages.DeletePartition(tp, None if offset is None else Offset(offset))
         self.step(node, events.DeleteRecordsAsked(self.now, request, timeout, (part,)))
         return request
 
-    def outcome(self, request: int) -> ProduceResult | None:
+    def outcome(self, request: int) -> messages.ProduceResult | None:
         """The answer to a produce of one partition, None while it waits."""
         answer = self.produced.get(request)
         return answer.results[0] if answer else None
@@ -348,7 +339,7 @@ class Cluster:
         life: int | None = None,
         wait: int = 0,
         min_bytes: int = 1,
-        part: FetchPartition | None = None,
+        part: messages.FetchPartition | None = None,
         at_follower: bool = False,
         stream: int | None = None,
         honest: bool = True,
@@ -377,7 +368,7 @@ class Cluster:
 
     def honest_part(
         self, offset: int, *, node: int = L, tp: TopicPartition = TP, epoch: int | None = None, lfe: int | None = None
-    ) -> FetchPartition:
+    ) -> messages.FetchPartition:
         """What a replica at ``offset`` would send: the current epoch, and the leader's epoch of the record before."""
         state = self.cores[node].state
         log = state.logs[tp]
@@ -388,7 +379,7 @@ class Cluster:
             offset, tp=tp, epoch=state.images[tp].leader_epoch if epoch is None else epoch, lfe=lfe, log_start=start
         )
 
-    def result(self, request: int) -> FetchResult | None:
+    def result(self, request: int) -> messages.FetchResult | None:
         """The answer to a fetch of one partition, None while it is parked."""
         answers = self.fetched.get(request)
         return answers[-1].results[0] if answers else None
@@ -528,7 +519,7 @@ class Cluster:
             results = tuple(self._shortened(node, result) for result in results)
         return self._files[node].read(results, effect.max_bytes)
 
-    def _shortened(self, node: int, result: FetchResult) -> FetchResult:
+    def _shortened(self, node: int, result: messages.FetchResult) -> messages.FetchResult:
         """The first batches of a read, as many as the test allows."""
         if result.read is None:
             return result
@@ -589,9 +580,9 @@ class Cluster:
         if effect.request_id in self._asked:
             _, correlation, _ = self._asked[effect.request_id]
             (answer,) = effect.answers
-            assert isinstance(answer, ProducerSnapshotAnswer)
+            assert isinstance(answer, messages.ProducerSnapshotAnswer)
             if node in self.earlier_releases:
-                answer = ProducerSnapshotAnswer(answer.tp, refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION))
+                answer = messages.ProducerSnapshotAnswer(answer.tp, refusal=Refusal(ErrorCode.UNSUPPORTED_VERSION))
             arrive = events.ProducerSnapshotAnswered(self.now, NodeId(node), correlation, answer)
             fail = events.ProducerSnapshotFailed(self.now, NodeId(node), correlation, "lost")
             self._reply(node, effect.request_id, arrive, fail)

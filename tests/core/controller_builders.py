@@ -7,47 +7,13 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from strandline.core import messages as core_messages
+from strandline.core.control import events, messages
 from strandline.core.control.controller import ControllerCore
 from strandline.core.control.draft import Draft
-from strandline.core.control.events import (
-    Answer,
-    Commit,
-    ConnectionRefused,
-    ControllerEffect,
-    ControllerEvent,
-    ControllerStarted,
-    ControllerTicked,
-    OpenWatch,
-    Publish,
-    RefuseCall,
-    RequestArrived,
-    WatchArrived,
-)
-from strandline.core.control.messages import (
-    AlterTopicConfigs,
-    ConfigChange,
-    ControllerRequest,
-    CreateTopics,
-    NewTopic,
-    TopicRef,
-    WatchMetadata,
-)
 from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import Emit
-from strandline.core.messages import (
-    AlterPartitionRequest,
-    Endpoint,
-    EpochsSeen,
-    Heartbeat,
-    IsrMember,
-    NodeRegistered,
-    PartitionImage,
-    ProposedIsr,
-    RegisterNode,
-    ReplicaLogInfo,
-    ReportReplicaLogs,
-)
 from strandline.core.types import (
     EpochEntry,
     LeaderEpoch,
@@ -93,35 +59,35 @@ class Controller:
         self.emitted: list[Emit] = []
         self.epochs: dict[int, NodeEpoch] = {}
         self._ids = count(1)
-        self.step(ControllerStarted(now_ms, CLUSTER, SECRET, next(reign_ids or new_reign_ids())))
+        self.step(events.ControllerStarted(now_ms, CLUSTER, SECRET, next(reign_ids or new_reign_ids())))
 
-    def step(self, event: ControllerEvent) -> list[ControllerEffect]:
+    def step(self, event: events.ControllerEvent) -> list[events.ControllerEffect]:
         """One step; checks that the core's state equals the committed state, and is committed before it is reported."""
         effects = self.core.step(event)
-        commits = [effect for effect in effects if isinstance(effect, Commit)]
+        commits = [effect for effect in effects if isinstance(effect, events.Commit)]
         for commit in commits:
             before = self.stored or ClusterState(header=replace(commit.transaction.header, metadata_offset=0))
             self.stored = before.apply(commit.transaction)
             assert self.stored == self.core.state
             assert effects.index(commit) == 0
-            assert isinstance(effects[1], Publish)
+            assert isinstance(effects[1], events.Publish)
         self.emitted += [effect for effect in effects if isinstance(effect, Emit)]
         return effects
 
-    def ask(self, request: ControllerRequest) -> Any:
+    def ask(self, request: messages.ControllerRequest) -> Any:
         """The answer to a request, or the rejection of the whole call."""
         request_id = next(self._ids)
-        effects = self.step(RequestArrived(self.now_ms, request_id, request))
-        ends = [e for e in effects if isinstance(e, Answer | RefuseCall) and e.request_id == request_id]
+        effects = self.step(events.RequestArrived(self.now_ms, request_id, request))
+        ends = [e for e in effects if isinstance(e, events.Answer | events.RefuseCall) and e.request_id == request_id]
         assert len(ends) == 1
-        return ends[0].answer if isinstance(ends[0], Answer) else ends[0].refusal
+        return ends[0].answer if isinstance(ends[0], events.Answer) else ends[0].refusal
 
-    def watch(self, request: WatchMetadata) -> OpenWatch | Refusal:
+    def watch(self, request: messages.WatchMetadata) -> events.OpenWatch | Refusal:
         """Open a watch, or be rejected."""
-        (effect,) = self.step(WatchArrived(self.now_ms, next(self._ids), request))
-        if isinstance(effect, RefuseCall):
+        (effect,) = self.step(events.WatchArrived(self.now_ms, next(self._ids), request))
+        if isinstance(effect, events.RefuseCall):
             return effect.refusal
-        assert isinstance(effect, OpenWatch)
+        assert isinstance(effect, events.OpenWatch)
         return effect
 
     def pass_ms(self, duration_ms: int, *alive: int) -> None:
@@ -132,12 +98,12 @@ class Controller:
             if self.now_ms % 1_000 == 0:
                 for node_id in alive:
                     self.heartbeat(node_id)
-            self.step(ControllerTicked(self.now_ms))
+            self.step(events.ControllerTicked(self.now_ms))
 
     def register(self, node_id: int, **given: Any) -> Any:
         """Register a node; returns a rejection, or else keeps the new node epoch."""
         answer = self.ask(registration(node_id, **given))
-        if isinstance(answer, NodeRegistered) and answer.node_epoch is not None:
+        if isinstance(answer, core_messages.NodeRegistered) and answer.node_epoch is not None:
             self.epochs[node_id] = answer.node_epoch
         return answer
 
@@ -145,7 +111,7 @@ class Controller:
         """Register nodes and unfence them by a heartbeat."""
         for node_id in node_ids:
             answer = self.register(node_id, **given)
-            assert isinstance(answer, NodeRegistered)
+            assert isinstance(answer, core_messages.NodeRegistered)
             assert answer.refusal is None, answer.refusal
             self.heartbeat(node_id)
 
@@ -157,7 +123,7 @@ class Controller:
             "node_epoch": self.epochs[node_id],
             "metadata_offset": self.core.state.header.metadata_offset,
         }
-        return self.ask(Heartbeat(**{**fields, **given}))
+        return self.ask(core_messages.Heartbeat(**{**fields, **given}))
 
     def fence(self, *node_ids: int) -> None:
         """End the nodes' sessions one after another, by the controller's own probe."""
@@ -167,7 +133,7 @@ class Controller:
     def fence_together(self, *node_ids: int) -> None:
         """End the nodes' sessions at once, by the controller's own probe."""
         nodes = tuple((NodeId(node_id), self.epochs[node_id]) for node_id in node_ids)
-        self.step(ConnectionRefused(self.now_ms, nodes))
+        self.step(events.ConnectionRefused(self.now_ms, nodes))
 
     def draft(self) -> Draft:
         """What the next step of the core would begin with."""
@@ -177,18 +143,18 @@ class Controller:
         """The cluster's view of the node."""
         return self.core.state.nodes[NodeId(node_id)].image
 
-    def report(self, node_id: int, *logs: ReplicaLogInfo) -> Any:
+    def report(self, node_id: int, *logs: core_messages.ReplicaLogInfo) -> Any:
         """The node's current process reports its logs; by default an empty one in the current leader epoch."""
         infos = logs or (self.log_of(),)
         return self.ask(
-            ReportReplicaLogs(
+            core_messages.ReportReplicaLogs(
                 cluster_id=CLUSTER, node_id=NodeId(node_id), node_epoch=self.epochs[node_id], logs=tuple(infos)
             )
         )
 
     def log_of(
         self, *spans: tuple[int, int], leo: int = 0, reconciled: int | None = None, **given: Any
-    ) -> ReplicaLogInfo:
+    ) -> core_messages.ReplicaLogInfo:
         """A log of these (epoch, start offset) spans that ends at ``leo``, as reported in the current leader epoch."""
         entries = tuple(EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in spans)
         fields: dict[str, Any] = {
@@ -199,24 +165,28 @@ class Controller:
             "epochs": entries,
             "reconciled_epoch": None if reconciled is None else LeaderEpoch(reconciled),
         }
-        return ReplicaLogInfo(**{**fields, **given})
+        return core_messages.ReplicaLogInfo(**{**fields, **given})
 
-    def create(self, *replicas: int, name: str = TOPIC, topic_id: str = TOPIC_ID, **configs: str) -> PartitionImage:
+    def create(
+        self, *replicas: int, name: str = TOPIC, topic_id: str = TOPIC_ID, **configs: str
+    ) -> core_messages.PartitionImage:
         """Create a topic of one partition on these nodes; setting names use _ in place of the dots."""
         given = tuple((key.replace("_", "."), value) for key, value in configs.items())
         assignment = ((0, tuple(NodeId(node_id) for node_id in replicas)),)
-        topic = NewTopic(name=name, topic_id=topic_id, assignments=assignment, configs=given)
-        (created,) = self.ask(CreateTopics(topics=(topic,))).topics
+        topic = messages.NewTopic(name=name, topic_id=topic_id, assignments=assignment, configs=given)
+        (created,) = self.ask(messages.CreateTopics(topics=(topic,))).topics
         assert created.refusal is None, created.refusal
         return self.partition(topic_id=topic_id)
 
     def alter_config(self, **configs: str) -> None:
         """Change settings of the topic."""
         given = tuple((key.replace("_", "."), value) for key, value in configs.items())
-        (result,) = self.ask(AlterTopicConfigs(topics=(ConfigChange(TopicRef(TOPIC), given),))).topics
+        (result,) = self.ask(
+            messages.AlterTopicConfigs(topics=(messages.ConfigChange(messages.TopicRef(TOPIC), given),))
+        ).topics
         assert result.refusal is None, result.refusal
 
-    def partition(self, index: int = 0, topic_id: str = TOPIC_ID) -> PartitionImage:
+    def partition(self, index: int = 0, topic_id: str = TOPIC_ID) -> core_messages.PartitionImage:
         """The committed state of a partition."""
         found = self.core.state.partition(TopicPartition(topic_id, index))
         assert found is not None
@@ -227,14 +197,16 @@ class Controller:
         partition = self.partition(index)
         return partition.leader, set(partition.isr), set(partition.elr)
 
-    def proposal(self, *isr: int, sender: int | None = None, sequence: int = 1, **given: Any) -> AlterPartitionRequest:
+    def proposal(
+        self, *isr: int, sender: int | None = None, sequence: int = 1, **given: Any
+    ) -> core_messages.AlterPartitionRequest:
         """A proposal as the leader would send it now, with the fields in ``given`` overridden."""
         tp = given.pop("tp", P0)
         partition = self.core.state.partition(tp) or self.partition()
         leader = partition.leader if sender is None else sender
         assert leader is not None
-        members = tuple(IsrMember(NodeId(n), given.pop(f"epoch_of_{n}", self.epochs.get(n))) for n in isr)
-        proposed = ProposedIsr(
+        members = tuple(core_messages.IsrMember(NodeId(n), given.pop(f"epoch_of_{n}", self.epochs.get(n))) for n in isr)
+        proposed = core_messages.ProposedIsr(
             tp=tp,
             leader_epoch=LeaderEpoch(given.pop("leader_epoch", partition.leader_epoch)),
             partition_epoch=PartitionEpoch(given.pop("partition_epoch", partition.partition_epoch)),
@@ -249,7 +221,7 @@ class Controller:
             "request_sequence": sequence,
             "partitions": (proposed,),
         }
-        return AlterPartitionRequest(**{**fields, **given})
+        return core_messages.AlterPartitionRequest(**{**fields, **given})
 
     def propose(self, *isr: int, **given: Any) -> ErrorCode:
         """Send a proposal; returns the error of the request or of its one partition."""
@@ -262,7 +234,7 @@ def outcome(answer: Any) -> ErrorCode:
     return refusal.code if refusal else ErrorCode.NONE
 
 
-def registration(node_id: int, **given: Any) -> RegisterNode:
+def registration(node_id: int, **given: Any) -> core_messages.RegisterNode:
     """A registration; each call is a new incarnation unless ``incarnation`` names one."""
     fields: dict[str, Any] = {
         "node_id": NodeId(node_id),
@@ -271,15 +243,15 @@ def registration(node_id: int, **given: Any) -> RegisterNode:
         "directory_id": f"directory-{node_id}",
         "roles": frozenset({Role.LEADER, Role.FOLLOWER}),
         "rules": Rules(),
-        "client_endpoint": Endpoint(f"node-{node_id}", 9092),
-        "internal_endpoint": Endpoint(f"node-{node_id}", 9093),
+        "client_endpoint": core_messages.Endpoint(f"node-{node_id}", 9092),
+        "internal_endpoint": core_messages.Endpoint(f"node-{node_id}", 9093),
     }
-    return RegisterNode(**{**fields, **given})
+    return core_messages.RegisterNode(**{**fields, **given})
 
 
-def seen(leader_epoch: int, partition_epoch: int, tp: TopicPartition = P0) -> EpochsSeen:
+def seen(leader_epoch: int, partition_epoch: int, tp: TopicPartition = P0) -> core_messages.EpochsSeen:
     """A node's view of a partition's epochs."""
-    return EpochsSeen(tp, LeaderEpoch(leader_epoch), PartitionEpoch(partition_epoch))
+    return core_messages.EpochsSeen(tp, LeaderEpoch(leader_epoch), PartitionEpoch(partition_epoch))
 
 
 _incarnations = count(1)

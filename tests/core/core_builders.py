@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
-from strandline.core.messages import (
-    FetchPartition,
-    FetchRequest,
-    MetadataImage,
-    NodeImage,
-    PartitionImage,
-    PositionProof,
-    ProducePartition,
-    Reign,
-    ReplicaState,
-    TopicImage,
-)
+from strandline.core import messages
 from strandline.core.types import (
     OF_TRANSACTIONS,
     TRANSACTIONAL_BIT,
@@ -50,10 +39,10 @@ def node_epoch(node: int, life: int = 1) -> NodeEpoch:
 
 def node_image(
     node: int, *, life: int = 1, fenced: bool = False, leaving: bool = False, observer: bool = False
-) -> NodeImage:
+) -> messages.NodeImage:
     """A registered, unfenced node."""
     roles = frozenset({Role.FOLLOWER}) if observer else frozenset({Role.LEADER, Role.FOLLOWER})
-    return NodeImage(
+    return messages.NodeImage(
         node_id=NodeId(node), node_epoch=node_epoch(node, life), roles=roles, fenced=fenced, shutting_down=leaving
     )
 
@@ -71,9 +60,9 @@ def partition_image(
     observers: Iterable[int] = (),
     unclean: int | None = None,
     recovering: bool = False,
-) -> PartitionImage:
+) -> messages.PartitionImage:
     """A partition that node 1 leads for nodes 1 and 2; ``version`` is the partition epoch."""
-    return PartitionImage(
+    return messages.PartitionImage(
         tp=tp,
         replicas=tuple(map(NodeId, replicas)),
         isr=tuple(map(NodeId, isr)),
@@ -94,30 +83,30 @@ _OFFSETS = count()
 
 def metadata(
     to: NodeEpoch,
-    *partitions: PartitionImage,
-    nodes: Iterable[NodeImage] = (),
+    *partitions: messages.PartitionImage,
+    nodes: Iterable[messages.NodeImage] = (),
     rules: Rules | None = None,
     controller_epoch: int = 1,
     snapshot: bool = False,
     deleted: tuple[str, ...] = (),
     removed: tuple[NodeId, ...] = (),
     offset: int | None = None,
-    reigns: tuple[Reign, ...] = (),
-    position: PositionProof | None = None,
+    reigns: tuple[messages.Reign, ...] = (),
+    position: messages.PositionProof | None = None,
     name: str = "lines",
-) -> MetadataImage:
+) -> messages.MetadataImage:
     """What the controller sends to one incarnation: whole topics, whole nodes; newer than all earlier metadata."""
-    topics: dict[str, list[PartitionImage]] = {}
+    topics: dict[str, list[messages.PartitionImage]] = {}
     for image in partitions:
         topics.setdefault(image.tp.topic_id, []).append(image)
-    return MetadataImage(
+    return messages.MetadataImage(
         cluster_id=CLUSTER,
         controller_epoch=controller_epoch,
         metadata_offset=next(_OFFSETS) if offset is None else offset,
         is_snapshot=snapshot,
         rules=rules or Rules(),
         nodes=tuple(nodes),
-        topics=tuple(TopicImage(name=name, topic_id=i, partitions=tuple(of)) for i, of in topics.items()),
+        topics=tuple(messages.TopicImage(name=name, topic_id=i, partitions=tuple(of)) for i, of in topics.items()),
         deleted_topic_ids=deleted,
         removed_node_ids=removed,
         to_node_epoch=to,
@@ -164,9 +153,9 @@ def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
     return tuple(EpochEntry(LeaderEpoch(e), Offset(o)) for e, o in pairs)
 
 
-def produce_part(header: BatchHeader, tp: TopicPartition = TP, payload: object = b"") -> ProducePartition:
+def produce_part(header: BatchHeader, tp: TopicPartition = TP, payload: object = b"") -> messages.ProducePartition:
     """One partition of a produce request."""
-    return ProducePartition(tp, header, payload)
+    return messages.ProducePartition(tp, header, payload)
 
 
 def fetch_part(
@@ -177,9 +166,9 @@ def fetch_part(
     lfe: int | None = None,
     log_start: int | None = None,
     max_bytes: int = 1 << 20,
-) -> FetchPartition:
+) -> messages.FetchPartition:
     """One partition of a fetch request; ``lfe`` is last_fetched_epoch."""
-    return FetchPartition(
+    return messages.FetchPartition(
         tp,
         Offset(offset),
         None if epoch is None else LeaderEpoch(epoch),
@@ -190,13 +179,13 @@ def fetch_part(
 
 
 def fetch_request(
-    *parts: FetchPartition,
+    *parts: messages.FetchPartition,
     replica: int | None = None,
     life: int = 1,
     wait: int = 0,
     min_bytes: int = 1,
     committed: bool = False,
-) -> FetchRequest:
+) -> messages.FetchRequest:
     """A fetch by ``replica``, or by a consumer if None."""
-    asker = None if replica is None else ReplicaState(NodeId(replica), node_epoch(replica, life))
-    return FetchRequest(tuple(parts), asker, max_wait_ms=wait, min_bytes=min_bytes, read_committed=committed)
+    asker = None if replica is None else messages.ReplicaState(NodeId(replica), node_epoch(replica, life))
+    return messages.FetchRequest(tuple(parts), asker, max_wait_ms=wait, min_bytes=min_bytes, read_committed=committed)

@@ -10,15 +10,8 @@ from dataclasses import dataclass, field
 
 from core_builders import TP, node_epoch, node_image, partition_image
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    IsrDecision,
-    NodeImage,
-    PartitionImage,
-    ProposedIsr,
-)
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch
 
 
@@ -35,7 +28,7 @@ class NaiveController:
     lives: dict[int, int] = field(default_factory=lambda: dict.fromkeys((1, 2, 3), 1))
     fenced: set[int] = field(default_factory=set)
     sequences: dict[NodeEpoch, int] = field(default_factory=dict)
-    history: list[tuple[PartitionImage, list[NodeImage]]] = field(default_factory=list)
+    history: list[tuple[messages.PartitionImage, list[messages.NodeImage]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._committed()
@@ -84,12 +77,12 @@ class NaiveController:
         self.leader_epoch += 1
         self.version += 1
 
-    def alter(self, request: AlterPartitionRequest) -> AlterPartitionAnswer:
+    def alter(self, request: messages.AlterPartitionRequest) -> messages.AlterPartitionAnswer:
         """Check one attempt in the order of PROTOCOL.md#the-wire and apply it."""
         if request.node_epoch != node_epoch(request.node_id, self.lives[request.node_id]):
-            return AlterPartitionAnswer(refusal=Refusal(ErrorCode.STALE_BROKER_EPOCH))
+            return messages.AlterPartitionAnswer(refusal=Refusal(ErrorCode.STALE_BROKER_EPOCH))
         if request.request_sequence <= self.sequences.get(request.node_epoch, 0):
-            return AlterPartitionAnswer(refusal=Refusal(ErrorCode.INVALID_REQUEST))
+            return messages.AlterPartitionAnswer(refusal=Refusal(ErrorCode.INVALID_REQUEST))
         self.sequences[request.node_epoch] = request.request_sequence
         (proposal,) = request.partitions
         code = self._verdict(request.node_id, proposal)
@@ -97,9 +90,9 @@ class NaiveController:
             self.isr = tuple(n for n in self.replicas if n in dict(proposal.new_isr))
             self.version += 1
             self._committed()
-        return AlterPartitionAnswer(partitions=(self._decision(code),))
+        return messages.AlterPartitionAnswer(partitions=(self._decision(code),))
 
-    def _verdict(self, sender: NodeId, proposal: ProposedIsr) -> ErrorCode | None:
+    def _verdict(self, sender: NodeId, proposal: messages.ProposedIsr) -> ErrorCode | None:
         if proposal.leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         assert proposal.leader_epoch == self.leader_epoch and sender == self.leader
@@ -112,9 +105,9 @@ class NaiveController:
                 return ErrorCode.INELIGIBLE_REPLICA
         return None
 
-    def _decision(self, code: ErrorCode | None) -> IsrDecision:
+    def _decision(self, code: ErrorCode | None) -> messages.IsrDecision:
         leader = None if self.leader is None else NodeId(self.leader)
-        return IsrDecision(
+        return messages.IsrDecision(
             TP,
             Refusal(code) if code else None,
             leader,

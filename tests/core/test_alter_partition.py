@@ -8,18 +8,7 @@ from typing import Any
 import pytest
 from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, outcome
 
-from strandline.core.control.messages import (
-    AlterTopicConfigs,
-    ConfigChange,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    ElectionKind,
-    ElectLeaders,
-    GrowingTopic,
-    NewTopic,
-    TopicRef,
-)
+from strandline.core.control import messages
 from strandline.core.control.topics import KEPT_GROWTHS
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import EpochsSeen, IsrMember, ProposedIsr
@@ -247,7 +236,7 @@ def test_one_refused_partition_does_not_keep_the_others(controller: Controller) 
 # A request that is repeated because its answer was lost changes nothing, and is answered as the first time (C32).
 
 
-T = TopicRef("t")
+T = messages.TopicRef("t")
 
 
 def uuid(number: int) -> str:
@@ -265,16 +254,16 @@ def controller_repeated() -> Controller:
 
 def create(controller: Controller, request: int | None, *ids: str, **given: Any) -> list[ErrorCode | str | None]:
     """Create topics `t`, one for each id; of each row the code or the topic's id."""
-    topics = tuple(NewTopic("t", topic_id, num_partitions=2) for topic_id in ids)
+    topics = tuple(messages.NewTopic("t", topic_id, num_partitions=2) for topic_id in ids)
     request_id = None if request is None else uuid(request)
-    answer = controller.ask(CreateTopics(topics=topics, request_id=request_id, **given))
+    answer = controller.ask(messages.CreateTopics(topics=topics, request_id=request_id, **given))
     return [row.refusal.code if row.refusal else row.topic and row.topic.topic_id for row in answer.topics]
 
 
 def grow(controller: Controller, request: int | None, total: int) -> ErrorCode | None:
     """Let topic `t` grow."""
     request_id = None if request is None else uuid(request)
-    answer = controller.ask(CreatePartitions(topics=(GrowingTopic(T, total),), request_id=request_id))
+    answer = controller.ask(messages.CreatePartitions(topics=(messages.GrowingTopic(T, total),), request_id=request_id))
     (row,) = answer.topics
     return row.refusal.code if row.refusal else None
 
@@ -314,7 +303,7 @@ def test_a_check_is_no_repeat(controller_repeated: Controller) -> None:
 def test_a_late_copy_after_a_deletion_creates_another_topic(controller_repeated: Controller) -> None:
     """An id of a topic is never given twice, not even to the request that it was given to first."""
     create(controller_repeated, 1, TOPIC_ID)
-    controller_repeated.ask(DeleteTopics(topics=(T,)))
+    controller_repeated.ask(messages.DeleteTopics(topics=(T,)))
 
     assert create(controller_repeated, 1, "another") == ["another"]
 
@@ -347,7 +336,7 @@ def test_what_a_request_did_outlives_a_reign_and_a_change_of_settings(controller
     """The ids are part of the state that the next controller begins with, and other changes keep them."""
     create(controller_repeated, 1, TOPIC_ID)
     grow(controller_repeated, 2, 4)
-    controller_repeated.ask(AlterTopicConfigs(topics=(ConfigChange(T, (("retention.ms", "1"),)),)))
+    controller_repeated.ask(messages.AlterTopicConfigs(topics=(messages.ConfigChange(T, (("retention.ms", "1"),)),)))
     successor = Controller(state=controller_repeated.stored)
     successor.epochs = controller_repeated.epochs
     successor.heartbeat(1)
@@ -360,8 +349,8 @@ def test_what_a_request_did_outlives_a_reign_and_a_change_of_settings(controller
 def test_an_id_that_is_no_uuid_is_refused(controller_repeated: Controller, request_id: str) -> None:
     """What would be kept has the length of a UUID; the whole request is refused, and the field named."""
     for request in (
-        CreateTopics(topics=(NewTopic("t", TOPIC_ID),), request_id=request_id),
-        CreatePartitions(topics=(GrowingTopic(T, 4),), request_id=request_id),
+        messages.CreateTopics(topics=(messages.NewTopic("t", TOPIC_ID),), request_id=request_id),
+        messages.CreatePartitions(topics=(messages.GrowingTopic(T, 4),), request_id=request_id),
     ):
         refusal = controller_repeated.ask(request)
 
@@ -378,8 +367,8 @@ def test_an_unclean_election_is_held_in_the_epoch_that_was_seen() -> None:
     controller.propose(1)
     controller.fence(1)
     seen = controller.partition()
-    request = ElectLeaders(
-        kind=ElectionKind.UNCLEAN,
+    request = messages.ElectLeaders(
+        kind=messages.ElectionKind.UNCLEAN,
         partitions=((T, (0,)),),
         seen=(EpochsSeen(seen.tp, seen.leader_epoch, seen.partition_epoch),),
     )

@@ -11,18 +11,9 @@ from core_builders import TP, TP1, batch, fetch_part, fetch_request, history, me
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    EpochEndAnswer,
-    EpochEndQuestion,
-    FetchedPartition,
-    IsrDecision,
-    OffsetAnswer,
-    OffsetQuestion,
-    PartitionImage,
-)
 from strandline.core.types import (
     Acks,
     Durability,
@@ -70,10 +61,12 @@ def test_a_leader_survives_whatever_it_is_asked(data: st.DataObject) -> None:
         elif verb == "produce":
             cluster.produce(batch(2), tp=data.draw(PLACES))
         elif verb == "ends":
-            question = EpochEndQuestion(data.draw(PLACES), data.draw(EPOCHS), data.draw(EPOCHS))
+            question = messages.EpochEndQuestion(data.draw(PLACES), data.draw(EPOCHS), data.draw(EPOCHS))
             cluster.step(1, events.EpochEndsAsked(cluster.now, cluster.request_id(), (question,)))
         elif verb == "offsets":
-            offset_question = OffsetQuestion(data.draw(PLACES), data.draw(st.integers(-9, 9)), data.draw(EPOCHS))
+            offset_question = messages.OffsetQuestion(
+                data.draw(PLACES), data.draw(st.integers(-9, 9)), data.draw(EPOCHS)
+            )
             cluster.step(1, events.OffsetsAsked(cluster.now, cluster.request_id(), (offset_question,)))
         elif verb == "served":
             end = Offset(data.draw(st.integers(0, 9)))
@@ -98,13 +91,13 @@ ends = st.none() | st.builds(lambda e, o: EpochEnd(LeaderEpoch(e), Offset(o)), s
 CODES = [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE]
 refusals = st.none() | st.sampled_from(CODES).map(Refusal)
 fetched = st.builds(
-    FetchedPartition, st.just(TP), refusals, st.none() | OFFSETS, st.none() | OFFSETS, ends,
+    messages.FetchedPartition, st.just(TP), refusals, st.none() | OFFSETS, st.none() | OFFSETS, ends,
     st.lists(st.builds(lambda n, b, e: batch(n, base=b, epoch=e),
                        st.integers(1, 3), OFFSETS, st.none() | st.integers(0, 7)),
              max_size=3).map(tuple),
 )  # fmt: skip
 offset_answers = st.builds(
-    lambda offset, refusal: OffsetAnswer(TP, offset, None, None, refusal), st.none() | OFFSETS, refusals
+    lambda offset, refusal: messages.OffsetAnswer(TP, offset, None, None, refusal), st.none() | OFFSETS, refusals
 )
 
 
@@ -126,7 +119,7 @@ def test_a_follower_survives_whatever_it_is_answered(data: st.DataObject) -> Non
             answer = data.draw(fetched)
             cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), correlation, (answer,)))
         elif state == "truncating":
-            end = EpochEndAnswer(TP, data.draw(ends), data.draw(refusals))
+            end = messages.EpochEndAnswer(TP, data.draw(ends), data.draw(refusals))
             cluster.step(2, events.EpochEndsAnswered(cluster.now, NodeId(1), correlation, (end,)))
         elif state == "out_of_range":
             both = data.draw(offset_answers), data.draw(offset_answers)
@@ -153,7 +146,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("image", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
-def test_metadata_that_cannot_be_true_is_ignored(image: PartitionImage) -> None:
+def test_metadata_that_cannot_be_true_is_ignored(image: messages.PartitionImage) -> None:
     """A node that receives contradictory metadata keeps its previous metadata and continues to lead."""
     cluster = Cluster(1)
     cluster.push(1, partition_image(epoch=5))
@@ -194,14 +187,14 @@ def test_a_decision_that_cannot_be_is_asked_for_again(isr: tuple[int, ...]) -> N
     cluster.push(1, partition_image(epoch=5, isr=(1,), replicas=(1, 2)))
     cluster.fetch(0, by=2, epoch=5)
     ((_, _, request),) = cluster.alters
-    decision = IsrDecision(
+    decision = messages.IsrDecision(
         TP,
         leader=NodeId(1),
         leader_epoch=LeaderEpoch(5),
         isr=tuple(map(NodeId, isr)),
         partition_epoch=PartitionEpoch(2),
     )
-    answer = AlterPartitionAnswer(partitions=(decision,))
+    answer = messages.AlterPartitionAnswer(partitions=(decision,))
 
     cluster.step(1, events.AlterPartitionAnswered(cluster.now, request.request_sequence, answer))
     cluster.advance(31_000, tick_ms=1_000)
@@ -215,7 +208,7 @@ def test_records_of_no_epoch_are_not_appended() -> None:
     cluster = Cluster(2)
     cluster.push(2, partition_image(epoch=5))
     number = cluster.follower(2).outstanding or 0
-    wrong = FetchedPartition(TP, high_watermark=Offset(2), batches=(batch(2, base=0),))
+    wrong = messages.FetchedPartition(TP, high_watermark=Offset(2), batches=(batch(2, base=0),))
 
     cluster.step(2, events.FetchAnswered(cluster.now, NodeId(1), number, (wrong,)))
 

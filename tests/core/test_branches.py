@@ -11,30 +11,22 @@ from core_builders import TP, entries
 from hypothesis import given as given_comparison
 from hypothesis import strategies as st
 
+from strandline.core import messages
 from strandline.core.control.election import extends, most_complete
 from strandline.core.control.recovery import GivenNode, Lineage, branches, recover
 from strandline.core.control.state import SKIP
-from strandline.core.messages import (
-    MetadataImage,
-    NodeImage,
-    PartitionImage,
-    PositionProof,
-    Reign,
-    ReplicaLogInfo,
-    TopicImage,
-)
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, Offset, PartitionEpoch, Rules
 
-R1 = Reign("R1", 1, 1)
-R2 = Reign("R2", 2, 105, "R1")
-R3 = Reign("R3", 3, 120, "R2")
+R1 = messages.Reign("R1", 1, 1)
+R2 = messages.Reign("R2", 2, 105, "R1")
+R3 = messages.Reign("R3", 3, 120, "R2")
 
 
 def partition(
     isr: tuple[int, ...], *, elr: tuple[int, ...] = (), leader: int | None = None, epoch: int = 7, version: int = 20
-) -> PartitionImage:
+) -> messages.PartitionImage:
     """A partition of nodes 1, 2, 3."""
-    return PartitionImage(
+    return messages.PartitionImage(
         tp=P0,
         replicas=(NodeId(1), NodeId(2), NodeId(3)),
         isr=tuple(map(NodeId, isr)),
@@ -46,34 +38,36 @@ def partition(
     )
 
 
-def image(offset: int, *reigns: Reign, **topics: PartitionImage) -> MetadataImage:
+def image(offset: int, *reigns: messages.Reign, **topics: messages.PartitionImage) -> messages.MetadataImage:
     """What a node stored of a topic `t`, or of others by name."""
-    found = tuple(TopicImage(name=name, topic_id=each.tp.topic_id, partitions=(each,)) for name, each in topics.items())
-    return MetadataImage(
+    found = tuple(
+        messages.TopicImage(name=name, topic_id=each.tp.topic_id, partitions=(each,)) for name, each in topics.items()
+    )
+    return messages.MetadataImage(
         cluster_id=CLUSTER,
         controller_epoch=reigns[-1].controller_epoch,
         metadata_offset=offset,
         is_snapshot=True,
         rules=Rules(),
-        nodes=tuple(NodeImage(node_id=NodeId(n), node_epoch=NodeEpoch(n)) for n in (1, 2, 3)),
+        nodes=tuple(messages.NodeImage(node_id=NodeId(n), node_epoch=NodeEpoch(n)) for n in (1, 2, 3)),
         topics=found,
         reigns=reigns,
     )
 
 
-def given(*images: MetadataImage) -> list[GivenNode]:
+def given(*images: messages.MetadataImage) -> list[GivenNode]:
     """The directories of nodes 1, 2, 3 with these images."""
     return [GivenNode(node_id=NodeId(n), directory_id=f"directory-{n}", image=each) for n, each in enumerate(images, 1)]
 
 
-def recovered(lost: PartitionImage, kept: PartitionImage) -> PartitionImage | None:
+def recovered(lost: messages.PartitionImage, kept: messages.PartitionImage) -> messages.PartitionImage | None:
     """A recovery from a node that knows a change which the store lost, one that knows what came instead, and one that
     knows neither."""
     before = image(104, R1, t=partition((1, 2, 3)))
     return recover(given(image(105, R1, t=lost), image(118, R1, R2, t=kept), before)).partition(P0)
 
 
-def heads(*images: MetadataImage) -> list[int]:
+def heads(*images: messages.MetadataImage) -> list[int]:
     """The offsets of the newest image of each branch."""
     return [branch.head.metadata_offset for branch in branches(images, Lineage(images, {}, 0))]
 
@@ -96,7 +90,7 @@ def test_what_cannot_be_connected_is_a_branch() -> None:
 
 def test_a_position_that_an_answer_named_counts() -> None:
     """The image is older than the fork; an answer about an ISR came from beyond it."""
-    proof = PositionProof(NodeEpoch(1), 1, 106, b"", "R1")
+    proof = messages.PositionProof(NodeEpoch(1), 1, 106, b"", "R1")
 
     assert heads(replace(image(104, R1), position=proof), image(118, R1, R2)) == [118, 104]
 
@@ -196,10 +190,10 @@ def test_a_directory_without_metadata_counts_only_if_the_store_knows_it() -> Non
 # Which of several logs certainly holds everything committed: prefixes, forks, log starts, older releases (M65).
 
 
-def log(*spans: tuple[int, int], leo: int, reconciled: int | None = None, start: int = 0) -> ReplicaLogInfo:
+def log(*spans: tuple[int, int], leo: int, reconciled: int | None = None, start: int = 0) -> messages.ReplicaLogInfo:
     """A log of (epoch, start offset) spans."""
     known = None if reconciled is None else LeaderEpoch(reconciled)
-    return ReplicaLogInfo(TP, LeaderEpoch(9), Offset(start), Offset(leo), entries(*spans), known)
+    return messages.ReplicaLogInfo(TP, LeaderEpoch(9), Offset(start), Offset(leo), entries(*spans), known)
 
 
 def test_the_longer_of_two_equal_histories_wins() -> None:
@@ -312,7 +306,7 @@ class History:
     def _keep(self, replica: int) -> None:
         self.past[replica].append((self.logs[replica], self.reconciled[replica]))
 
-    def info(self, records: tuple[int, ...], reconciled: int) -> ReplicaLogInfo:
+    def info(self, records: tuple[int, ...], reconciled: int) -> messages.ReplicaLogInfo:
         """The report of a replica in that state."""
         spans = [(epoch, i) for i, epoch in enumerate(records) if not i or records[i - 1] != epoch]
         return log(*spans, leo=len(records), reconciled=reconciled)

@@ -10,27 +10,8 @@ from controller_builders import CLUSTER, TOPIC, TOPIC_ID, Controller, registrati
 from core_builders import metadata, node_epoch, node_image, partition_image
 from test_reign_begins import next_reign, position_of, running, stored
 
+from strandline.core.control import messages
 from strandline.core.control.events import ControllerTicked, DoorsOpened, RequestArrived, StopServing
-from strandline.core.control.messages import (
-    AllocateProducerIds,
-    AlterTopicConfigs,
-    ConfigChange,
-    ControllerRequest,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    DescribeTopics,
-    ElectionKind,
-    ElectLeaders,
-    GetMetadata,
-    GrowingTopic,
-    InitProducerId,
-    ListNodes,
-    NewTopic,
-    ShutdownNode,
-    TopicRef,
-    UnregisterNode,
-)
 from strandline.core.control.recovery import GivenNode, recover
 from strandline.core.control.state import SKIP, ClusterState
 from strandline.core.errors import ErrorCode, Refusal
@@ -42,27 +23,27 @@ from strandline.core.messages import Heartbeat, HeartbeatAnswer, MetadataImage, 
 from strandline.core.positions import is_proof, newest_in
 from strandline.core.types import NodeEpoch, NodeId, Rules, TopicPartition, Truncation
 
-T = TopicRef(TOPIC)
+T = messages.TopicRef(TOPIC)
 
 
-WAITING: tuple[ControllerRequest, ...] = (
-    CreateTopics(topics=(NewTopic("other", "22222222-0000-4000-8000-000000000000"),)),
-    DeleteTopics(topics=(T,)),
-    AlterTopicConfigs(topics=(ConfigChange(T, (("retention.ms", "1"),)),)),
-    CreatePartitions(topics=(GrowingTopic(T, 4),)),
-    ElectLeaders(kind=ElectionKind.PREFERRED),
-    ShutdownNode(node_id=NodeId(2)),
-    UnregisterNode(node_id=NodeId(2)),
-    GetMetadata(linearizable=True),
+WAITING: tuple[messages.ControllerRequest, ...] = (
+    messages.CreateTopics(topics=(messages.NewTopic("other", "22222222-0000-4000-8000-000000000000"),)),
+    messages.DeleteTopics(topics=(T,)),
+    messages.AlterTopicConfigs(topics=(messages.ConfigChange(T, (("retention.ms", "1"),)),)),
+    messages.CreatePartitions(topics=(messages.GrowingTopic(T, 4),)),
+    messages.ElectLeaders(kind=messages.ElectionKind.PREFERRED),
+    messages.ShutdownNode(node_id=NodeId(2)),
+    messages.UnregisterNode(node_id=NodeId(2)),
+    messages.GetMetadata(linearizable=True),
 )
 
 
-AT_ONCE: tuple[ControllerRequest, ...] = (
-    GetMetadata(),
-    DescribeTopics(topics=(T,)),
-    ListNodes(),
-    InitProducerId(),
-    AllocateProducerIds(node_id=NodeId(1), node_epoch=NodeEpoch(1)),
+AT_ONCE: tuple[messages.ControllerRequest, ...] = (
+    messages.GetMetadata(),
+    messages.DescribeTopics(topics=(T,)),
+    messages.ListNodes(),
+    messages.InitProducerId(),
+    messages.AllocateProducerIds(node_id=NodeId(1), node_epoch=NodeEpoch(1)),
 )
 """What says how old it may be, and numbers that no store can give twice (C33)."""
 
@@ -73,7 +54,7 @@ def waits(answer: Any) -> bool:
 
 
 @pytest.mark.parametrize("request_", WAITING, ids=lambda each: type(each).__name__)
-def test_what_an_administrator_asks_waits_for_a_node(request_: ControllerRequest) -> None:
+def test_what_an_administrator_asks_waits_for_a_node(request_: messages.ControllerRequest) -> None:
     """A change, or a linearizable read, is refused as retriable before the first word of a node, and served after."""
     after = next_reign(running(1, 2, 3))
     before = stored(after)
@@ -88,14 +69,14 @@ def test_what_an_administrator_asks_waits_for_a_node(request_: ControllerRequest
 
 
 @pytest.mark.parametrize("request_", AT_ONCE, ids=lambda each: type(each).__name__)
-def test_what_a_doubted_store_may_say_does_not_wait(request_: ControllerRequest) -> None:
+def test_what_a_doubted_store_may_say_does_not_wait(request_: messages.ControllerRequest) -> None:
     """A read that is not linearizable, and ids that a reign skips, are served at once."""
     assert not waits(next_reign(running(1, 2, 3)).ask(request_))
 
 
 def test_the_first_reign_of_a_store_waits_for_nobody() -> None:
     """A new cluster has no history that its store could have lost."""
-    assert not waits(Controller().ask(GetMetadata(linearizable=True)))
+    assert not waits(Controller().ask(messages.GetMetadata(linearizable=True)))
 
 
 def test_an_older_store_is_noticed_before_anything_was_decided_from_it() -> None:
@@ -126,11 +107,11 @@ def test_a_node_that_was_fenced_shows_too_little() -> None:
     after = next_reign(controller)
 
     after.heartbeat(3)
-    by_fenced = waits(after.ask(GetMetadata(linearizable=True)))
+    by_fenced = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.heartbeat(2)
 
     assert by_fenced
-    assert not waits(after.ask(GetMetadata(linearizable=True)))
+    assert not waits(after.ask(messages.GetMetadata(linearizable=True)))
 
 
 def test_an_emptied_directory_shows_nothing() -> None:
@@ -139,11 +120,11 @@ def test_an_emptied_directory_shows_nothing() -> None:
 
     after.fence(1)
     after.register(1, directory_id="emptied")
-    registered = waits(after.ask(GetMetadata(linearizable=True)))
+    registered = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.heartbeat(1)
 
     assert registered
-    assert waits(after.ask(GetMetadata(linearizable=True)))
+    assert waits(after.ask(messages.GetMetadata(linearizable=True)))
 
 
 def test_a_store_of_a_stopped_cluster_waits_for_any_node() -> None:
@@ -153,11 +134,11 @@ def test_a_store_of_a_stopped_cluster_waits_for_any_node() -> None:
     proof = position_of(controller, 2)
     after = next_reign(controller)
 
-    before = waits(after.ask(GetMetadata(linearizable=True)))
+    before = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.ask(registration(2, position=proof))
 
     assert before
-    assert not waits(after.ask(GetMetadata(linearizable=True)))
+    assert not waits(after.ask(messages.GetMetadata(linearizable=True)))
 
 
 @pytest.mark.parametrize("nodes", [(1, 2, 3), ()], ids=["silent nodes", "no nodes"])
@@ -171,11 +152,11 @@ def test_the_wait_ends_after_one_session(nodes: tuple[int, ...]) -> None:
     session_ms = after.timings.session_timeout_ms
 
     after.pass_ms(session_ms - 100)
-    shortly_before = waits(after.ask(GetMetadata(linearizable=True)))
+    shortly_before = waits(after.ask(messages.GetMetadata(linearizable=True)))
     after.pass_ms(100)
 
     assert shortly_before
-    assert not waits(after.ask(GetMetadata(linearizable=True)))
+    assert not waits(after.ask(messages.GetMetadata(linearizable=True)))
 
 
 def test_a_pause_of_the_controller_does_not_end_the_wait() -> None:
@@ -188,8 +169,8 @@ def test_a_pause_of_the_controller_does_not_end_the_wait() -> None:
     closed.step(DoorsOpened(closed.now_ms + session_ms, session_ms))
     closed.step(ControllerTicked(closed.now_ms + session_ms))
 
-    assert waits(paused.ask(GetMetadata(linearizable=True)))
-    assert waits(closed.ask(GetMetadata(linearizable=True)))
+    assert waits(paused.ask(messages.GetMetadata(linearizable=True)))
+    assert waits(closed.ask(messages.GetMetadata(linearizable=True)))
 
 
 # The position in the answer to a registration, and the first epochs of partitions that are added (C34, C37, C39).
@@ -308,8 +289,8 @@ def test_a_directory_without_metadata_keeps_nothing() -> None:
 
 def grown(controller: Controller) -> tuple[int, int]:
     """Add a partition; its epochs."""
-    growing = GrowingTopic(TopicRef(TOPIC, ""), 2, ())
-    controller.ask(CreatePartitions(topics=(growing,)))
+    growing = messages.GrowingTopic(messages.TopicRef(TOPIC, ""), 2, ())
+    controller.ask(messages.CreatePartitions(topics=(growing,)))
     added = controller.core.state.partition(TopicPartition(TOPIC_ID, 1))
     assert added is not None
     return added.leader_epoch, added.partition_epoch

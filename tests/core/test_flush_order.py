@@ -12,15 +12,8 @@ from core_builders import TP, TP1, metadata, node_epoch, node_image, partition_i
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.core.control import events
 from strandline.core.control.draft import Draft
-from strandline.core.control.events import (
-    Commit,
-    ConnectionRefused,
-    ContinueStep,
-    ControllerEffect,
-    ControllerTicked,
-    StepContinued,
-)
 from strandline.core.control.leadership import held_back
 from strandline.core.control.messages import CreateTopics, DeleteTopics, NewTopic, ShutdownNode, TopicRef
 from strandline.core.control.state import ClusterState, ControllerTimings
@@ -65,21 +58,23 @@ def with_topic(*assignments: tuple[int, ...], timings: ControllerTimings = TIMIN
     return controller
 
 
-def lose(controller: Controller, *nodes: int) -> list[ControllerEffect]:
+def lose(controller: Controller, *nodes: int) -> list[events.ControllerEffect]:
     """The step in which these nodes are found gone."""
     gone = tuple((NodeId(node), controller.epochs[node]) for node in nodes)
-    return controller.step(ConnectionRefused(controller.now_ms, gone))
+    return controller.step(events.ConnectionRefused(controller.now_ms, gone))
 
 
-def changed(effects: list[ControllerEffect]) -> list[int]:
+def changed(effects: list[events.ControllerEffect]) -> list[int]:
     """The partitions that a step's transaction changes."""
-    return [each.tp.partition for e in effects if isinstance(e, Commit) for each in e.transaction.partitions]
+    return [each.tp.partition for e in effects if isinstance(e, events.Commit) for each in e.transaction.partitions]
 
 
-def following(controller: Controller, effects: list[ControllerEffect]) -> Iterator[list[ControllerEffect]]:
+def following(
+    controller: Controller, effects: list[events.ControllerEffect]
+) -> Iterator[list[events.ControllerEffect]]:
     """Every step that follows, as long as one is asked for."""
-    while ContinueStep() in effects:
-        effects = controller.step(StepContinued(controller.now_ms))
+    while events.ContinueStep() in effects:
+        effects = controller.step(events.StepContinued(controller.now_ms))
         yield effects
 
 
@@ -108,7 +103,7 @@ def test_a_step_that_is_not_too_large_is_one() -> None:
     effects = lose(controller, 3)
 
     assert changed(effects) == [0, 1]
-    assert ContinueStep() not in effects
+    assert events.ContinueStep() not in effects
 
 
 def test_the_next_part_waits_for_what_is_in_front() -> None:
@@ -116,8 +111,8 @@ def test_the_next_part_waits_for_what_is_in_front() -> None:
     controller = with_topic(*LED_BY_3)
     effects = lose(controller, 3)
 
-    assert isinstance(effects[0], Commit)
-    assert effects[-1] == ContinueStep()
+    assert isinstance(effects[0], events.Commit)
+    assert effects[-1] == events.ContinueStep()
 
 
 def test_a_reign_finishes_what_the_last_one_left_over() -> None:
@@ -126,11 +121,11 @@ def test_a_reign_finishes_what_the_last_one_left_over() -> None:
     lose(before, 3)
     after = Controller(state=before.stored, timings=TIMINGS)
     left = [NodeId(3) in each.isr for each in partitions(after.core.state)]
-    for _ in following(after, [ContinueStep()]):
+    for _ in following(after, [events.ContinueStep()]):
         pass
     for node in (1, 2):
         after.epochs[node] = before.epochs[node]
-        for _ in following(after, [after.heartbeat(node), ContinueStep()]):
+        for _ in following(after, [after.heartbeat(node), events.ContinueStep()]):
             pass
 
     assert left == [True, False, True, False, True]
@@ -142,10 +137,10 @@ def test_the_tick_goes_on_where_nobody_continued() -> None:
     """A process that could not decide when it was to continue does so with its next tick."""
     controller = with_topic(*LED_BY_3)
     lose(controller, 3)
-    effects = controller.step(ControllerTicked(controller.now_ms + 100))
+    effects = controller.step(events.ControllerTicked(controller.now_ms + 100))
 
     assert changed(effects) == [4, 0]
-    assert ContinueStep() in effects
+    assert events.ContinueStep() in effects
 
 
 def test_nodes_that_go_one_after_the_other_leave_what_is_left_over_together() -> None:
@@ -180,7 +175,7 @@ def test_a_node_that_stops_is_let_go_when_its_last_place_is_taken() -> None:
     controller = with_topic(*LED_BY_3)
     answer = controller.ask(ShutdownNode(node_id=NodeId(3)))
     early = controller.heartbeat(3, want_shut_down=True)
-    for _ in following(controller, [ContinueStep()]):
+    for _ in following(controller, [events.ContinueStep()]):
         pass
     late = controller.heartbeat(3, want_shut_down=True)
 
@@ -198,7 +193,7 @@ def test_leaders_for_many_partitions_are_elected_in_parts() -> None:
     controller.report(3, *(controller.log_of(tp=TopicPartition(TOPIC_ID, n)) for n in range(5)))
     controller.heartbeat(3)
     left = [each.leader for each in partitions(controller.core.state)].count(None)
-    for _ in following(controller, [ContinueStep()]):
+    for _ in following(controller, [events.ContinueStep()]):
         pass
     still = [each.leader for each in partitions(controller.core.state)].count(None)
 
@@ -227,7 +222,7 @@ def test_a_deleted_topic_is_left_over_no_more() -> None:
     controller = with_topic(*LED_BY_3)
     lose(controller, 3)
     controller.ask(DeleteTopics(topics=(TopicRef(TOPIC),)))
-    effects = controller.step(StepContinued(controller.now_ms))
+    effects = controller.step(events.StepContinued(controller.now_ms))
 
     assert effects == []
 
@@ -249,7 +244,7 @@ def test_a_tick_without_news_looks_at_no_partition(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Draft, "partitions", looked)
 
-    assert controller.step(ControllerTicked(controller.now_ms + 1)) == []
+    assert controller.step(events.ControllerTicked(controller.now_ms + 1)) == []
 
 
 # What a commit covers, also when the log was truncated while it ran (M55).

@@ -9,16 +9,7 @@ from cluster_of_cores import Cluster
 from core_builders import TP, TP1, batch, history, partition_image
 
 from strandline.core.errors import ErrorCode, Refusal
-from strandline.core.log import events
-from strandline.core.log.effects import (
-    AppendReplicated,
-    DeleteLog,
-    Flush,
-    SaveEpochs,
-    SendEpochEnds,
-    SendFetch,
-    SendForget,
-)
+from strandline.core.log import effects, events
 from strandline.core.log.fetcher import ASK_AGAIN_AFTER_MS
 from strandline.core.messages import FetchedPartition
 from strandline.core.types import (
@@ -43,9 +34,9 @@ def following(*tps: TopicPartition, rules: Rules | None = None, epoch: int = 1, 
     return cluster
 
 
-def fetches(cluster: Cluster) -> list[SendFetch]:
+def fetches(cluster: Cluster) -> list[effects.SendFetch]:
     """Every fetch so far."""
-    return cluster.wished(2, SendFetch)
+    return cluster.wished(2, effects.SendFetch)
 
 
 def state(cluster: Cluster, tp: TopicPartition = TP) -> str:
@@ -230,7 +221,7 @@ def test_batches_that_do_not_fit(batches: tuple[BatchHeader, ...]) -> None:
     fetched(cluster, part(*batches, hw=1))
 
     assert cluster.ends(2) == (0, 0)
-    assert cluster.wished(2, AppendReplicated) == []
+    assert cluster.wished(2, effects.AppendReplicated) == []
     assert cluster.follower(2).damaged_count == 1
 
 
@@ -293,7 +284,7 @@ def test_a_page_cache_does_not_wait() -> None:
     fetched(cluster, part(batch(3, base=0, epoch=1)))
 
     assert fetches(cluster)[-1].request.partitions[0].fetch_offset == 3
-    assert cluster.wished(2, Flush) == []
+    assert cluster.wished(2, effects.Flush) == []
 
 
 def test_one_partition_commits_while_another_is_asked() -> None:
@@ -385,10 +376,10 @@ def test_the_epoch_is_saved_before_its_batch() -> None:
     cluster = following(epoch=3)
     before = len(cluster.effects[2])
     fetched(cluster, part(batch(2, base=0, epoch=1), batch(2, base=2, epoch=3)))
-    done = [e for e in cluster.effects[2][before:] if isinstance(e, SaveEpochs | AppendReplicated)]
+    done = [e for e in cluster.effects[2][before:] if isinstance(e, effects.SaveEpochs | effects.AppendReplicated)]
 
-    assert [type(e) for e in done] == [SaveEpochs, AppendReplicated]
-    assert isinstance(done[0], SaveEpochs)
+    assert [type(e) for e in done] == [effects.SaveEpochs, effects.AppendReplicated]
+    assert isinstance(done[0], effects.SaveEpochs)
     assert [tuple(e) for e in done[0].entries] == [(1, 0), (3, 2)]
 
 
@@ -445,7 +436,7 @@ def test_another_leader_is_asked_and_the_old_one_reported() -> None:
     cluster = following()
     cluster.push(2, partition_image(leader=3, epoch=2, version=2, replicas=(1, 2, 3), isr=(1, 2, 3)))
 
-    assert cluster.wished(2, SendForget) == [SendForget(NodeId(1), (TP,))]
+    assert cluster.wished(2, effects.SendForget) == [effects.SendForget(NodeId(1), (TP,))]
     assert [f.leader for f in fetches(cluster)] == [1, 3]
 
 
@@ -454,7 +445,7 @@ def test_a_replica_that_is_moved_away_goes() -> None:
     cluster = following()
     cluster.push(2, partition_image(epoch=1, version=2, replicas=(1, 3), isr=(1,)))
 
-    assert cluster.wished(2, DeleteLog) == [DeleteLog(TP)]
+    assert cluster.wished(2, effects.DeleteLog) == [effects.DeleteLog(TP)]
     assert cluster.cores[2].describe_replica(TP) is None
 
 
@@ -479,4 +470,4 @@ def test_an_observer_replicates() -> None:
     cluster.settle()
 
     assert cluster.log(9).leo == 4
-    assert cluster.wished(9, SendEpochEnds) == []
+    assert cluster.wished(9, effects.SendEpochEnds) == []

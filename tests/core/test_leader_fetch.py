@@ -15,18 +15,10 @@ from core_builders import (
     partition_image,
 )
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.log import events
 from strandline.core.log.effects import AnswerOffsets, NoteDurable
-from strandline.core.messages import (
-    EARLIEST,
-    LATEST,
-    EpochEndQuestion,
-    FetchResult,
-    OffsetAnswer,
-    OffsetQuestion,
-    ReplicaState,
-)
 from strandline.core.types import Durability, FetchHw, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, Truncation
 
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -42,13 +34,13 @@ def leading(records: int = 0, *, rules: Rules | None = None, hold_flushes: bool 
     return cluster
 
 
-def code_of(result: FetchResult | OffsetAnswer | None) -> ErrorCode | None:
+def code_of(result: messages.FetchResult | messages.OffsetAnswer | None) -> ErrorCode | None:
     """The error's code; None if it was not an error."""
     assert result is not None
     return result.refusal.code if result.refusal else None
 
 
-def diverging(result: FetchResult | None) -> tuple[int, int] | None:
+def diverging(result: messages.FetchResult | None) -> tuple[int, int] | None:
     """The diverging epoch of an answer as a plain pair."""
     assert result is not None and result.refusal is None
     if result.diverging is None:
@@ -427,7 +419,7 @@ def test_epoch_questions_check_the_epoch_first(
     """T6: with an absent or current epoch the role is checked next, an older or newer one is rejected before it."""
     for leader, expected in ((1, as_leader), (2, as_follower)):
         cluster = leading(epoch=5, leader=leader)
-        question = EpochEndQuestion(TP, LeaderEpoch(5), None if asked is None else LeaderEpoch(asked))
+        question = messages.EpochEndQuestion(TP, LeaderEpoch(5), None if asked is None else LeaderEpoch(asked))
         cluster.step(1, events.EpochEndsAsked(0, 77, (question,)))
         answer = cluster.answered[77][0]
 
@@ -444,7 +436,7 @@ def test_epoch_numbers_between_restarts_of_the_leader() -> None:
             cluster.restart(1)
         cluster.push(1, partition_image(epoch=epoch, version=version, isr=(1,), replicas=(1,)))
         cluster.produce(batch())
-    questions = tuple(EpochEndQuestion(TP, LeaderEpoch(e)) for e in (0, 1, 2, 4))
+    questions = tuple(messages.EpochEndQuestion(TP, LeaderEpoch(e)) for e in (0, 1, 2, 4))
     cluster.step(1, events.EpochEndsAsked(0, 77, questions))
 
     assert [(a.end.epoch, a.end.end_offset) for a in cluster.answered[77]] == [(0, 1), (0, 1), (2, 2), (4, 3)]
@@ -665,11 +657,13 @@ def test_reading_from_a_follower() -> None:
     assert code_of(replica) is ErrorCode.INVALID_REQUEST
 
 
-def asked_offsets(cluster: Cluster, timestamp: int, *, by: int | None) -> OffsetAnswer:
+def asked_offsets(cluster: Cluster, timestamp: int, *, by: int | None) -> messages.OffsetAnswer:
     """The answer to ListOffsets."""
     request = cluster.request_id()
-    replica = None if by is None else ReplicaState(NodeId(by), NodeEpoch(100 + by))
-    found = cluster.step(1, events.OffsetsAsked(cluster.now, request, (OffsetQuestion(TP, timestamp),), replica))
+    replica = None if by is None else messages.ReplicaState(NodeId(by), NodeEpoch(100 + by))
+    found = cluster.step(
+        1, events.OffsetsAsked(cluster.now, request, (messages.OffsetQuestion(TP, timestamp),), replica)
+    )
     return next(e for e in found if isinstance(e, AnswerOffsets)).answers[0]
 
 
@@ -683,11 +677,11 @@ def test_offsets_never_go_back_after_a_change_of_leader() -> None:
     before = cluster.log(1).hw
     cluster.push(1, partition_image(replicas=(1, 2, 3), isr=(1, 3), leader=3, epoch=1, version=2))
     cluster.push(1, partition_image(replicas=(1, 2, 3), isr=(1, 3), leader=1, epoch=2, version=3))
-    client, replica = asked_offsets(cluster, LATEST, by=None), asked_offsets(cluster, LATEST, by=3)
-    earliest, by_time = asked_offsets(cluster, EARLIEST, by=None), asked_offsets(cluster, 12345, by=None)
+    client, replica = asked_offsets(cluster, messages.LATEST, by=None), asked_offsets(cluster, messages.LATEST, by=3)
+    earliest, by_time = asked_offsets(cluster, messages.EARLIEST, by=None), asked_offsets(cluster, 12345, by=None)
     for follower in (2, 3):
         cluster.fetch(5, by=follower)
-    settled, later = asked_offsets(cluster, LATEST, by=None), asked_offsets(cluster, 12345, by=None)
+    settled, later = asked_offsets(cluster, messages.LATEST, by=None), asked_offsets(cluster, 12345, by=None)
 
     assert before == 2
     assert code_of(client) is ErrorCode.OFFSET_NOT_AVAILABLE

@@ -8,17 +8,11 @@ from core_builders import TP, batch, history, partition_image
 from transactional_producer import Transactions, following
 from transactional_producer import leading as leading_committed
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log import events
 from strandline.core.log.effects import AnswerCall, RestartLog, SendFetch, SendProducerSnapshot
 from strandline.core.log.producers import ProducerLedger
-from strandline.core.messages import (
-    LATEST,
-    MAX_TIMESTAMP,
-    OffsetQuestion,
-    ProducerSnapshotAnswer,
-    ProducerSnapshotQuestion,
-)
 from strandline.core.types import AbortedTransaction, LeaderEpoch, NodeId, Offset, ProducerBatch
 
 
@@ -37,12 +31,12 @@ def leading() -> Cluster:
     return cluster
 
 
-def asked(cluster: Cluster, epoch: int = 4, node: int = 1) -> ProducerSnapshotAnswer:
+def asked(cluster: Cluster, epoch: int = 4, node: int = 1) -> messages.ProducerSnapshotAnswer:
     """What a node answers to FetchProducerSnapshot."""
-    question = ProducerSnapshotQuestion(TP, LeaderEpoch(epoch))
+    question = messages.ProducerSnapshotQuestion(TP, LeaderEpoch(epoch))
     cluster.step(node, events.ProducerSnapshotAsked(cluster.now, 99, question))
     (answer,) = cluster.wished(node, AnswerCall)[-1].answers
-    assert isinstance(answer, ProducerSnapshotAnswer)
+    assert isinstance(answer, messages.ProducerSnapshotAnswer)
     return answer
 
 
@@ -99,7 +93,7 @@ def restarting() -> Cluster:
 def answered(cluster: Cluster, *rows: ProducerBatch, start: int | None = 12, refusal: Refusal | None = None) -> None:
     """The leader answers the latest question."""
     correlation_id = cluster.wished(2, SendProducerSnapshot)[-1].correlation_id
-    answer = ProducerSnapshotAnswer(TP, None if start is None else Offset(start), rows, refusal)
+    answer = messages.ProducerSnapshotAnswer(TP, None if start is None else Offset(start), rows, refusal)
     cluster.step(2, events.ProducerSnapshotAnswered(cluster.now, NodeId(1), correlation_id, answer))
 
 
@@ -180,10 +174,10 @@ def read(cluster: Cluster, offset: int = 0, *, node: int = 1, committed: bool = 
     return result.last_stable_offset, result.read.end if result.read else None
 
 
-def latest(cluster: Cluster, *, committed: bool, timestamp: int = LATEST) -> int | None:
+def latest(cluster: Cluster, *, committed: bool, timestamp: int = messages.LATEST) -> int | None:
     """The latest offset in the leader's answer to a client."""
     request = cluster.request_id()
-    question = OffsetQuestion(TP, timestamp, read_committed=committed)
+    question = messages.OffsetQuestion(TP, timestamp, read_committed=committed)
     cluster.step(1, events.OffsetsAsked(cluster.now, request, (question,)))
     (answer,) = cluster.answered[request]
     found: int | None = answer.lookup.end if answer.lookup else answer.offset
@@ -268,7 +262,7 @@ def test_the_latest_offset_is_the_last_stable_one() -> None:
     cluster.fetch(2, by=2)
 
     assert [latest(cluster, committed=committed) for committed in (False, True)] == [2, 1]
-    assert [latest(cluster, committed=c, timestamp=MAX_TIMESTAMP) for c in (False, True)] == [2, 1]
+    assert [latest(cluster, committed=c, timestamp=messages.MAX_TIMESTAMP) for c in (False, True)] == [2, 1]
 
 
 def test_a_follower_serves_by_its_own_log() -> None:

@@ -9,16 +9,8 @@ from controller_builders import TOPIC, TOPIC_ID, Controller
 from test_reign_begins import next_reign
 
 from strandline.core import types
+from strandline.core.control import messages
 from strandline.core.control.events import Publish, RequestArrived
-from strandline.core.control.messages import (
-    CreateTopics,
-    ElectionKind,
-    ElectLeaders,
-    GetMetadata,
-    NewTopic,
-    TopicRef,
-    UnregisterNode,
-)
 from strandline.core.control.positions import why_empty
 from strandline.core.control.recovery import GivenNode, recover
 from strandline.core.control.state import ControllerTimings
@@ -30,7 +22,7 @@ from strandline.core.types import NodeId, Role
 
 def remove(controller: Controller, node_id: int) -> Refusal | None:
     """Remove a node; returns the reason of a rejection, or None."""
-    refusal: Refusal | None = controller.ask(UnregisterNode(node_id=NodeId(node_id))).refusal
+    refusal: Refusal | None = controller.ask(messages.UnregisterNode(node_id=NodeId(node_id))).refusal
     return refusal
 
 
@@ -72,9 +64,9 @@ def test_a_node_with_partitions_stays() -> None:
 def test_a_removed_node_leaves_every_image() -> None:
     """A removed node is in no snapshot; the change and every later snapshot name it as removed (C85)."""
     controller = gone(1)
-    effects = controller.step(RequestArrived(controller.now_ms, 900, UnregisterNode(node_id=NodeId(4))))
+    effects = controller.step(RequestArrived(controller.now_ms, 900, messages.UnregisterNode(node_id=NodeId(4))))
     (change,) = [effect.image for effect in effects if isinstance(effect, Publish)]
-    snapshot = controller.ask(GetMetadata()).image
+    snapshot = controller.ask(messages.GetMetadata()).image
 
     assert (change.nodes, change.removed_node_ids) == ((), (4,))
     assert ([node.node_id for node in snapshot.nodes], snapshot.removed_node_ids) == ([1], (4,))
@@ -113,7 +105,7 @@ def test_a_removed_id_registers_again_as_a_new_node() -> None:
     before = controller.epochs[4]
     assert remove(controller, 4) is None
     controller.start(4, directory_id="another")
-    snapshot = controller.ask(GetMetadata()).image
+    snapshot = controller.ask(messages.GetMetadata()).image
 
     assert controller.epochs[4] > max(before, controller.epochs[1])
     assert ([node.node_id for node in snapshot.nodes], snapshot.removed_node_ids) == ([1, 4], ())
@@ -266,7 +258,7 @@ def test_leadership_returns_only_when_there_is_room() -> None:
     controller = cluster(1, 2, 3)
     fill(controller, 1)
     (refused,) = controller.ask(
-        ElectLeaders(kind=ElectionKind.PREFERRED, partitions=((TopicRef(TOPIC), (0,)),))
+        messages.ElectLeaders(kind=messages.ElectionKind.PREFERRED, partitions=((messages.TopicRef(TOPIC), (0,)),))
     ).results
 
     for _ in range(controller.timings.leader_imbalance_check_interval_ms // 1_000 + 1):
@@ -286,8 +278,8 @@ def test_new_partitions_go_elsewhere_first() -> None:
     controller.start(1, 2, 3)
     fill(controller, 1)
 
-    topic = NewTopic("u", "44444444-0000-4000-8000-000000000000", num_partitions=6, replication_factor=2)
-    controller.ask(CreateTopics(topics=(topic,)))
+    topic = messages.NewTopic("u", "44444444-0000-4000-8000-000000000000", num_partitions=6, replication_factor=2)
+    controller.ask(messages.CreateTopics(topics=(topic,)))
     made = list(controller.core.state.partitions())
 
     assert len(made) == 6

@@ -9,24 +9,7 @@ from typing import Any
 import pytest
 from controller_builders import CLUSTER, P0, TOPIC_ID, Controller, registration, seen
 
-from strandline.core.control.events import (
-    ConnectionRefused,
-    ControllerTicked,
-    OpenWatch,
-    Publish,
-    RefuseCall,
-    RequestArrived,
-    StopServing,
-)
-from strandline.core.control.messages import (
-    DeleteTopics,
-    ElectionKind,
-    ElectLeaders,
-    GetMetadata,
-    InitProducerId,
-    TopicRef,
-    WatchMetadata,
-)
+from strandline.core.control import events, messages
 from strandline.core.control.recovery import METADATA_OFFSET_MARGIN, GivenNode, recover
 from strandline.core.control.state import SKIP, ClusterState
 from strandline.core.errors import ErrorCode, Refusal, Refused
@@ -101,7 +84,7 @@ def test_a_claim_without_a_proof_stops_nobody_else(claim: RegisterNode | Heartbe
     assert controller.core.state.header.metadata_offset == offset
     assert controller.core.serves
     assert controller.heartbeat(2).refusal is None
-    assert controller.ask(InitProducerId()).refusal is None
+    assert controller.ask(messages.InitProducerId()).refusal is None
 
 
 def test_a_proof_for_another_node_proves_nothing() -> None:
@@ -133,16 +116,16 @@ def test_a_proven_later_position_ends_all_service(asks: Callable[..., Any], beyo
     offset = controller.core.state.header.metadata_offset
     claim = asks(1, position=proof_of(controller, 1, **beyond))
 
-    effects = controller.step(RequestArrived(controller.now_ms, 77, claim))
+    effects = controller.step(events.RequestArrived(controller.now_ms, 77, claim))
 
-    assert [type(effect) for effect in effects] == [StopServing, RefuseCall]
+    assert [type(effect) for effect in effects] == [events.StopServing, events.RefuseCall]
     assert controller.core.state.header.metadata_offset == offset
-    for request in (GetMetadata(), InitProducerId(), registration(2)):
+    for request in (messages.GetMetadata(), messages.InitProducerId(), registration(2)):
         refused = controller.ask(request)
         assert isinstance(refused, Refusal)
         assert refused.code is ErrorCode.NOT_CONTROLLER
         assert "strandline controller recover" in refused.message
-    assert isinstance(controller.watch(WatchMetadata()), Refusal)
+    assert isinstance(controller.watch(messages.WatchMetadata()), Refusal)
 
 
 def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
@@ -150,11 +133,15 @@ def test_every_image_for_a_node_carries_a_proof_of_its_position() -> None:
     controller = running(1, 2)
     epoch = controller.epochs[1]
 
-    opened = controller.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=epoch))
-    as_client = controller.watch(WatchMetadata())
-    change = controller.step(RequestArrived(controller.now_ms, 78, registration(3)))[1]
+    opened = controller.watch(messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=epoch))
+    as_client = controller.watch(messages.WatchMetadata())
+    change = controller.step(events.RequestArrived(controller.now_ms, 78, registration(3)))[1]
 
-    assert isinstance(opened, OpenWatch) and isinstance(as_client, OpenWatch) and isinstance(change, Publish)
+    assert (
+        isinstance(opened, events.OpenWatch)
+        and isinstance(as_client, events.OpenWatch)
+        and isinstance(change, events.Publish)
+    )
     assert opened.snapshot.position == proof_of(controller, 1, metadata_offset=opened.snapshot.metadata_offset)
     assert change.position_for(NodeId(1), epoch) == proof_of(controller, 1)
     assert as_client.snapshot.position is None
@@ -180,7 +167,7 @@ def test_equal_epochs_and_deleted_topics_are_no_proof() -> None:
     known = (seen(now.leader_epoch, now.partition_epoch),)
     assert controller.register(1, epochs_seen=known, controller_epoch_seen=1).refusal is None
 
-    controller.ask(DeleteTopics(topics=(TopicRef("t"),)))
+    controller.ask(messages.DeleteTopics(topics=(messages.TopicRef("t"),)))
 
     assert controller.register(2, epochs_seen=(seen(5, 5),), controller_epoch_seen=1).refusal is None
 
@@ -224,7 +211,7 @@ def test_restored_backup_is_noticed_by_nodes_that_never_stopped() -> None:
         assert isinstance(refused, Refusal)
         assert refused.code is ErrorCode.NOT_CONTROLLER
         assert f"metadata offset {applied}" in refused.message
-        assert isinstance(restored.watch(WatchMetadata()), Refusal)
+        assert isinstance(restored.watch(messages.WatchMetadata()), Refusal)
 
 
 def test_process_whose_registration_was_lost_registers_again() -> None:
@@ -236,7 +223,7 @@ def test_process_whose_registration_was_lost_registers_again() -> None:
     restored.epochs = controller.epochs
 
     refusals = [
-        restored.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
+        restored.watch(messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
         restored.heartbeat(1, metadata_offset=0).refusal,
     ]
 
@@ -253,8 +240,8 @@ def test_store_that_is_not_served_from_is_not_written_to_either() -> None:
     assert isinstance(controller.heartbeat(1, position=later), Refusal)
 
     later_ms = controller.now_ms + 60_000
-    effects = controller.step(ControllerTicked(later_ms))
-    effects += controller.step(ConnectionRefused(later_ms, ((NodeId(2), controller.epochs[2]),)))
+    effects = controller.step(events.ControllerTicked(later_ms))
+    effects += controller.step(events.ConnectionRefused(later_ms, ((NodeId(2), controller.epochs[2]),)))
 
     assert effects == []
     assert controller.core.state == before
@@ -310,7 +297,7 @@ def test_partition_with_a_node_not_given_stays_without_leader() -> None:
     recovered.heartbeat(1)
     recovered.fence(2)
     assert recovered.view()[0] is None
-    (result,) = recovered.ask(ElectLeaders(kind=ElectionKind.UNCLEAN)).results
+    (result,) = recovered.ask(messages.ElectLeaders(kind=messages.ElectionKind.UNCLEAN)).results
     assert (result.refusal, result.leader) == (None, 1)
 
 
@@ -362,7 +349,9 @@ def test_process_that_registered_at_a_lost_reign_must_register_again() -> None:
 
         answers = [
             recovered.heartbeat(1).refusal,
-            recovered.watch(WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])),
+            recovered.watch(
+                messages.WatchMetadata(cluster_id=CLUSTER, node_id=NodeId(1), node_epoch=controller.epochs[1])
+            ),
         ]
 
         assert [refusal.code for refusal in answers] == [ErrorCode.STALE_BROKER_EPOCH] * 2
@@ -374,21 +363,21 @@ def test_process_that_registered_at_a_lost_reign_must_register_again() -> None:
 def test_recovery_gives_no_producer_id_again() -> None:
     """No image contains producer ids, so each recovery begins far beyond every id that was given out."""
     controller = running(1)
-    given = controller.ask(InitProducerId()).producer_id
+    given = controller.ask(messages.InitProducerId()).producer_id
 
     recovered = Controller(state=recover([given_node(1, controller.core.state.snapshot())]))
-    later = recovered.ask(InitProducerId()).producer_id
+    later = recovered.ask(messages.InitProducerId()).producer_id
     again = Controller(state=recover([given_node(1, recovered.core.state.snapshot())]))
 
     assert later > given + 10**12
-    assert again.ask(InitProducerId()).producer_id > later + 10**12
+    assert again.ask(messages.InitProducerId()).producer_id > later + 10**12
 
 
 def test_recovery_takes_a_missing_topic_for_deleted() -> None:
     """A topic that the newest image lacks was deleted; an older view does not restore it, and its id stays known."""
     controller = running(1, 2)
     old = controller.core.state.snapshot()
-    controller.ask(DeleteTopics(topics=(TopicRef("t"),)))
+    controller.ask(messages.DeleteTopics(topics=(messages.TopicRef("t"),)))
     new = controller.core.state.snapshot()
 
     state = recover([given_node(1, old), given_node(2, new)])

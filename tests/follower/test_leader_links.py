@@ -9,32 +9,10 @@ from typing import Any, NoReturn, cast
 
 import grpc
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refused
+from strandline.core.log import events as log_events
 from strandline.core.log.effects import SendEpochEnds, SendFetch, SendListOffsets, SendProducerSnapshot
-from strandline.core.log.events import (
-    EpochEndsAnswered,
-    EpochEndsFailed,
-    Event,
-    FetchAnswered,
-    FetchFailed,
-    OffsetsFailed,
-    ProducerSnapshotAnswered,
-    ProducerSnapshotFailed,
-)
-from strandline.core.messages import (
-    EARLIEST,
-    LATEST,
-    Endpoint,
-    EpochEndQuestion,
-    FetchPartition,
-    FetchRequest,
-    MetadataImage,
-    NodeImage,
-    OffsetQuestion,
-    ProducerSnapshotAnswer,
-    ProducerSnapshotQuestion,
-    ReplicaState,
-)
 from strandline.core.types import EpochEnd, LeaderEpoch, NodeEpoch, NodeId, Offset, Rules, TopicPartition
 from strandline.node.dialing import DialledLeaders, FollowerSettings
 from strandline.node.leader_links import LeaderLinks
@@ -49,7 +27,9 @@ from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 
 TP = TopicPartition("id-1", 0)
 LEADER = NodeId(9)
-FETCH = FetchRequest((FetchPartition(TP, Offset(0), LeaderEpoch(1)),), ReplicaState(NodeId(1), NodeEpoch(7)), 500)
+FETCH = messages.FetchRequest(
+    (messages.FetchPartition(TP, Offset(0), LeaderEpoch(1)),), messages.ReplicaState(NodeId(1), NodeEpoch(7)), 500
+)
 
 
 class RecordingCore:
@@ -58,13 +38,13 @@ class RecordingCore:
     purgatory_full = False
 
     def __init__(self) -> None:
-        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.events: asyncio.Queue[log_events.Event] = asyncio.Queue()
 
-    def step(self, event: Event) -> tuple[()]:
+    def step(self, event: log_events.Event) -> tuple[()]:
         self.events.put_nowait(event)
         return ()
 
-    async def next(self) -> Event:
+    async def next(self) -> log_events.Event:
         """The next event that was stepped."""
         return await asyncio.wait_for(self.events.get(), 5)
 
@@ -88,13 +68,13 @@ async def linked(
     """Links to a served leader, the core they report to, and the server."""
     server = build_server(ServerSettings(name="leader"))
     pb_grpc.add_LeaderServiceServicer_to_server(cast(Any, Leader(**handlers)), server)
-    endpoint = bind(server, Endpoint("127.0.0.1", 0))
+    endpoint = bind(server, messages.Endpoint("127.0.0.1", 0))
     await server.start()
     core = RecordingCore()
     topics = TopicDirectory()
-    node = NodeImage(node_id=LEADER, node_epoch=NodeEpoch(3), internal_endpoint=endpoint)
+    node = messages.NodeImage(node_id=LEADER, node_epoch=NodeEpoch(3), internal_endpoint=endpoint)
     topics.apply(
-        MetadataImage(
+        messages.MetadataImage(
             cluster_id="c", controller_epoch=1, metadata_offset=1, is_snapshot=True, rules=Rules(), nodes=(node,)
         )
     )
@@ -146,7 +126,7 @@ async def test_several_fetches_share_one_stream_and_answers_name_theirs() -> Non
         links.send_fetch(SendFetch(LEADER, 6, FETCH))
         first, second = await core.next(), await core.next()
 
-    assert isinstance(first, FetchAnswered) and isinstance(second, FetchAnswered)
+    assert isinstance(first, log_events.FetchAnswered) and isinstance(second, log_events.FetchAnswered)
     assert (first.correlation_id, second.correlation_id) == (5, 6)
     assert [header.record_count for header in first.partitions[0].batches] == [1]
 
@@ -163,7 +143,7 @@ async def test_damaged_batches_arrive_as_damaged() -> None:
         links.send_fetch(SendFetch(LEADER, 5, FETCH))
         event = await core.next()
 
-    assert isinstance(event, FetchAnswered)
+    assert isinstance(event, log_events.FetchAnswered)
     assert event.partitions[0].corrupt is not None and event.partitions[0].batches == ()
 
 
@@ -185,8 +165,8 @@ async def test_a_broken_stream_fails_everything_asked_on_it_once() -> None:
         links.send_fetch(SendFetch(LEADER, 7, FETCH))
         answered = await core.next()
 
-    assert isinstance(failed, FetchFailed) and failed.correlation_id is None
-    assert isinstance(answered, FetchAnswered) and answered.correlation_id == 7
+    assert isinstance(failed, log_events.FetchFailed) and failed.correlation_id is None
+    assert isinstance(answered, log_events.FetchAnswered) and answered.correlation_id == 7
 
 
 def _not_leader(correlation_id: int, leader: int) -> pb.FetchStreamResponse:
@@ -213,9 +193,9 @@ async def test_who_names_the_asked_node_as_leader_and_is_not_it_is_left() -> Non
         links.send_fetch(SendFetch(LEADER, 5, FETCH))
         answered = await core.next()
 
-    assert isinstance(refused, FetchAnswered) and refused.partitions[0].error is not None
-    assert isinstance(failed, FetchFailed) and failed.correlation_id is None
-    assert isinstance(answered, FetchAnswered) and answered.partitions[0].error is None
+    assert isinstance(refused, log_events.FetchAnswered) and refused.partitions[0].error is not None
+    assert isinstance(failed, log_events.FetchFailed) and failed.correlation_id is None
+    assert isinstance(answered, log_events.FetchAnswered) and answered.partitions[0].error is None
 
 
 async def test_who_names_another_leader_is_believed() -> None:
@@ -230,7 +210,7 @@ async def test_who_names_another_leader_is_believed() -> None:
     async with linked(FetchStream=serve) as (links, core, _):
         for correlation_id in (5, 6):
             links.send_fetch(SendFetch(LEADER, correlation_id, FETCH))
-            assert isinstance(await core.next(), FetchAnswered)
+            assert isinstance(await core.next(), log_events.FetchAnswered)
 
     assert len(peers) == 2 and len(set(peers)) == 1
 
@@ -247,10 +227,10 @@ async def test_who_knows_the_epoch_and_does_not_lead_is_left() -> None:
 
     async with linked(OffsetForLeaderEpoch=tell) as (links, core, _):
         for correlation_id in (5, 6):
-            question = EpochEndQuestion(TP, LeaderEpoch(1), LeaderEpoch(1))
+            question = messages.EpochEndQuestion(TP, LeaderEpoch(1), LeaderEpoch(1))
             links.send_epoch_ends(SendEpochEnds(LEADER, correlation_id, (question,)))
-            assert isinstance(await core.next(), EpochEndsAnswered)
-            assert isinstance(await core.next(), FetchFailed)
+            assert isinstance(await core.next(), log_events.EpochEndsAnswered)
+            assert isinstance(await core.next(), log_events.FetchFailed)
 
     assert len(set(peers)) == 2
 
@@ -270,8 +250,8 @@ async def test_a_refused_message_fails_under_its_own_id() -> None:
         links.send_fetch(SendFetch(LEADER, 6, FETCH))
         answered = await core.next()
 
-    assert isinstance(failed, FetchFailed) and failed.correlation_id == 5
-    assert isinstance(answered, FetchAnswered)
+    assert isinstance(failed, log_events.FetchFailed) and failed.correlation_id == 5
+    assert isinstance(answered, log_events.FetchAnswered)
 
 
 async def test_a_leader_without_an_address_is_a_failure_not_a_wait() -> None:
@@ -279,12 +259,12 @@ async def test_a_leader_without_an_address_is_a_failure_not_a_wait() -> None:
     async with linked() as (links, core, _):
         links.send_fetch(SendFetch(NodeId(4), 5, FETCH))
         failed = await core.next()
-        question = EpochEndQuestion(TP, LeaderEpoch(0), LeaderEpoch(1))
+        question = messages.EpochEndQuestion(TP, LeaderEpoch(0), LeaderEpoch(1))
         links.send_epoch_ends(SendEpochEnds(NodeId(4), 6, (question,)))
         other = await core.next()
 
-    assert isinstance(failed, FetchFailed) and "node 4" in failed.reason
-    assert isinstance(other, EpochEndsFailed) and other.correlation_id == 6
+    assert isinstance(failed, log_events.FetchFailed) and "node 4" in failed.reason
+    assert isinstance(other, log_events.EpochEndsFailed) and other.correlation_id == 6
 
 
 async def test_an_epoch_question_is_answered_or_fails() -> None:
@@ -303,14 +283,16 @@ async def test_an_epoch_question_is_answered_or_fails() -> None:
     async with linked(OffsetForLeaderEpoch=answer) as (links, core, _):
         events = []
         for epoch in (0, 1, 2):
-            question = EpochEndQuestion(TP, LeaderEpoch(epoch), LeaderEpoch(3))
+            question = messages.EpochEndQuestion(TP, LeaderEpoch(epoch), LeaderEpoch(3))
             links.send_epoch_ends(SendEpochEnds(LEADER, epoch, (question,)))
             events.append(await core.next())
 
     good, refused, late = events
-    assert isinstance(good, EpochEndsAnswered) and good.answers[0].end == EpochEnd(LeaderEpoch(0), Offset(12))
-    assert isinstance(refused, EpochEndsFailed) and "another cluster" in refused.reason
-    assert isinstance(late, EpochEndsFailed) and late.correlation_id == 2
+    assert isinstance(good, log_events.EpochEndsAnswered) and good.answers[0].end == EpochEnd(
+        LeaderEpoch(0), Offset(12)
+    )
+    assert isinstance(refused, log_events.EpochEndsFailed) and "another cluster" in refused.reason
+    assert isinstance(late, log_events.EpochEndsFailed) and late.correlation_id == 2
 
 
 async def test_offsets_that_do_not_match_the_questions_are_no_answer() -> None:
@@ -321,15 +303,15 @@ async def test_offsets_that_do_not_match_the_questions_are_no_answer() -> None:
         response.topics.add(topic_id=TP.topic_id).partitions.add(partition_index=0, offset=1)
         return response
 
-    both = tuple(OffsetQuestion(TP, which, LeaderEpoch(1)) for which in (LATEST, EARLIEST))
+    both = tuple(messages.OffsetQuestion(TP, which, LeaderEpoch(1)) for which in (messages.LATEST, messages.EARLIEST))
     async with linked(ListOffsets=answer) as (links, core, _):
         links.send_list_offsets(SendListOffsets(LEADER, 8, both))
         event = await core.next()
 
-    assert isinstance(event, OffsetsFailed) and event.correlation_id == 8
+    assert isinstance(event, log_events.OffsetsFailed) and event.correlation_id == 8
 
 
-SNAPSHOT = SendProducerSnapshot(LEADER, 11, ProducerSnapshotQuestion(TP, LeaderEpoch(1)))
+SNAPSHOT = SendProducerSnapshot(LEADER, 11, messages.ProducerSnapshotQuestion(TP, LeaderEpoch(1)))
 
 
 async def test_producer_state_is_answered_or_fails() -> None:
@@ -345,8 +327,10 @@ async def test_producer_state_is_answered_or_fails() -> None:
         links.send_producer_snapshot(SNAPSHOT)
         failed = await core.next()
 
-    assert answered == ProducerSnapshotAnswered(1_000, LEADER, 11, ProducerSnapshotAnswer(TP, Offset(5)))
-    assert isinstance(failed, ProducerSnapshotFailed)
+    assert answered == log_events.ProducerSnapshotAnswered(
+        1_000, LEADER, 11, messages.ProducerSnapshotAnswer(TP, Offset(5))
+    )
+    assert isinstance(failed, log_events.ProducerSnapshotFailed)
     assert failed.correlation_id == 11
 
 
@@ -360,6 +344,6 @@ async def test_a_leader_without_the_method_is_an_answer() -> None:
         links.send_producer_snapshot(SNAPSHOT)
         answered = await core.next()
 
-    assert isinstance(answered, ProducerSnapshotAnswered)
+    assert isinstance(answered, log_events.ProducerSnapshotAnswered)
     assert answered.answer.refusal is not None
     assert answered.answer.refusal.code is ErrorCode.UNSUPPORTED_VERSION

@@ -21,19 +21,8 @@ from strandline.core.control.state import (
 from strandline.core.messages import Endpoint, NodeImage, PartitionImage
 from strandline.core.reigns.events import Head
 from strandline.core.types import LeaderEpoch, NodeEpoch, NodeId, PartitionEpoch, TopicPartition
+from strandline.metadata import etcd_layout
 from strandline.metadata.documents import DamagedDocument, read, sealed, write
-from strandline.metadata.etcd_layout import (
-    AppendBatch,
-    SnapshotNamed,
-    SnapshotPart,
-    TransactionPart,
-    append_writes,
-    batches,
-    head_value,
-    read_head,
-    snapshot_writes,
-    write_in_order,
-)
 from strandline.metadata.transactions import pack, state_of, unpack, whole
 
 TOPIC = "6a1f0d8e-1111-4222-8333-444455556666"
@@ -139,33 +128,33 @@ HEAD = Head("a" * 32, 1_207, "0123456789abcdef" * 2, 55)
 
 def test_a_head_is_read_as_it_was_written() -> None:
     """With the revision at which it was found."""
-    assert read_head(head_value(HEAD), 55) == HEAD
+    assert etcd_layout.read_head(etcd_layout.head_value(HEAD), 55) == HEAD
 
 
 def test_a_head_without_a_checksum_is_still_read() -> None:
     """An earlier build's value, byte for byte."""
-    assert read_head(b"%s 1207 %s" % (HEAD.reign_id.encode(), HEAD.digest.encode()), 55) == HEAD
+    assert etcd_layout.read_head(b"%s 1207 %s" % (HEAD.reign_id.encode(), HEAD.digest.encode()), 55) == HEAD
 
 
 @pytest.mark.parametrize("bit", range(8))
 def test_one_bit_anywhere_is_damage(bit: int) -> None:
     """In the offset too, which no digest covers."""
-    value = head_value(HEAD)
+    value = etcd_layout.head_value(HEAD)
     for at in range(len(value)):
         changed = bytearray(value)
         changed[at] ^= 1 << bit
         with pytest.raises(DamagedDocument):
-            read_head(bytes(changed), 55)
+            etcd_layout.read_head(bytes(changed), 55)
 
 
 def test_a_cut_value_is_damage() -> None:
     """Wherever it was cut; but without its checksum alone it is the value of an earlier build, and true."""
-    value = head_value(HEAD)
+    value = etcd_layout.head_value(HEAD)
     named = value.rindex(b" ")
     for end in (*range(named), *range(named + 1, len(value))):
         with pytest.raises(DamagedDocument):
-            read_head(value[:end], 55)
-    assert read_head(value[:named], 55) == HEAD
+            etcd_layout.read_head(value[:end], 55)
+    assert etcd_layout.read_head(value[:named], 55) == HEAD
 
 
 @pytest.mark.parametrize(
@@ -183,7 +172,7 @@ def test_a_cut_value_is_damage() -> None:
 def test_what_no_build_wrote_is_named_with_the_remedy(value: bytes) -> None:
     """The sentence says what is damaged and what to run."""
     with pytest.raises(DamagedDocument, match=r"the key head is damaged .*`strandline controller recover`"):
-        read_head(value, 1)
+        etcd_layout.read_head(value, 1)
 
 
 # What is written in which order: parts before what names them, and nothing behind a write that failed.
@@ -201,22 +190,28 @@ def transaction(offset: int, name_bytes: int = 0) -> Transaction:
 
 def test_the_parts_of_a_transaction_come_before_it() -> None:
     """In their order, and what is whole in one value is one write."""
-    (small,) = batches(REIGN, [transaction(7)], part_bytes=400)
-    (large,) = batches(REIGN, [transaction(8, 3_000)], part_bytes=400)
-    writes = list(append_writes(large))
+    (small,) = etcd_layout.batches(REIGN, [transaction(7)], part_bytes=400)
+    (large,) = etcd_layout.batches(REIGN, [transaction(8, 3_000)], part_bytes=400)
+    writes = list(etcd_layout.append_writes(large))
 
-    assert list(append_writes(small)) == [AppendBatch(small)]
+    assert list(etcd_layout.append_writes(small)) == [etcd_layout.AppendBatch(small)]
     assert len(writes) > 3
-    assert writes[-1] == AppendBatch(large)
-    assert writes[:-1] == [TransactionPart(8, n, content) for n, content in enumerate(large.pieces[0].parts)]
+    assert writes[-1] == etcd_layout.AppendBatch(large)
+    assert writes[:-1] == [
+        etcd_layout.TransactionPart(8, n, content) for n, content in enumerate(large.pieces[0].parts)
+    ]
 
 
 def test_the_parts_of_a_snapshot_come_before_it() -> None:
     """What names them is last, and deletes what it replaces only then."""
-    *parts, named = snapshot_writes(Head(REIGN, 9, "d"), b"0123456789", part_bytes=4)
+    *parts, named = etcd_layout.snapshot_writes(Head(REIGN, 9, "d"), b"0123456789", part_bytes=4)
 
-    assert parts == [SnapshotPart(0, b"0123"), SnapshotPart(1, b"4567"), SnapshotPart(2, b"89")]
-    assert isinstance(named, SnapshotNamed)
+    assert parts == [
+        etcd_layout.SnapshotPart(0, b"0123"),
+        etcd_layout.SnapshotPart(1, b"4567"),
+        etcd_layout.SnapshotPart(2, b"89"),
+    ]
+    assert isinstance(named, etcd_layout.SnapshotNamed)
 
 
 @pytest.mark.parametrize(("fails_at", "written"), [(0, [0]), (2, [0, 1, 2]), (3, [0, 1, 2, 3]), (None, [0, 1, 2, 3])])
@@ -228,7 +223,7 @@ async def test_nothing_is_written_behind_what_failed(fails_at: int | None, writt
         made.append(each)
         return "refused" if each == fails_at else f"done {each}"
 
-    answer = await write_in_order(iter(range(4)), write, lambda answer: answer != "refused")
+    answer = await etcd_layout.write_in_order(iter(range(4)), write, lambda answer: answer != "refused")
 
     assert made == written
     assert answer == ("done 3" if fails_at is None else "refused")
@@ -243,5 +238,5 @@ async def test_a_write_without_an_answer_ends_the_rest() -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        await write_in_order(iter(range(4)), write, bool)
+        await etcd_layout.write_in_order(iter(range(4)), write, bool)
     assert made == [0]

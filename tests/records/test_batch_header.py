@@ -10,20 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
-from strandline.records.batch import (
-    CONTROL_BIT,
-    HEADER_BYTES,
-    MAX_BATCH_BYTES,
-    TRANSACTIONAL_BIT,
-    check_batch,
-    check_one_batch,
-    check_replicated,
-    parse_header,
-    split_batches,
-    stamp,
-    stamp_prefix,
-    with_producer,
-)
+from strandline.records import batch as records_batch
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
 
@@ -59,14 +46,14 @@ def batch_of(count: int = 3, *, producer_id: int | None = None, **fields: int) -
 def stamped(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
     """The batch as a leader stores it."""
     buffer = bytearray(batch)
-    stamp(buffer, base_offset, leader_epoch)
+    records_batch.stamp(buffer, base_offset, leader_epoch)
     return bytes(buffer)
 
 
 def code_of(payload: bytes) -> ErrorCode:
     """The code with which a produce payload is rejected."""
     with pytest.raises(Refused) as refused:
-        check_one_batch(payload)
+        records_batch.check_one_batch(payload)
     assert refused.value.refusal.outcome is Outcome.NOT_APPENDED
     return refused.value.refusal.code
 
@@ -74,7 +61,7 @@ def code_of(payload: bytes) -> ErrorCode:
 def test_header_says_what_the_records_are() -> None:
     """Count, size, timestamps and producer are read from the header alone."""
     payload = batch_of(4, producer_id=77)
-    header = parse_header(payload)
+    header = records_batch.parse_header(payload)
 
     assert (header.record_count, header.size_bytes) == (4, len(payload))
     assert header.max_timestamp_ms == 1_003
@@ -83,7 +70,7 @@ def test_header_says_what_the_records_are() -> None:
 
 def test_an_absent_producer_is_none() -> None:
     """An absent producer is None; Kafka's -1 exists on the wire only."""
-    assert parse_header(batch_of()).producer is None
+    assert records_batch.parse_header(batch_of()).producer is None
 
 
 @pytest.mark.parametrize(
@@ -95,8 +82,8 @@ def test_an_absent_producer_is_none() -> None:
         ({"record_count": 0}, ErrorCode.INVALID_RECORD),
         ({"record_count": 7}, ErrorCode.INVALID_RECORD),
         ({"last_offset_delta": 5}, ErrorCode.INVALID_RECORD),
-        ({"attributes": CONTROL_BIT}, ErrorCode.INVALID_RECORD),
-        ({"attributes": TRANSACTIONAL_BIT}, ErrorCode.INVALID_RECORD),
+        ({"attributes": records_batch.CONTROL_BIT}, ErrorCode.INVALID_RECORD),
+        ({"attributes": records_batch.TRANSACTIONAL_BIT}, ErrorCode.INVALID_RECORD),
         ({"attributes": 5}, ErrorCode.INVALID_RECORD),
         ({"attributes": 7}, ErrorCode.INVALID_RECORD),
         ({"producer_id": 9, "producer_epoch": -1}, ErrorCode.INVALID_RECORD),
@@ -106,7 +93,7 @@ def test_an_absent_producer_is_none() -> None:
         ({"length": 48}, ErrorCode.CORRUPT_MESSAGE),
         ({"length": -1}, ErrorCode.CORRUPT_MESSAGE),
         ({"length": 10_000}, ErrorCode.CORRUPT_MESSAGE),
-        ({"length": MAX_BATCH_BYTES}, ErrorCode.MESSAGE_TOO_LARGE),
+        ({"length": records_batch.MAX_BATCH_BYTES}, ErrorCode.MESSAGE_TOO_LARGE),
         ({"length": (1 << 31) - 1}, ErrorCode.MESSAGE_TOO_LARGE),
     ],
 )
@@ -118,7 +105,7 @@ def test_each_breach_has_its_code(fields: dict[str, int], code: ErrorCode) -> No
 def test_refusal_names_field_and_remedy() -> None:
     """The error message says what was wrong and how to correct it."""
     with pytest.raises(Refused, match=r"control bit is set; clients must not write control batches"):
-        check_one_batch(batch_of(attributes=CONTROL_BIT))
+        records_batch.check_one_batch(batch_of(attributes=records_batch.CONTROL_BIT))
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0" * 11, b"\0" * 60, batch_of()[:-1], batch_of() + b"\0"])
@@ -129,20 +116,20 @@ def test_cut_or_padded_payloads_are_refused(payload: bytes) -> None:
 
 def test_largest_batch_is_accepted_and_one_byte_more_is_not() -> None:
     """The limit is 1,048,588 bytes with the length prefix, as in Kafka."""
-    filler = MAX_BATCH_BYTES - len(encode_batch([NewRecord(None, b"v" * 1_000_000, 1)]))
+    filler = records_batch.MAX_BATCH_BYTES - len(encode_batch([NewRecord(None, b"v" * 1_000_000, 1)]))
     largest = encode_batch([NewRecord(None, b"v" * (1_000_000 + filler), 1)])
 
-    assert len(largest) == MAX_BATCH_BYTES
-    assert check_one_batch(largest).size_bytes == MAX_BATCH_BYTES
+    assert len(largest) == records_batch.MAX_BATCH_BYTES
+    assert records_batch.check_one_batch(largest).size_bytes == records_batch.MAX_BATCH_BYTES
     with pytest.raises(Refused) as refused:
-        split_batches(largest, MAX_BATCH_BYTES - 1)
+        records_batch.split_batches(largest, records_batch.MAX_BATCH_BYTES - 1)
     assert refused.value.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_payload_may_hold_several_batches() -> None:
     """Batches are split by their length prefixes, without copying."""
     parts = [batch_of(1), batch_of(2), batch_of(3)]
-    batches = split_batches(b"".join(parts))
+    batches = records_batch.split_batches(b"".join(parts))
 
     assert [bytes(view) for _, view in batches] == parts
     assert [header.record_count for header, _ in batches] == [1, 2, 3]
@@ -152,19 +139,19 @@ def test_stamp_does_not_touch_the_crc() -> None:
     """Base offset and leader epoch lie outside the CRC, so a stamped batch is still valid."""
     batch = batch_of()
     buffer = bytearray(batch)
-    stamp(buffer, 120, 7)
-    header = check_batch(memoryview(buffer))
+    records_batch.stamp(buffer, 120, 7)
+    header = records_batch.check_batch(memoryview(buffer))
 
     assert (header.base_offset, header.leader_epoch, header.next_offset) == (120, 7, 123)
     assert buffer[16:] == batch[16:]
-    assert bytes(buffer[:16]) == stamp_prefix(len(batch), 120, 7)
+    assert bytes(buffer[:16]) == records_batch.stamp_prefix(len(batch), 120, 7)
 
 
 def test_replicated_batches_are_dense_and_epochs_never_fall() -> None:
     """A follower accepts only a batch that continues its log (M4)."""
     payload = stamped(batch_of(2), 10, 3) + stamped(batch_of(1), 12, 3) + stamped(batch_of(1), 13, 5)
 
-    assert [header.leader_epoch for header, _ in check_replicated(payload, 10, 3)] == [3, 3, 5]
+    assert [header.leader_epoch for header, _ in records_batch.check_replicated(payload, 10, 3)] == [3, 3, 5]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +170,7 @@ def test_replicated_batches_are_dense_and_epochs_never_fall() -> None:
 def test_replicated_batches_out_of_place_are_refused(payload: bytes, last_epoch: int) -> None:
     """A gap, a repetition, a falling epoch or damage is CORRUPT_MESSAGE, and the follower fetches again."""
     with pytest.raises(Refused) as refused:
-        check_replicated(payload, 10, last_epoch)
+        records_batch.check_replicated(payload, 10, last_epoch)
 
     assert refused.value.refusal.code is ErrorCode.CORRUPT_MESSAGE
 
@@ -192,14 +179,14 @@ def test_replicated_batches_out_of_place_are_refused(payload: bytes, last_epoch:
 def test_any_bytes_split_or_are_refused(payload: bytes) -> None:
     """Arbitrary bytes give batches or a rejection, never another exception."""
     try:
-        batches = split_batches(payload)
+        batches = records_batch.split_batches(payload)
     except Refused:
         return
 
     assert sum(len(view) for _, view in batches) == len(payload)
 
 
-@given(st.integers(min_value=0, max_value=HEADER_BYTES + 20), st.integers(0, 255))
+@given(st.integers(min_value=0, max_value=records_batch.HEADER_BYTES + 20), st.integers(0, 255))
 def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> None:
     """The CRC or the length prefix detects every changed byte except those a leader writes."""
     batch = bytearray(batch_of())
@@ -208,13 +195,13 @@ def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> No
     batch[at] = value
     is_stamp = at < 8 or 12 <= at < 16
     try:
-        check_one_batch(bytes(batch))
+        records_batch.check_one_batch(bytes(batch))
         accepted = True
     except Refused:
         accepted = False
 
     assert accepted == (is_stamp or not changed)
-    assert accepted is False or parse_header(batch).size_bytes == len(batch)
+    assert accepted is False or records_batch.parse_header(batch).size_bytes == len(batch)
 
 
 # A partition of a produce holds exactly one batch.
@@ -222,13 +209,13 @@ def test_any_changed_byte_behind_the_stamp_is_noticed(at: int, value: int) -> No
 
 def _batch(count: int, base_offset: int = 0) -> bytes:
     plain = bytearray(encode_batch([NewRecord(None, b"v%d" % index, 5) for index in range(count)]))
-    stamp(plain, base_offset, 3)
+    records_batch.stamp(plain, base_offset, 3)
     return bytes(plain)
 
 
 def test_exactly_one_batch_is_taken() -> None:
     """The header of the one batch is returned in the core's form."""
-    header = check_one_batch(_batch(4))
+    header = records_batch.check_one_batch(_batch(4))
 
     assert (header.record_count, header.size_bytes) == (4, len(_batch(4)))
 
@@ -245,7 +232,7 @@ def test_exactly_one_batch_is_taken() -> None:
 def test_anything_else_is_refused(payload: bytes, code: ErrorCode) -> None:
     """No batch, two batches, or a wrong length prefix are rejected."""
     with pytest.raises(Refused) as caught:
-        check_one_batch(payload)
+        records_batch.check_one_batch(payload)
 
     assert caught.value.refusal.code is code
 
@@ -260,9 +247,9 @@ RECORDS = [NewRecord(b"k", b"v" * 100, 5), NewRecord(None, b"w" * 100, 6, [("h",
 def test_identity_set_later_is_identity_built_in(compression: Compression) -> None:
     """The bytes equal those of a batch that was encoded with the identity, CRC included."""
     plain = encode_batch(RECORDS, compression=compression)
-    later = with_producer(plain, producer_id=7, producer_epoch=2, base_sequence=40)
+    later = records_batch.with_producer(plain, producer_id=7, producer_epoch=2, base_sequence=40)
     built_in = encode_batch(RECORDS, compression=compression, producer_id=7, producer_epoch=2, base_sequence=40)
 
     assert later == built_in
-    assert check_batch(memoryview(later)).producer == (7, 2, 40)
-    assert with_producer(later, producer_id=-1, producer_epoch=-1, base_sequence=-1) == plain
+    assert records_batch.check_batch(memoryview(later)).producer == (7, 2, 40)
+    assert records_batch.with_producer(later, producer_id=-1, producer_epoch=-1, base_sequence=-1) == plain

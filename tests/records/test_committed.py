@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.log.producers import ProducerLedger
 from strandline.core.types import OF_TRANSACTIONS, TRANSACTIONAL_BIT, BatchHeader, Marker, Offset, ProducerStamp
+from strandline.records import codec
 from strandline.records.batch import (
     CONTROL_BIT,
     Batch,
@@ -21,16 +22,6 @@ from strandline.records.batch import (
     split_batches,
 )
 from strandline.records.batch import TRANSACTIONAL_BIT as TRANSACTIONAL_BIT_CONTROL
-from strandline.records.codec import (
-    MARKER_BYTES,
-    NewRecord,
-    decode_batch,
-    decode_trusted_batch,
-    encode_batch,
-    encode_marker,
-    marker_of,
-    with_marker,
-)
 
 NO_BYTES = memoryview(b"")
 
@@ -120,7 +111,7 @@ def test_every_part_of_a_log_gives_what_the_whole_gives(
 def sample(*, committed: bool = True, coordinator: int = 5) -> memoryview:
     """A marker of producer 7 in epoch 3."""
     marker = Marker(committed, coordinator)
-    return encode_marker(marker, producer_id=7, producer_epoch=3, timestamp_ms=1_700_000_000_000).view
+    return codec.encode_marker(marker, producer_id=7, producer_epoch=3, timestamp_ms=1_700_000_000_000).view
 
 
 def test_a_marker_is_laid_out_as_kafkas() -> None:
@@ -132,13 +123,13 @@ def test_a_marker_is_laid_out_as_kafkas() -> None:
         "0030" "00000000" "0000018bcfe56800" "0000018bcfe56800" "0000000000000007" "0003" "ffffffff" "00000001"
         "20" "00" "00" "00" "08" "0000" "0001" "0c" "0000" "00000005" "00"
     )  # fmt: skip
-    assert len(sample()) == MARKER_BYTES == 78
+    assert len(sample()) == codec.MARKER_BYTES == 78
 
 
 def test_another_decoder_reads_the_same() -> None:
     """The record's key is version and type, its value version and coordinator epoch."""
-    (checked,) = split_batches(sample(committed=False), MARKER_BYTES)
-    (record,) = decode_trusted_batch(*checked)
+    (checked,) = split_batches(sample(committed=False), codec.MARKER_BYTES)
+    (record,) = codec.decode_trusted_batch(*checked)
 
     assert struct.unpack(">hh", record.key or b"") == (0, 0)
     assert struct.unpack(">hi", record.value or b"") == (0, 5)
@@ -149,17 +140,17 @@ def test_another_decoder_reads_the_same() -> None:
 def test_what_was_encoded_is_read_back(committed: bool, coordinator: int, producer: int, epoch: int) -> None:
     """A marker that was written, replicated and read says what it said."""
     marker = Marker(committed, coordinator)
-    header, view = encode_marker(marker, producer_id=producer, producer_epoch=epoch, timestamp_ms=1)
+    header, view = codec.encode_marker(marker, producer_id=producer, producer_epoch=epoch, timestamp_ms=1)
 
-    assert header.marker == marker_of(view) == marker
-    assert with_marker(parse_header(view), view) == header
+    assert header.marker == codec.marker_of(view) == marker
+    assert codec.with_marker(parse_header(view), view) == header
     assert header.producer == ProducerStamp(producer, epoch, -1)
     assert header.attributes == TRANSACTIONAL_BIT_CONTROL | CONTROL_BIT
 
 
 def test_users_are_given_no_record_of_a_marker() -> None:
     """A control batch takes an offset, and holds nothing for a consumer."""
-    assert decode_batch(sample()) == []
+    assert codec.decode_batch(sample()) == []
 
 
 def test_no_client_can_write_a_marker() -> None:
@@ -170,10 +161,10 @@ def test_no_client_can_write_a_marker() -> None:
 
 def test_a_plain_batch_is_left_alone() -> None:
     """Only the header of a control batch is given what its record says."""
-    batch = memoryview(encode_batch([NewRecord(None, b"v", 1)]))
+    batch = memoryview(codec.encode_batch([codec.NewRecord(None, b"v", 1)]))
     header = parse_header(batch)
 
-    assert with_marker(header, batch) is header
+    assert codec.with_marker(header, batch) is header
 
 
 @pytest.mark.parametrize(
@@ -185,14 +176,14 @@ def test_another_control_record_is_refused(position: int, value: int) -> None:
     changed[position] = value
 
     with pytest.raises(Refused) as caught:
-        marker_of(changed)
+        codec.marker_of(changed)
     assert caught.value.refusal.code is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_a_control_batch_of_another_length_is_refused() -> None:
     """Also where it would be read beyond its end."""
     with pytest.raises(Refused, match="77 bytes long"):
-        marker_of(sample()[:-1])
+        codec.marker_of(sample()[:-1])
 
 
 def test_a_marker_without_a_producer_is_refused() -> None:
@@ -200,7 +191,7 @@ def test_a_marker_without_a_producer_is_refused() -> None:
     view = sample()
 
     with pytest.raises(Refused, match="names no producer"):
-        with_marker(parse_header(view)._replace(producer=None), view)
+        codec.with_marker(parse_header(view)._replace(producer=None), view)
 
 
 def test_a_marker_passes_the_check_of_a_follower() -> None:

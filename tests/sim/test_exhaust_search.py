@@ -6,24 +6,8 @@ import random
 
 import pytest
 
-from strandline.core.log.effects import (
-    AnswerEpochEnds,
-    AnswerFetch,
-    Effect,
-    SendAlterPartition,
-    SendEpochEnds,
-    SendFetch,
-)
-from strandline.core.log.events import (
-    AlterPartitionAnswered,
-    EpochEndsAnswered,
-    EpochEndsAsked,
-    Event,
-    FetchAnswered,
-    FetchArrived,
-    FetchServed,
-    ProduceArrived,
-)
+from strandline.core.log import effects as log_effects
+from strandline.core.log import events
 from strandline.core.messages import FetchedPartition, ProducePartition
 from strandline.core.types import Acks, BatchHeader, Offset
 from strandline_sim.searches.exhaust import VARIANTS, Bounds, Property, search
@@ -138,18 +122,18 @@ class Lives:
         self.values = [newborn(n) for n in range(3)]
         self.cores = [self.bench.core(value) for value in self.values]
         self.live = list(self.values)
-        self.asked: dict[int, SendFetch | SendEpochEnds] = {}
+        self.asked: dict[int, log_effects.SendFetch | log_effects.SendEpochEnds] = {}
 
-    def step(self, n: int, event: Event) -> list[Effect]:
+    def step(self, n: int, event: events.Event) -> list[log_effects.Effect]:
         """Step the living core ``n``, and let the controller answer a proposal at once, here and in the value."""
         self.live[n], effects = self.bench.run(self.cores[n], self.live[n], event)
         for effect in effects:
-            if isinstance(effect, SendFetch | SendEpochEnds):
+            if isinstance(effect, log_effects.SendFetch | log_effects.SendEpochEnds):
                 self.asked[n] = effect
-            elif isinstance(effect, SendAlterPartition):
+            elif isinstance(effect, log_effects.SendAlterPartition):
                 before = self.now
                 self.now, answer = self.controller.alter(before, effect.request)
-                answered = AlterPartitionAnswered(0, effect.request.request_sequence, answer)
+                answered = events.AlterPartitionAnswered(0, effect.request.request_sequence, answer)
                 self.live[n], _ = self.bench.run(self.cores[n], self.live[n], answered)
                 self.values[n] = self.actions.propose(self.values[n], before)[1]
         return effects
@@ -164,7 +148,7 @@ class Lives:
         """A record for leader ``n``."""
         self.values[n] = self.actions.write(self.values[n])
         part = ProducePartition(TP, BatchHeader(Offset(0), None, 1, 1, 0), ())
-        self.step(n, ProduceArrived(0, 1, Acks.NONE, 0, (part,)))
+        self.step(n, events.ProduceArrived(0, 1, Acks.NONE, 0, (part,)))
 
     def ask(self, n: int) -> None:
         """Follower ``n`` gets the whole answer to its last request."""
@@ -172,20 +156,22 @@ class Lives:
         leader = question.leader
         trip = self.actions.trips(self.values[n], self.values[leader])[-1]
         self.values[n], self.values[leader] = trip.asker, trip.leader
-        if isinstance(question, SendEpochEnds):
-            effects = self.step(leader, EpochEndsAsked(0, 1, question.questions))
-            (ends,) = (e.answers for e in effects if isinstance(e, AnswerEpochEnds))
-            self.step(n, EpochEndsAnswered(0, leader, question.correlation_id, ends))
+        if isinstance(question, log_effects.SendEpochEnds):
+            effects = self.step(leader, events.EpochEndsAsked(0, 1, question.questions))
+            (ends,) = (e.answers for e in effects if isinstance(e, log_effects.AnswerEpochEnds))
+            self.step(n, events.EpochEndsAnswered(0, leader, question.correlation_id, ends))
             return
-        effects = self.step(leader, FetchArrived(0, 1, question.request))
-        (result,) = next(e.results for e in effects if isinstance(e, AnswerFetch))
+        effects = self.step(leader, events.FetchArrived(0, 1, question.request))
+        (result,) = next(e.results for e in effects if isinstance(e, log_effects.AnswerFetch))
         records = self.live[leader].log[result.read.start : result.read.end] if result.read else ()
         start = result.read.start if result.read else 0
-        self.step(leader, FetchServed(0, question.request.replica.node_id, ((TP, Offset(start + len(records))),)))
+        self.step(
+            leader, events.FetchServed(0, question.request.replica.node_id, ((TP, Offset(start + len(records))),))
+        )
         headers = tuple(BatchHeader(Offset(start + i), r.epoch, 1, 1, 0) for i, r in enumerate(records))
         ends_at = (result.high_watermark, result.log_start_offset, result.diverging)
         received = FetchedPartition(TP, result.refusal, *ends_at, headers, records)
-        self.step(n, FetchAnswered(0, leader, question.correlation_id, (received,)))
+        self.step(n, events.FetchAnswered(0, leader, question.correlation_id, (received,)))
 
     def go(self, dice: random.Random) -> None:
         """One random thing happens."""

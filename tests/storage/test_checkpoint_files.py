@@ -10,16 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.core.types import EpochEntry, LeaderEpoch, Offset
-from strandline.storage import completion
-from strandline.storage.checkpoint_files import (
-    EPOCHS_NAME,
-    CheckpointDamaged,
-    OffsetCheckpoint,
-    read_epochs,
-    read_topic_id,
-    write_epochs,
-    write_topic_id,
-)
+from strandline.storage import checkpoint_files, completion
 from strandline.storage.checkpoints import Checkpoints
 from strandline.storage.completion import Completion, LogFiles
 from strandline.storage.disk import StorageFailed
@@ -29,11 +20,11 @@ ENTRIES = [EpochEntry(LeaderEpoch(0), Offset(0)), EpochEntry(LeaderEpoch(7), Off
 
 def test_epoch_file_is_kafkas(tmp_path) -> None:
     """Version, count, then one epoch and start offset per line."""
-    write_epochs(tmp_path, ENTRIES)
+    checkpoint_files.write_epochs(tmp_path, ENTRIES)
 
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n7 120\n"
-    assert read_epochs(tmp_path) == ENTRIES
-    assert read_epochs(tmp_path / "none") is None
+    assert checkpoint_files.read_epochs(tmp_path) == ENTRIES
+    assert checkpoint_files.read_epochs(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize(
@@ -57,8 +48,8 @@ def test_damaged_epoch_file_is_distinguished_from_a_missing_one(tmp_path, text) 
     """A file of another format, or whose offsets do not increase, is damaged."""
     (tmp_path / "leader-epoch-checkpoint").write_text(text)
 
-    with pytest.raises(CheckpointDamaged, match="leader-epoch-checkpoint is damaged"):
-        read_epochs(tmp_path)
+    with pytest.raises(checkpoint_files.CheckpointDamaged, match="leader-epoch-checkpoint is damaged"):
+        checkpoint_files.read_epochs(tmp_path)
 
 
 @given(st.binary(max_size=60))
@@ -67,8 +58,8 @@ def test_any_bytes_are_entries_or_damage(tmp_path_factory, content) -> None:
     folder = tmp_path_factory.mktemp("log")
     (folder / "leader-epoch-checkpoint").write_bytes(content)
     try:
-        entries = read_epochs(folder)
-    except CheckpointDamaged:
+        entries = checkpoint_files.read_epochs(folder)
+    except checkpoint_files.CheckpointDamaged:
         entries = []
 
     assert entries == sorted(entries)
@@ -76,13 +67,13 @@ def test_any_bytes_are_entries_or_damage(tmp_path_factory, content) -> None:
 
 def test_offset_file_is_kafkas(tmp_path) -> None:
     """Version, count, then topic, partition and offset per line."""
-    checkpoint = OffsetCheckpoint.load(tmp_path / "replication-offset-checkpoint")
+    checkpoint = checkpoint_files.OffsetCheckpoint.load(tmp_path / "replication-offset-checkpoint")
     checkpoint.put(("orders", 1), Offset(5))
     checkpoint.put(("a.b_c-d", 0), Offset(77))
     checkpoint.save()
 
     assert checkpoint.path.read_text() == "0\n2\na.b_c-d 0 77\norders 1 5\n"
-    assert OffsetCheckpoint.load(checkpoint.path).offsets == {("orders", 1): 5, ("a.b_c-d", 0): 77}
+    assert checkpoint_files.OffsetCheckpoint.load(checkpoint.path).offsets == {("orders", 1): 5, ("a.b_c-d", 0): 77}
 
 
 @pytest.mark.parametrize("content", [None, b"0\n1\norders 1\n", b"\xff\xfe", b"0\n2\norders 1 5\n"])
@@ -91,7 +82,7 @@ def test_missing_or_damaged_offsets_count_as_none(tmp_path, content) -> None:
     path = tmp_path / "replication-offset-checkpoint"
     if content is not None:
         path.write_bytes(content)
-    checkpoint = OffsetCheckpoint.load(path)
+    checkpoint = checkpoint_files.OffsetCheckpoint.load(path)
 
     assert checkpoint.offsets == {}
     assert checkpoint.damaged == (content is not None)
@@ -117,18 +108,18 @@ def test_forgotten_log_is_in_no_file(tmp_path) -> None:
 
 def test_topic_id_file_is_kafkas(tmp_path) -> None:
     """partition.metadata holds a version and the topic id, one per line."""
-    write_topic_id(tmp_path, "0b4f-1")
+    checkpoint_files.write_topic_id(tmp_path, "0b4f-1")
 
     assert (tmp_path / "partition.metadata").read_text() == "version: 0\ntopic_id: 0b4f-1\n"
-    assert read_topic_id(tmp_path) == "0b4f-1"
+    assert checkpoint_files.read_topic_id(tmp_path) == "0b4f-1"
 
 
 def test_damaged_topic_id_is_reported(tmp_path) -> None:
     """A partition.metadata without an id names no topic."""
     (tmp_path / "partition.metadata").write_text("version: 0\n")
 
-    with pytest.raises(CheckpointDamaged):
-        read_topic_id(tmp_path)
+    with pytest.raises(checkpoint_files.CheckpointDamaged):
+        checkpoint_files.read_topic_id(tmp_path)
 
 
 # The checkpoint files are written in a thread while their logs may be deleted, set aside and made again.
@@ -156,7 +147,7 @@ def test_a_log_that_is_replaced_meanwhile_keeps_its_own_files(
             round_of_one.leave_out(NAME)
             (tmp_path / "t-0").rename(tmp_path / "old")
             (tmp_path / "t-0").mkdir()
-            write_topic_id(tmp_path / "t-0", "new", durable=False)
+            checkpoint_files.write_topic_id(tmp_path / "t-0", "new", durable=False)
 
     real = completion.write_file
 
@@ -176,7 +167,7 @@ def test_a_log_that_is_replaced_meanwhile_keeps_its_own_files(
 def test_a_log_that_is_gone_is_no_failure_and_one_that_cannot_be_written_is(tmp_path: Path) -> None:
     """A missing folder is a deleted log; a file that cannot be written is a failing disk."""
     one_log(tmp_path).write(durable=True)
-    (tmp_path / "t-0" / f"{EPOCHS_NAME}.completing.tmp").mkdir(parents=True)
+    (tmp_path / "t-0" / f"{checkpoint_files.EPOCHS_NAME}.completing.tmp").mkdir(parents=True)
 
     with pytest.raises(StorageFailed):
         one_log(tmp_path).write(durable=True)
@@ -184,7 +175,7 @@ def test_a_log_that_is_gone_is_no_failure_and_one_that_cannot_be_written_is(tmp_
 
 def test_a_failure_in_the_thread_is_kept_for_the_loop(tmp_path: Path) -> None:
     """The next save raises it, and the process ends."""
-    (tmp_path / "t-0" / f"{EPOCHS_NAME}.completing.tmp").mkdir(parents=True)
+    (tmp_path / "t-0" / f"{checkpoint_files.EPOCHS_NAME}.completing.tmp").mkdir(parents=True)
     failing = one_log(tmp_path)
     failing.start()
     failing.stop()

@@ -18,17 +18,10 @@ from strandline_analytics.jobs.parquet_results import ParquetResults
 from strandline_analytics.scope import Grouping
 from strandline_analytics.session import open_session
 from strandline_analytics.stats import ALL
+from strandline_analytics.tables import statements
 from strandline_analytics.tables.formats import ResultFormat
 from strandline_analytics.tables.hours import HoursInTables, commits_of
 from strandline_analytics.tables.runtimes import runtime_for, settings
-from strandline_analytics.tables.statements import (
-    OtherFormat,
-    TableNames,
-    create_namespace,
-    create_table,
-    table_of,
-    warehouse_of,
-)
 
 LATER_US = 10**15
 
@@ -37,13 +30,13 @@ class Tables:
     """The tables of one namespace, and what is asked of them."""
 
     def __init__(self, spark: SparkSession, kind: ResultFormat, out: str, namespace: str) -> None:
-        own = {"warehouse": warehouse_of(out)} if kind is ResultFormat.DELTA else {"catalog": "strandline"}
+        own = {"warehouse": statements.warehouse_of(out)} if kind is ResultFormat.DELTA else {"catalog": "strandline"}
         self.spark, self.kind = spark, kind
-        self.names = TableNames(namespace=namespace, **own)
+        self.names = statements.TableNames(namespace=namespace, **own)
 
     def table(self, stat: str) -> str:
         """The table of a statistic, in SQL."""
-        return self.names.table(table_of(ALL[stat], Grouping.PARTITION))
+        return self.names.table(statements.table_of(ALL[stat], Grouping.PARTITION))
 
     def run(self, question: Question) -> dict[str, Any]:
         """Write the hours of a question; what was written, and how many commits each table has."""
@@ -66,8 +59,8 @@ class Tables:
         last = ALL[stat].values[-1].name
         columns = [one for one in result_columns(ALL[stat], Grouping.PARTITION) if one.name != last]
         if self.names.quoted_namespace is not None:
-            self.spark.sql(create_namespace(self.names.quoted_namespace))
-        self.spark.sql(create_table(self.table(stat), columns, self.kind, "earlier"))
+            self.spark.sql(statements.create_namespace(self.names.quoted_namespace))
+        self.spark.sql(statements.create_table(self.table(stat), columns, self.kind, "earlier"))
 
 
 def rows_of(found: DataFrame) -> list[str]:
@@ -78,15 +71,15 @@ def rows_of(found: DataFrame) -> list[str]:
 
 def taken(spark: SparkSession, kind: ResultFormat, question: Question, place: str) -> dict[str, Any]:
     """What a run says where Spark's own catalog has a table of Parquet under the name, and what that has afterwards."""
-    names = TableNames(catalog="spark_catalog", namespace="taken")
-    table = names.table(table_of(ALL["s10"], Grouping.PARTITION))
-    spark.sql(create_namespace(str(names.quoted_namespace)) + f" LOCATION '{place}'")
+    names = statements.TableNames(catalog="spark_catalog", namespace="taken")
+    table = names.table(statements.table_of(ALL["s10"], Grouping.PARTITION))
+    spark.sql(statements.create_namespace(str(names.quoted_namespace)) + f" LOCATION '{place}'")
     spark.sql(f"CREATE TABLE {table} (theirs INT) USING parquet")
     hours = job.hours_for(spark, question, now_us=LATER_US)
     refused = ""
     try:
         job.run(spark, question, hours, HoursInTables(spark, kind, names, question.grouping))
-    except OtherFormat as error:
+    except statements.OtherFormat as error:
         refused = str(error)
     return {"refused": refused, "columns": spark.table(table).columns}
 
@@ -95,7 +88,7 @@ def main(kind: str, export: str, out: str, files: str, stats: str) -> None:
     """Write, repeat, delete, write again."""
     chosen = stats.split(",")
     form = ResultFormat(kind)
-    needed = settings(runtime_for(form), catalog="strandline", warehouse=warehouse_of(out))
+    needed = settings(runtime_for(form), catalog="strandline", warehouse=statements.warehouse_of(out))
     spark = open_session("strandline-formats", master="local[2]", memory="1g", settings=needed)
     question = job.whole_hours(Question(inputs=(export,), statistics=tuple(ALL[stat] for stat in chosen)))
     hours = job.hours_for(spark, question, now_us=LATER_US)

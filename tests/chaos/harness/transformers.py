@@ -22,16 +22,7 @@ from harness.member_history_file import INPUTS_FROM, Asked, acknowledged, transa
 from running_cluster import until
 
 from strandline.client import Admin, Consumer
-from strandline_sim.checks.history import (
-    Anomaly,
-    Operation,
-    Read,
-    RecordPlace,
-    RecordValue,
-    Send,
-    SendOutcome,
-    anomalies,
-)
+from strandline_sim.checks import history
 from strandline_sim.checks.transaction_history import GroupAt, ReadUpTo, Txn, sends_of, transaction_anomalies
 
 if TYPE_CHECKING:
@@ -48,34 +39,34 @@ _READ_S = 120.0
 class Found:
     """What lay in the logs at the end, for one who reads committed records."""
 
-    inputs: list[Read] = field(default_factory=list)
-    outputs: list[Read] = field(default_factory=list)
-    origins: list[RecordValue] = field(default_factory=list)
+    inputs: list[history.Read] = field(default_factory=list)
+    outputs: list[history.Read] = field(default_factory=list)
+    origins: list[history.RecordValue] = field(default_factory=list)
     """The input that each output is made of."""
     ends: list[ReadUpTo] = field(default_factory=list)
     groups: list[GroupAt] = field(default_factory=list)
 
 
-def judged(produced: Sequence[Operation], txns: Sequence[Txn], found: Found) -> list[Anomaly]:
+def judged(produced: Sequence[history.Operation], txns: Sequence[Txn], found: Found) -> list[history.Anomaly]:
     """Everything wrong with what was produced, transformed and found, read to the ends of both topics."""
     reads = [*found.inputs, *found.outputs]
     return [
-        *one_output_each((each for each in produced if isinstance(each, Send)), found),
+        *one_output_each((each for each in produced if isinstance(each, history.Send)), found),
         *transaction_anomalies([*txns, *reads, *found.ends, *found.groups]).anomalies,
-        *anomalies([*produced, *sends_of(txns), *reads]),
+        *history.anomalies([*produced, *sends_of(txns), *reads]),
     ]
 
 
-def one_output_each(inputs: Iterable[Send], found: Found) -> Iterator[Anomaly]:
+def one_output_each(inputs: Iterable[history.Send], found: Found) -> Iterator[history.Anomaly]:
     """An input that was acknowledged, or lies in the log all the same, has one output; any other has none."""
     outputs = Counter(found.origins)
     wanted = {read.value for read in found.inputs}
-    wanted |= {send.value for send in inputs if send.outcome is SendOutcome.OK}
+    wanted |= {send.value for send in inputs if send.outcome is history.SendOutcome.OK}
     for value in sorted(wanted | outputs.keys()):
         count = outputs[value]
         if count != (value in wanted):
             named = f"{value.client}/{value.seq}"
-            yield Anomaly("I39", f"input {named} has {count} committed outputs, {int(value in wanted)} wanted")
+            yield history.Anomaly("I39", f"input {named} has {count} committed outputs, {int(value in wanted)} wanted")
 
 
 class AwaitedCommit(NamedTuple):
@@ -187,11 +178,11 @@ class Transformers(members.Members):
             async for record in consumer:
                 value, at_s = decode(record.value), time.monotonic()
                 if topic == INPUTS:
-                    place = RecordPlace(INPUTS_FROM + record.partition, record.offset)
-                    found.inputs.append(Read("reader of inputs", place, value, at_s))
+                    place = history.RecordPlace(INPUTS_FROM + record.partition, record.offset)
+                    found.inputs.append(history.Read("reader of inputs", place, value, at_s))
                 else:
-                    place = RecordPlace(record.partition, record.offset)
-                    found.outputs.append(Read("reader of outputs", place, value, at_s))
+                    place = history.RecordPlace(record.partition, record.offset)
+                    found.outputs.append(history.Read("reader of outputs", place, value, at_s))
                     found.origins.append(decode(record.key))
 
     def judge(self) -> None:

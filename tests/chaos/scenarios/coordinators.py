@@ -10,20 +10,10 @@ from typing import Any
 
 from faults.network import Cut, both_ways, one_way
 from faults.processes import Kill, MemberKilled, MemberPaused, Pause
+from harness import members as harness_members
 from harness import transformers
 from harness.cluster import namespace
 from harness.group import GROUP, TOPIC, Group
-from harness.members import (
-    HALF,
-    REBALANCE_MS,
-    SESSION_MS,
-    Coordinated,
-    Members,
-    consumer_group,
-    coordinator,
-    coordinator_epoch,
-    transactional_id,
-)
 from harness.run import AVAILABLE_S, Run
 from harness.scenario import Fault, Form, Scenario, Step
 from settled_logs import assert_settled
@@ -35,7 +25,7 @@ _PAUSED_S = 4.5
 """Longer than the session of a node: another one leads when it goes on."""
 _AVAILABLE_AFTER_PAUSE_S = ATTEMPT_MS / 1000 + 2.0
 """A commit that was sent to a node that stands still is given up, and sent to the next one, after this attempt."""
-_STABLE_S = (SESSION_MS + REBALANCE_MS) / 1000
+_STABLE_S = (harness_members.SESSION_MS + harness_members.REBALANCE_MS) / 1000
 _LATER_S = (3.5, 5.0)
 """When a killed node is started again, if not at once."""
 
@@ -47,7 +37,7 @@ def _hit(draw: random.Random, fault: str | None, slot: int, paused_s: tuple[floa
     return {"fault": fault, "slot": slot, "away_s": draw.uniform(*(paused_s if fault == "pause" else (0.0, 3.0)))}
 
 
-async def _trouble(run: Run, members: Members, hit: dict[str, Any] | None) -> None:
+async def _trouble(run: Run, members: harness_members.Members, hit: dict[str, Any] | None) -> None:
     if hit is not None:
         kind = MemberPaused if hit["fault"] == "pause" else MemberKilled
         async with run.fault(kind(members, hit["slot"])):
@@ -56,7 +46,7 @@ async def _trouble(run: Run, members: Members, hit: dict[str, Any] | None) -> No
 
 def _fault(name: str, node: int) -> Fault:
     if name == "cut":
-        return Cut(both_ways(HALF, namespace(node)))
+        return Cut(both_ways(harness_members.HALF, namespace(node)))
     if name in ("mute", "deaf"):
         return Cut(one_way(node, name))
     return Pause(node) if name == "pause" else Kill(node)
@@ -97,12 +87,12 @@ class ChaseTheCoordinator(Scenario):
 
     async def play(self, run: Run) -> None:
         """After each step the group goes on; after the last it becomes stable and works off what is left."""
-        group, coordinated = Group(run, self.members), consumer_group(GROUP)
+        group, coordinated = Group(run, self.members), harness_members.consumer_group(GROUP)
         await group.start()
         try:
             await group.stable(_STABLE_S)
             await group.commits(5)
-            first = await coordinator_epoch(run, coordinated)
+            first = await harness_members.coordinator_epoch(run, coordinated)
             for step in run.plan:
                 began_s = time.monotonic()
                 await asyncio.gather(self._chase(run, group, step.args), _trouble(run, group, step.args["member"]))
@@ -110,7 +100,7 @@ class ChaseTheCoordinator(Scenario):
                 await group.in_sync()
                 await group.commits(5)
                 await run.sleep_until(began_s + run.form.of(12.0, 6.0))
-            run.counters["coordinator_epochs"] = await coordinator_epoch(run, coordinated) - first
+            run.counters["coordinator_epochs"] = await harness_members.coordinator_epoch(run, coordinated) - first
             run.measured["stable_after_s"] = round(await group.stable(_STABLE_S), 1)
             await group.finish(30.0)
             run.measured[f"records_{TOPIC}"] = await assert_settled(run.probe, TOPIC)
@@ -118,7 +108,7 @@ class ChaseTheCoordinator(Scenario):
             group.judge()
 
     async def _chase(self, run: Run, group: Group, args: dict[str, Any]) -> None:
-        node = await coordinator(run, consumer_group(GROUP))
+        node = await harness_members.coordinator(run, harness_members.consumer_group(GROUP))
         hit_s = time.monotonic()
         why = f"{args['fault']} of coordinator {node} after {len(group.awaited)} others"
         run.expect_acks(why, since_s=hit_s)
@@ -208,11 +198,13 @@ class ExactlyOnce(Scenario):
 
     async def _epochs(self, run: Run) -> int:
         """Of all coordinators of the scenario together."""
-        return sum([await coordinator_epoch(run, _coordinated(slot)) for slot in (None, *range(self.slots))])
+        return sum(
+            [await harness_members.coordinator_epoch(run, _coordinated(slot)) for slot in (None, *range(self.slots))]
+        )
 
     async def _chase(self, run: Run, processes: transformers.Transformers, step: Step) -> None:
         slot = step.args["slot"]
-        node = await coordinator(run, _coordinated(slot))
+        node = await harness_members.coordinator(run, _coordinated(slot))
         hit_s = time.monotonic()
         what = f"{step.what} on node {node}, step {len(processes.awaited)}"
         run.expect_acks(what, since_s=hit_s)
@@ -236,7 +228,7 @@ class ExactlyOnce(Scenario):
         }
 
 
-def _coordinated(slot: int | None) -> Coordinated:
+def _coordinated(slot: int | None) -> harness_members.Coordinated:
     if slot is None:
-        return consumer_group(transformers.GROUP)
-    return transactional_id(transformers.transactional_id_of(slot))
+        return harness_members.consumer_group(transformers.GROUP)
+    return harness_members.transactional_id(transformers.transactional_id_of(slot))

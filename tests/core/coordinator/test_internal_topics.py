@@ -9,26 +9,14 @@ from cluster_of_cores import Cluster
 from controller_builders import Controller
 from core_builders import F, L, partition_image
 
-from strandline.core.control.messages import (
-    AlterTopicConfigs,
-    ConfigChange,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    ElectionKind,
-    ElectLeaders,
-    GrowingTopic,
-    NewTopic,
-    PartitionsRef,
-    TopicRef,
-)
+from strandline.core.control import messages
 from strandline.core.control.state import ControllerTimings
 from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION_STATE, java_hash, partition_of
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.log.effects import ApplyRetention
 from strandline.core.messages import TopicImage
 
-REF = TopicRef(GROUP_STATE)
+REF = messages.TopicRef(GROUP_STATE)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +91,8 @@ def _controller(*nodes: int, **timings: int) -> Controller:
 
 
 def _create(controller: Controller, **given: Any) -> Any:
-    new = NewTopic(name=GROUP_STATE, topic_id="22222222-0000-4000-8000-000000000000", **given)
-    return controller.ask(CreateTopics(topics=(new,))).topics[0]
+    new = messages.NewTopic(name=GROUP_STATE, topic_id="22222222-0000-4000-8000-000000000000", **given)
+    return controller.ask(messages.CreateTopics(topics=(new,))).topics[0]
 
 
 def _made(controller: Controller) -> TopicImage:
@@ -145,13 +133,17 @@ def test_too_few_living_nodes_make_no_topic_of_fewer_replicas() -> None:
 def test_transactions_have_a_topic_of_their_own_from_their_level_on() -> None:
     """`__transaction_state` has its own number of partitions, and at feature level 3 it is UNSUPPORTED_VERSION while
     `__group_state` is made."""
-    transactions = NewTopic(name=TRANSACTION_STATE, topic_id="33333333-0000-4000-8000-000000000000")
-    created = _controller(1, 2, 3, transaction_state_partitions=4).ask(CreateTopics(topics=(transactions,))).topics[0]
+    transactions = messages.NewTopic(name=TRANSACTION_STATE, topic_id="33333333-0000-4000-8000-000000000000")
+    created = (
+        _controller(1, 2, 3, transaction_state_partitions=4)
+        .ask(messages.CreateTopics(topics=(transactions,)))
+        .topics[0]
+    )
     assert (created.refusal, created.num_partitions) == (None, 4)
 
     controller = _controller(1, 2)
     controller.start(3, feature_max=3)
-    refusal = controller.ask(CreateTopics(topics=(transactions,))).topics[0].refusal
+    refusal = controller.ask(messages.CreateTopics(topics=(transactions,))).topics[0].refusal
     assert refusal.code is ErrorCode.UNSUPPORTED_VERSION
     assert _create(controller).refusal is None
 
@@ -175,9 +167,9 @@ def test_a_cluster_of_an_earlier_level_has_no_groups() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        DeleteTopics(topics=(REF,)),
-        CreatePartitions(topics=(GrowingTopic(REF, 13, ()),)),
-        AlterTopicConfigs(topics=(ConfigChange(topic=REF, set_configs=(("retention.ms", "1"),)),)),
+        messages.DeleteTopics(topics=(REF,)),
+        messages.CreatePartitions(topics=(messages.GrowingTopic(REF, 13, ()),)),
+        messages.AlterTopicConfigs(topics=(messages.ConfigChange(topic=REF, set_configs=(("retention.ms", "1"),)),)),
     ],
     ids=["delete", "grow", "alter"],
 )
@@ -199,7 +191,7 @@ def test_no_unclean_leader_is_elected_for_it() -> None:
     (leader,) = _made(controller).partitions[0].replicas
     others = [node for node in (1, 2, 3) if node != leader]
     controller.pass_ms(20_000, *others)
-    asked = ElectLeaders(kind=ElectionKind.UNCLEAN, partitions=(PartitionsRef(REF, (0,)),))
+    asked = messages.ElectLeaders(kind=messages.ElectionKind.UNCLEAN, partitions=(messages.PartitionsRef(REF, (0,)),))
     (result,) = controller.ask(asked).results
 
     assert result.refusal.code is ErrorCode.INVALID_TOPIC_EXCEPTION

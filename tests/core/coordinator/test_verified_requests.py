@@ -11,29 +11,14 @@ from strandline.core.coordinator.internal_topics import GROUP_STATE, TRANSACTION
 from strandline.core.coordinator.serving import Coordinators
 from strandline.core.coordinator.shard import ShardLimits
 from strandline.core.errors import ErrorCode, Outcome, Refusal
+from strandline.core.groups import messages
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.messages import (
-    OffsetFetch,
-    OffsetsCommitted,
-    OffsetsFetched,
-    OffsetToCommit,
-    TxnOffsetCommit,
-)
 from strandline.core.log import effects as want
 from strandline.core.log import events
 from strandline.core.log.events import CallGone, TxnMarkersAnswered
 from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.transactions import messages as transactions_messages
 from strandline.core.transactions.machine import TransactionMachine
-from strandline.core.transactions.messages import (
-    AddPartitions,
-    EndTxn,
-    InitProducerId,
-    PartitionsAdded,
-    ProducerIdentity,
-    ProducerIdGiven,
-    TxnEnded,
-    TxnMarkerAnswer,
-)
 from strandline.core.types import Offset, TopicPartition
 from strandline.runtime.patterns import Re2Patterns
 from strandline_sim.world.record_codec import IdentityCodec
@@ -56,21 +41,21 @@ def _cluster(*, hold_reads: bool = False, **limits: int) -> Cluster:
 
 
 def _stage(cluster: Cluster, offset: int = 7, *, epoch: int = 0, timeout: int = 5_000) -> int:
-    request = TxnOffsetCommit(
+    request = messages.TxnOffsetCommit(
         transactional_id="t",
         producer_id=9,
         producer_epoch=epoch,
         group_id="g",
-        offsets=(OffsetToCommit(FOO, Offset(offset)),),
+        offsets=(messages.OffsetToCommit(FOO, Offset(offset)),),
     )
     return cluster.ask_coordinator(request, timeout=timeout)
 
 
 def _committed(cluster: Cluster) -> Offset | None:
-    request = cluster.ask_coordinator(OffsetFetch(group_id="g", partitions=(FOO,)))
+    request = cluster.ask_coordinator(messages.OffsetFetch(group_id="g", partitions=(FOO,)))
     cluster.settle()
     answer = cluster.answered[request]
-    assert isinstance(answer, OffsetsFetched)
+    assert isinstance(answer, messages.OffsetsFetched)
     return answer.partitions[0].offset
 
 
@@ -98,7 +83,7 @@ def test_the_first_request_of_a_transaction_waits_for_its_coordinator() -> None:
     assert cluster.log(L).leo == end
     cluster.coordinator_says()
     cluster.settle()
-    assert all(isinstance(cluster.answered[request], OffsetsCommitted) for request in (first, second))
+    assert all(isinstance(cluster.answered[request], messages.OffsetsCommitted) for request in (first, second))
     assert len(_asked(cluster)) == 1
 
 
@@ -265,16 +250,16 @@ class _Ended:
             cluster.push_all(partition_image(tp, replicas=(1, 2), isr=(1, 2)), name=tp.topic_id)
         cluster.settle()
         cluster.advance(100, settle=True)
-        given = self._asked(InitProducerId(transactional_id=NAME))
-        assert isinstance(given, ProducerIdGiven)
-        assert isinstance(self._asked(self._adding(given.identity, P0)), PartitionsAdded)
+        given = self._asked(transactions_messages.InitProducerId(transactional_id=NAME))
+        assert isinstance(given, transactions_messages.ProducerIdGiven)
+        assert isinstance(self._asked(self._adding(given.identity, P0)), transactions_messages.PartitionsAdded)
         self.next = given.identity
         self.end()
 
     def end(self) -> None:
         """The open transaction is decided."""
-        ended = self._asked(EndTxn(transactional_id=NAME, identity=self.next, committed=True))
-        assert isinstance(ended, TxnEnded)
+        ended = self._asked(transactions_messages.EndTxn(transactional_id=NAME, identity=self.next, committed=True))
+        assert isinstance(ended, transactions_messages.TxnEnded)
         self.next = ended.identity
 
     def _asked(self, request: object) -> object:
@@ -282,8 +267,10 @@ class _Ended:
         self.cluster.settle()
         return self.cluster.answered[request_id]
 
-    def _adding(self, identity: ProducerIdentity, tp: TopicPartition) -> AddPartitions:
-        return AddPartitions(transactional_id=NAME, identity=identity, partitions=(tp,))
+    def _adding(
+        self, identity: transactions_messages.ProducerIdentity, tp: TopicPartition
+    ) -> transactions_messages.AddPartitions:
+        return transactions_messages.AddPartitions(transactional_id=NAME, identity=identity, partitions=(tp,))
 
     def add(self, tp: TopicPartition = P0, *, timeout: int = 5_000) -> int:
         """Ask for a partition of the next transaction; the number of the request."""
@@ -292,7 +279,7 @@ class _Ended:
     def marked(self) -> None:
         """The partition has its marker."""
         sent = self.cluster.wished(L, want.SendTxnMarkers)[-1]
-        answers = tuple(TxnMarkerAnswer(marker) for marker in sent.markers)
+        answers = tuple(transactions_messages.TxnMarkerAnswer(marker) for marker in sent.markers)
         self.cluster.step(L, TxnMarkersAnswered(self.cluster.now, TP, sent.leader_epoch, answers))
 
     def said(self, request_id: int) -> str:

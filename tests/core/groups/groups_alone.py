@@ -11,21 +11,11 @@ from typing import Any
 
 from strandline.core.coordinator.machine import Context, Decision, Record, TopicEntry, VerifyTransaction
 from strandline.core.errors import Refusal
+from strandline.core.groups import messages
 from strandline.core.groups.group import Group
 from strandline.core.groups.happenings import GroupChange, MemberChange
 from strandline.core.groups.invariants import GroupInvariants
 from strandline.core.groups.machine import GroupMachine
-from strandline.core.groups.messages import (
-    CommittedPartition,
-    ConsumerGroupHeartbeat,
-    GroupSettings,
-    HeartbeatAnswered,
-    OffsetCommit,
-    OffsetFetch,
-    OffsetToCommit,
-    TransactionMarked,
-    TxnOffsetCommit,
-)
 from strandline.core.groups.records import (
     AssignedPartition,
     CurrentKey,
@@ -84,7 +74,7 @@ class GroupsAlone:
     """The machine with a log and a clock."""
 
     topics: Topics
-    settings: GroupSettings = field(default_factory=lambda: GroupSettings(assignment_interval_ms=0))
+    settings: messages.GroupSettings = field(default_factory=lambda: messages.GroupSettings(assignment_interval_ms=0))
     now_ms: int = 1_000_000
     coordinator_epoch: int = 7
     log: list[Record] = field(default_factory=list)
@@ -166,7 +156,7 @@ class GroupsAlone:
         """A heartbeat in the member's epoch, if no other is given."""
         answered = named.pop("answered", True)
         given = self.group.current[member_id].member_epoch if epoch is None else epoch
-        request = ConsumerGroupHeartbeat(
+        request = messages.ConsumerGroupHeartbeat(
             group_id=GROUP,
             member_id=member_id,
             member_epoch=given,
@@ -194,8 +184,10 @@ class GroupsAlone:
 
     def commit(self, offset: int = 5, epoch: int | None = None, member_id: str = "", **named: Any) -> Any:
         """Commit one offset for each of the partitions in ``of``; the answer's partitions, or the refusal."""
-        offsets = tuple(OffsetToCommit(tp, Offset(offset)) for tp in tps(named.pop("of", {"foo": [0]})))
-        request = OffsetCommit(group_id=GROUP, member_id=member_id, member_epoch=epoch, offsets=offsets, **named)
+        offsets = tuple(messages.OffsetToCommit(tp, Offset(offset)) for tp in tps(named.pop("of", {"foo": [0]})))
+        request = messages.OffsetCommit(
+            group_id=GROUP, member_id=member_id, member_epoch=epoch, offsets=offsets, **named
+        )
         answer = self.ask(request)
         return answer if isinstance(answer, Refusal) else answer.partitions
 
@@ -203,8 +195,8 @@ class GroupsAlone:
         self, offset: int, *, producer: int = 9, producer_epoch: int = 0, of: Parts | None = None, **named: Any
     ) -> Any:
         """Commit one offset for each of these partitions in a transaction; as `commit`."""
-        offsets = tuple(OffsetToCommit(tp, Offset(offset)) for tp in tps(of or {"foo": [0]}))
-        request = TxnOffsetCommit(
+        offsets = tuple(messages.OffsetToCommit(tp, Offset(offset)) for tp in tps(of or {"foo": [0]}))
+        request = messages.TxnOffsetCommit(
             **{"group_id": GROUP, "transactional_id": "t"} | named,
             producer_id=producer,
             producer_epoch=producer_epoch,
@@ -216,11 +208,13 @@ class GroupsAlone:
     def mark(self, producer_epoch: int, *, commit: bool = True, producer: int = 9, coordinator: int = 1) -> Any:
         """A marker of a producer; None, or the refusal."""
         sent = ProducerStamp(producer, producer_epoch, -1)
-        return self.ask(TransactionMarked(sent, Marker(commit, coordinator)))
+        return self.ask(messages.TransactionMarked(sent, Marker(commit, coordinator)))
 
     def offsets(self, of: Parts | None = None, *, require_stable: bool = False) -> list[object]:
         """Of each of these partitions the committed offset, None without one, or the code of the refusal."""
-        request = OffsetFetch(group_id=GROUP, partitions=tps(of or {"foo": [0]}), require_stable=require_stable)
+        request = messages.OffsetFetch(
+            group_id=GROUP, partitions=tps(of or {"foo": [0]}), require_stable=require_stable
+        )
         return [
             each.offset if each.refusal is None else each.refusal.code.name for each in self.ask(request).partitions
         ]
@@ -258,9 +252,9 @@ def parts(*partitions: TopicPartition) -> dict[str, list[int]]:
     return found
 
 
-def answered_with(answer: HeartbeatAnswered) -> tuple[int, dict[str, list[int]] | None]:
+def answered_with(answer: messages.HeartbeatAnswered) -> tuple[int, dict[str, list[int]] | None]:
     """The epoch and the partitions in an answer; None: it says nothing about partitions."""
-    assert isinstance(answer, HeartbeatAnswered), answer
+    assert isinstance(answer, messages.HeartbeatAnswered), answer
     return answer.member_epoch, None if answer.assignment is None else parts(*answer.assignment)
 
 
@@ -269,7 +263,7 @@ def code(answer: object) -> str:
     return answer.code.name if isinstance(answer, Refusal) else repr(answer)
 
 
-def codes(results: Iterable[CommittedPartition]) -> list[str]:
+def codes(results: Iterable[messages.CommittedPartition]) -> list[str]:
     """Of each partition of a commit, OK or the code's name."""
     return ["OK" if each.refusal is None else each.refusal.code.name for each in results]
 

@@ -10,6 +10,7 @@ from groups_alone import GROUP, GroupsAlone, Topics, parts, seed
 
 from strandline.core.coordinator.machine import Record, Reports
 from strandline.core.groups import reporting
+from strandline.core.groups import reporting as groups_reporting
 from strandline.core.groups.group import Group, GroupState
 from strandline.core.groups.happenings import Cause
 from strandline.core.groups.happenings import GroupChange as GroupChangeHappenings
@@ -18,15 +19,6 @@ from strandline.core.groups.happenings import MemberChange as MemberChangeHappen
 from strandline.core.groups.happenings import MemberChange as MemberChangeRepetitions
 from strandline.core.groups.machine import GroupMachine
 from strandline.core.groups.messages import DeleteGroup, DescribeGroup, ListGroups, OffsetCommit, OffsetToCommit
-from strandline.core.groups.reporting import (
-    HOUR_MS,
-    KEYS_PER_TICK,
-    LOOK_EVERY_MS,
-    OPEN_EVERY_MS,
-    PARTS_PER_TICK,
-    GroupReporting,
-    Repetitions,
-)
 from strandline.core.log.effects import Effect, Emit
 from strandline.core.state_events import GroupChange, GroupOffsets, MemberChange
 from strandline.core.state_events import GroupChange as GroupChangeEvent
@@ -43,7 +35,7 @@ class Reported:
     def __init__(self, partitions: int = 2, *, samples: bool = True, log: Sequence[Record] = ()) -> None:
         self.alone = GroupsAlone(Topics(foo=partitions))
         self.reports = Reports(PLACE, EPOCH)
-        reporting = GroupReporting(self.reports, samples=samples)
+        reporting = groups_reporting.GroupReporting(self.reports, samples=samples)
         self.alone.machine = GroupMachine(self.alone.machine.subscriptions._engine, self.alone.settings, reporting)
         for record in log:
             self.alone.machine.apply(record)
@@ -106,7 +98,7 @@ def test_commits_of_one_second_are_one_row(reported: Reported) -> None:
     assert reported.samples() == [(GROUP, 0, 6, 3, {})]
 
     reported.commit({0: 7})
-    reported.tick(OPEN_EVERY_MS - 1)
+    reported.tick(groups_reporting.OPEN_EVERY_MS - 1)
     before = reported.samples()
     reported.tick(1)
 
@@ -155,7 +147,7 @@ def test_a_key_without_commits_is_reported_every_minute(reported: Reported) -> N
     reported.tick()
     reported.samples()
 
-    reported.tick(LOOK_EVERY_MS - 1)
+    reported.tick(groups_reporting.LOOK_EVERY_MS - 1)
     before = reported.samples()
     reported.tick(1)
 
@@ -177,23 +169,23 @@ def test_an_offset_that_is_forgotten_is_reported_as_absent(reported: Reported) -
     reported.tick()
     reported.samples()
     reported.alone.ask(DeleteGroup(group_id=GROUP))
-    reported.tick(OPEN_EVERY_MS)
+    reported.tick(groups_reporting.OPEN_EVERY_MS)
 
     assert reported.samples() == [(GROUP, 0, None, 1, {})]
 
 
 def test_a_tick_reports_a_bounded_number_of_keys() -> None:
     """Many keys leave over several ticks, none twice and none forgotten."""
-    reported = Reported(partitions=3 * KEYS_PER_TICK)
-    reported.commit(dict.fromkeys(range(3 * KEYS_PER_TICK), 4))
+    reported = Reported(partitions=3 * groups_reporting.KEYS_PER_TICK)
+    reported.commit(dict.fromkeys(range(3 * groups_reporting.KEYS_PER_TICK), 4))
     seen: list[int] = []
     for _ in range(8):
         reported.alone.tick()
         now = reported.samples()
-        assert len(now) <= KEYS_PER_TICK
+        assert len(now) <= groups_reporting.KEYS_PER_TICK
         seen += [partition for _, partition, *_ in now]
 
-    assert sorted(set(seen)) == list(range(3 * KEYS_PER_TICK))
+    assert sorted(set(seen)) == list(range(3 * groups_reporting.KEYS_PER_TICK))
 
 
 def test_keys_beyond_the_bound_are_reported_by_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,9 +194,9 @@ def test_keys_beyond_the_bound_are_reported_by_the_look(monkeypatch: pytest.Monk
     reported = Reported(partitions=3)
     reported.tick()
     reported.commit({0: 4, 1: 4, 2: 4})
-    reported.tick(OPEN_EVERY_MS)
+    reported.tick(groups_reporting.OPEN_EVERY_MS)
     counted = reported.samples()
-    reported.tick(LOOK_EVERY_MS)
+    reported.tick(groups_reporting.LOOK_EVERY_MS)
 
     assert counted == [(GROUP, 0, 4, 1, {}), (GROUP, 1, 4, 1, {})]
     assert reported.samples() == [(GROUP, partition, 4, 0, {}) for partition in range(3)]
@@ -214,7 +206,7 @@ def test_without_samples_only_changes_are_reported() -> None:
     """A node that reports transitions only has no rows of commits."""
     reported = Reported(samples=False)
     reported.commit({0: 4})
-    reported.tick(LOOK_EVERY_MS)
+    reported.tick(groups_reporting.LOOK_EVERY_MS)
     assert reported.samples() == []
 
     reported.alone.join("m1", "foo")
@@ -321,7 +313,7 @@ def _stable(members: int, partitions: int) -> GroupsAlone:
 
 
 def _all(
-    repetitions: Repetitions, groups: dict[str, Group], unix_ms: int
+    repetitions: groups_reporting.Repetitions, groups: dict[str, Group], unix_ms: int
 ) -> list[GroupChangeRepetitions | MemberChangeRepetitions]:
     """What is reported until a tick reports nothing."""
     found: list[GroupChangeRepetitions | MemberChangeRepetitions] = []
@@ -334,7 +326,7 @@ def test_every_member_and_group_is_repeated_as_it_is() -> None:
     """The members first, and both states of the group are the one it is in."""
     alone = _stable(2, 4)
 
-    member, other, group = _all(Repetitions(), alone.machine.groups, 0)
+    member, other, group = _all(groups_reporting.Repetitions(), alone.machine.groups, 0)
 
     assert isinstance(member, MemberChangeRepetitions)
     assert (member.member_id, member.phase, member.member_epoch, member.cause) == ("m00000", "assigned", 3, "repeated")
@@ -352,7 +344,7 @@ def test_a_member_that_was_asked_for_partitions_is_repeated_as_such() -> None:
     alone.join("m2", "foo")
     alone.beat("m1")
 
-    rows = _all(Repetitions(), alone.machine.groups, 0)
+    rows = _all(groups_reporting.Repetitions(), alone.machine.groups, 0)
 
     phases = {row.member_id: (row.phase, len(row.revoking)) for row in rows if isinstance(row, MemberChangeRepetitions)}
     assert phases == {"m1": ("revoking", 1), "m2": ("assigned", 0)}
@@ -360,9 +352,12 @@ def test_a_member_that_was_asked_for_partitions_is_repeated_as_such() -> None:
 
 def test_it_is_repeated_once_an_hour() -> None:
     """At the first tick, and at the first one of each hour of the wall clock."""
-    groups, repetitions = _stable(1, 1).machine.groups, Repetitions()
+    groups, repetitions = _stable(1, 1).machine.groups, groups_reporting.Repetitions()
 
-    counts = [len(_all(repetitions, groups, at_ms)) for at_ms in (5, HOUR_MS - 1, HOUR_MS, 2 * HOUR_MS - 1)]
+    counts = [
+        len(_all(repetitions, groups, at_ms))
+        for at_ms in (5, groups_reporting.HOUR_MS - 1, groups_reporting.HOUR_MS, 2 * groups_reporting.HOUR_MS - 1)
+    ]
 
     assert counts == [2, 0, 2, 0]
 
@@ -373,9 +368,9 @@ def test_a_tick_repeats_a_bounded_part() -> None:
     large = _stable(1_000, 2_000).machine.groups
     many = {f"g{n}": Group(f"g{n}") for n in range(10_000)}
     for groups, rows in ((large, 1_001), (many, 10_000)):
-        repetitions, found = Repetitions(), list[GroupChangeRepetitions | MemberChangeRepetitions]()
+        repetitions, found = groups_reporting.Repetitions(), list[GroupChangeRepetitions | MemberChangeRepetitions]()
         while tick := list(repetitions.due(groups, 0)):
-            assert sum(_parts(row) for row in tick[:-1]) < PARTS_PER_TICK
+            assert sum(_parts(row) for row in tick[:-1]) < groups_reporting.PARTS_PER_TICK
             found += tick
         assert len(found) == len({(row.group_id, getattr(row, "member_id", None)) for row in found}) == rows
 
@@ -386,23 +381,23 @@ def _parts(row: Any) -> int:
 
 def test_an_hour_that_begins_before_all_is_repeated_waits() -> None:
     """Or the last groups would never be repeated."""
-    groups = {f"g{n}": Group(f"g{n}") for n in range(2 * PARTS_PER_TICK)}
-    repetitions = Repetitions()
+    groups = {f"g{n}": Group(f"g{n}") for n in range(2 * groups_reporting.PARTS_PER_TICK)}
+    repetitions = groups_reporting.Repetitions()
 
     first = [row.group_id for row in repetitions.due(groups, 0)]
-    second = [row.group_id for row in repetitions.due(groups, HOUR_MS)]
+    second = [row.group_id for row in repetitions.due(groups, groups_reporting.HOUR_MS)]
 
     assert first + second == list(groups)
 
 
 def test_what_goes_meanwhile_is_left_out() -> None:
     """A member and a group that are gone are not said to be there."""
-    alone = _stable(PARTS_PER_TICK, PARTS_PER_TICK)
+    alone = _stable(groups_reporting.PARTS_PER_TICK, groups_reporting.PARTS_PER_TICK)
     groups = alone.machine.groups
     groups["deleted"] = Group("deleted")
-    repetitions = Repetitions()
+    repetitions = groups_reporting.Repetitions()
     list(repetitions.due(groups, 0))
-    last = f"m{PARTS_PER_TICK - 1:05}"
+    last = f"m{groups_reporting.PARTS_PER_TICK - 1:05}"
     alone.beat(last, -1)
     del groups["deleted"]
 
@@ -416,12 +411,12 @@ def test_a_group_without_members_is_repeated_until_it_is_deleted() -> None:
     """One that only commits offsets is Empty."""
     alone = GroupsAlone(Topics(foo=1))
     alone.commit()
-    repetitions = Repetitions()
+    repetitions = groups_reporting.Repetitions()
     before = _all(repetitions, alone.machine.groups, 0)
     alone.ask(DeleteGroup(group_id=GROUP))
 
     assert before == [GroupChangeRepetitions(GROUP, GroupState.EMPTY, GroupState.EMPTY, 0, 0, 0, Cause.REPEATED)]
-    assert _all(repetitions, alone.machine.groups, HOUR_MS) == []
+    assert _all(repetitions, alone.machine.groups, groups_reporting.HOUR_MS) == []
 
 
 def test_a_coordinator_that_has_loaded_reports_repetitions_in_its_epoch() -> None:
@@ -429,7 +424,7 @@ def test_a_coordinator_that_has_loaded_reports_repetitions_in_its_epoch() -> Non
     place, epoch = TopicPartition("group-state", 3), LeaderEpoch(8)
     alone = _stable(1, 1)
     reports = Reports(place, epoch)
-    GroupReporting(reports, samples=False).ticked(alone.machine.groups, alone.context)
+    groups_reporting.GroupReporting(reports, samples=False).ticked(alone.machine.groups, alone.context)
     out: list[Effect] = []
     reports.leave(out)
 

@@ -9,21 +9,9 @@ from groups_alone import GROUP, GroupsAlone, Topics, aim, answered_with, code, p
 
 from strandline.core.coordinator.machine import Decision, Record
 from strandline.core.errors import ErrorCode
+from strandline.core.groups import records
 from strandline.core.groups.group import GroupState
 from strandline.core.groups.messages import ConsumerGroupHeartbeat, GroupSettings
-from strandline.core.groups.records import (
-    CurrentKey,
-    CurrentValue,
-    GroupKey,
-    GroupValue,
-    MemberKey,
-    MemberState,
-    MemberValue,
-    TargetEpochKey,
-    TargetEpochValue,
-    TargetKey,
-    TargetValue,
-)
 
 
 @pytest.fixture
@@ -68,15 +56,15 @@ def test_t71_reconciliation_of_three_members(alone: GroupsAlone) -> None:
 
     assert joined.member_epoch == 11
     assert answered_with(joined) == (11, {})
-    assert state("m3") is MemberState.UNRELEASED
+    assert state("m3") is records.MemberState.UNRELEASED
 
     assert answered_with(alone.beat("m1", owned={"foo": [0, 1, 2], "bar": [0, 1]})) == (10, {"bar": [0], "foo": [0, 1]})
-    assert state("m1") is MemberState.UNREVOKED
+    assert state("m1") is records.MemberState.UNREVOKED
     assert answered_with(alone.beat("m2", owned={"foo": [3, 4, 5], "bar": [2]})) == (10, {"bar": [2], "foo": [3]})
     assert answered_with(alone.beat("m1", owned={"foo": [0, 1], "bar": [0]})) == (11, None)
-    assert state("m1") is MemberState.STABLE
+    assert state("m1") is records.MemberState.STABLE
     assert answered_with(alone.beat("m3", owned={})) == (11, {"bar": [1]})
-    assert state("m3") is MemberState.UNRELEASED
+    assert state("m3") is records.MemberState.UNRELEASED
 
     before = len(alone.log)
     alone.beat("m2")
@@ -84,7 +72,7 @@ def test_t71_reconciliation_of_three_members(alone: GroupsAlone) -> None:
 
     assert answered_with(alone.beat("m2", owned={"foo": [3], "bar": [2]})) == (11, {"bar": [2], "foo": [2, 3]})
     assert answered_with(alone.beat("m3", owned={"bar": [1]})) == (11, {"bar": [1], "foo": [4, 5]})
-    assert state("m3") is MemberState.STABLE
+    assert state("m3") is records.MemberState.STABLE
     assert alone.group.state is GroupState.STABLE
 
 
@@ -133,29 +121,35 @@ def test_a_fenced_member_that_joins_again_frees_its_partitions(alone: GroupsAlon
 def test_t73_group_states(alone: GroupsAlone) -> None:
     """T73: EMPTY, ASSIGNING, RECONCILING and STABLE follow from the rows."""
     apply = alone.machine.apply
-    said = MemberValue(session_timeout_ms=45_000, rebalance_timeout_ms=1, topic_names=("foo",))
+    said = records.MemberValue(session_timeout_ms=45_000, rebalance_timeout_ms=1, topic_names=("foo",))
 
-    apply(Record(GroupKey(GROUP), GroupValue(10)))
+    apply(Record(records.GroupKey(GROUP), records.GroupValue(10)))
     assert alone.group.state is GroupState.EMPTY
-    apply(Record(MemberKey(GROUP, "m"), said))
-    apply(Record(GroupKey(GROUP), GroupValue(11)))
+    apply(Record(records.MemberKey(GROUP, "m"), said))
+    apply(Record(records.GroupKey(GROUP), records.GroupValue(11)))
     assert alone.group.state is GroupState.ASSIGNING
-    apply(Record(TargetEpochKey(GROUP), TargetEpochValue(11, "uniform", 0)))
+    apply(Record(records.TargetEpochKey(GROUP), records.TargetEpochValue(11, "uniform", 0)))
     assert alone.group.state is GroupState.RECONCILING
-    apply(Record(CurrentKey(GROUP, "m"), CurrentValue(11, 10, MemberState.UNREVOKED)))
+    apply(Record(records.CurrentKey(GROUP, "m"), records.CurrentValue(11, 10, records.MemberState.UNREVOKED)))
     assert alone.group.state is GroupState.RECONCILING
-    apply(Record(CurrentKey(GROUP, "m"), CurrentValue(11, 10, MemberState.STABLE)))
+    apply(Record(records.CurrentKey(GROUP, "m"), records.CurrentValue(11, 10, records.MemberState.STABLE)))
     assert alone.group.state is GroupState.STABLE
 
 
-@pytest.mark.parametrize("state", [MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED])
-def test_t77_a_known_member_joins_again(alone: GroupsAlone, state: MemberState) -> None:
+@pytest.mark.parametrize(
+    "state", [records.MemberState.STABLE, records.MemberState.UNREVOKED, records.MemberState.UNRELEASED]
+)
+def test_t77_a_known_member_joins_again(alone: GroupsAlone, state: records.MemberState) -> None:
     """T77, KAFKA-19233: a heartbeat with epoch 0 of a member at 100 joins again from any state."""
     seed(alone, 100, {"m": {"foo": [1, 2, 3]}}, ("foo",))
     row = alone.group.current["m"]
-    given = row.assigned[:2] if state is MemberState.UNREVOKED else row.assigned
-    revoking = row.assigned[2:] if state is MemberState.UNREVOKED else ()
-    alone.take(Decision(batches=((Record(CurrentKey(GROUP, "m"), CurrentValue(100, 99, state, given, revoking)),),)))
+    given = row.assigned[:2] if state is records.MemberState.UNREVOKED else row.assigned
+    revoking = row.assigned[2:] if state is records.MemberState.UNREVOKED else ()
+    alone.take(
+        Decision(
+            batches=((Record(records.CurrentKey(GROUP, "m"), records.CurrentValue(100, 99, state, given, revoking)),),)
+        )
+    )
 
     answer = alone.join("m", "foo")
 
@@ -264,8 +258,8 @@ def test_a_large_assignment_is_work_and_a_stale_one_is_dropped() -> None:
 def test_a_target_that_is_partly_written_gives_and_asks_nothing(alone: GroupsAlone) -> None:
     """G4: after a failover between the batches of a target every member is answered from what it has."""
     seed(alone, 10, {"m1": {"foo": [0, 1, 2]}, "m2": {"foo": [3, 4, 5]}}, ("foo",))
-    torn = Record(TargetKey(GROUP, "m1"), TargetValue(11, ()))
-    alone.take(Decision(batches=((torn, Record(GroupKey(GROUP), GroupValue(11))),)))
+    torn = Record(records.TargetKey(GROUP, "m1"), records.TargetValue(11, ()))
+    alone.take(Decision(batches=((torn, Record(records.GroupKey(GROUP), records.GroupValue(11))),)))
 
     assert answered_with(alone.beat("m1", owned={"foo": [0, 1, 2]})) == (10, None)
     assert alone.group.state is GroupState.ASSIGNING

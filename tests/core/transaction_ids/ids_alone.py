@@ -13,20 +13,8 @@ from strandline.core.coordinator.machine import Context, Decision, Record, Repor
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.log.effects import Effect, SendTxnMarkers
 from strandline.core.log.producer_id_blocks import ProducerIdBlocks
+from strandline.core.transactions import messages
 from strandline.core.transactions.machine import TransactionMachine
-from strandline.core.transactions.messages import (
-    AddPartitions,
-    DescribeTransaction,
-    EndTxn,
-    InitProducerId,
-    ListTransactions,
-    ProducerIdentity,
-    ProducerIdGiven,
-    TransactionDescribed,
-    TxnEnded,
-    TxnMarker,
-    TxnMarkerAnswer,
-)
 from strandline.core.transactions.records import TransactionalId, TransactionalIdKey, TransactionSettings, TxnState
 from strandline.core.transactions.reporting import TransactionChange
 from strandline.core.types import LeaderEpoch, TopicPartition
@@ -64,7 +52,7 @@ class IdsAlone:
     unix_skew_ms: int = 5_000_000
     topics: Topics = field(default_factory=Topics)
     log: list[Record] = field(default_factory=list)
-    sent: list[TxnMarker] = field(default_factory=list)
+    sent: list[messages.TxnMarker] = field(default_factory=list)
     notes: list[object] = field(default_factory=list)
     """Of decisions that are not committed yet."""
     seen: list[TransactionChange] = field(default_factory=list)
@@ -96,7 +84,7 @@ class IdsAlone:
         assert now_ms == self.now_ms
         self.seen.append(change)
 
-    def marker_refused(self, marker: TxnMarker, refusal: Refusal, now_ms: int) -> None:
+    def marker_refused(self, marker: messages.TxnMarker, refusal: Refusal, now_ms: int) -> None:
         self.alarms.append((marker.tp, refusal.code.name))
 
     def ticked(self, ids: Mapping[str, TransactionalId], context: Context) -> None:
@@ -167,29 +155,31 @@ class IdsAlone:
                 continue
             self.hear(marker, refused)
 
-    def hear(self, marker: TxnMarker, refused: ErrorCode | None = None) -> None:
+    def hear(self, marker: messages.TxnMarker, refused: ErrorCode | None = None) -> None:
         """The machine hears of one marker."""
         refusal = None if refused is None else Refusal(refused, "no")
-        for decision in self.machine.heard(TxnMarkerAnswer(marker, refusal), self.context):
+        for decision in self.machine.heard(messages.TxnMarkerAnswer(marker, refusal), self.context):
             self.take(decision)
 
     def init(self, given: tuple[int, int] | None = None, *, name: str = ID, timeout_ms: int | None = None) -> Any:
         """Ask for an identity; (producer id, epoch), or the refusal."""
-        identity = None if given is None else ProducerIdentity(*given)
-        answer = self.ask(InitProducerId(transactional_id=name, timeout_ms=timeout_ms, given=identity))
-        return tuple(answer.identity) if isinstance(answer, ProducerIdGiven) else answer
+        identity = None if given is None else messages.ProducerIdentity(*given)
+        answer = self.ask(messages.InitProducerId(transactional_id=name, timeout_ms=timeout_ms, given=identity))
+        return tuple(answer.identity) if isinstance(answer, messages.ProducerIdGiven) else answer
 
     def add(self, *tps: TopicPartition, by: tuple[int, int], verify_only: bool = False, name: str = ID) -> Any:
         """Add partitions to a transaction."""
-        identity = ProducerIdentity(*by)
+        identity = messages.ProducerIdentity(*by)
         return self.ask(
-            AddPartitions(transactional_id=name, identity=identity, partitions=tps, verify_only=verify_only)
+            messages.AddPartitions(transactional_id=name, identity=identity, partitions=tps, verify_only=verify_only)
         )
 
     def end(self, by: tuple[int, int], *, commit: bool = True, name: str = ID) -> Any:
         """End a transaction; the next identity, or the refusal."""
-        answer = self.ask(EndTxn(transactional_id=name, identity=ProducerIdentity(*by), committed=commit))
-        return tuple(answer.identity) if isinstance(answer, TxnEnded) else answer
+        answer = self.ask(
+            messages.EndTxn(transactional_id=name, identity=messages.ProducerIdentity(*by), committed=commit)
+        )
+        return tuple(answer.identity) if isinstance(answer, messages.TxnEnded) else answer
 
     def begun(self, *tps: TopicPartition) -> tuple[int, int]:
         """A producer with an open transaction; its identity."""
@@ -198,19 +188,19 @@ class IdsAlone:
         self.add(*(tps or (P0,)), by=identity)
         return identity
 
-    def describe(self, name: str = ID) -> TransactionDescribed | Refusal:
+    def describe(self, name: str = ID) -> messages.TransactionDescribed | Refusal:
         """What is shown of an id."""
-        answer = self.ask(DescribeTransaction(transactional_id=name))
-        assert isinstance(answer, TransactionDescribed | Refusal)
+        answer = self.ask(messages.DescribeTransaction(transactional_id=name))
+        assert isinstance(answer, messages.TransactionDescribed | Refusal)
         return answer
 
     def listed(self, **filters: Any) -> list[str]:
         """The ids that are listed."""
-        return [each.transactional_id for each in self.ask(ListTransactions(**filters)).transactions]
+        return [each.transactional_id for each in self.ask(messages.ListTransactions(**filters)).transactions]
 
     def at(self, epoch: int, state: TxnState = TxnState.EMPTY, producer_id: int = 50, **named: Any) -> tuple[int, int]:
         """Write an id as Kafka's tests begin; its identity."""
-        identity = ProducerIdentity(producer_id, epoch)
+        identity = messages.ProducerIdentity(producer_id, epoch)
         named = {"timeout_ms": 60_000, "update_ms": self.context.unix_ms} | named
         value = TransactionalId(identity=identity, state=state, **named)
         self.log.append(Record(TransactionalIdKey(ID), value))
