@@ -143,9 +143,7 @@ class ControllerSettings(settings.ServiceSettings):
     )
     etcd_cert: str = setting("", "certificate shown to etcd; empty: none", "Where etcd runs with `--client-cert-auth`.")
     etcd_key: str = setting("", "private key of etcd_cert, PEM", "With `etcd_cert`.")
-    etcd_user: str = setting(
-        "", "name of this controller at etcd, where etcd asks for a password", "Where etcd asks for a password."
-    )
+    etcd_user: str = setting("", "name of this controller at etcd", "Where etcd asks for a password.")
     etcd_password_file: str = setting("", "file with the password", "With `etcd_user`.")
     reign_lease_s: int = setting(
         3,
