@@ -203,7 +203,7 @@ def _batch() -> OutgoingBatch:
 
 
 async def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
-    """The record is under way all the same, and the others that wait for its batch hear of its end."""
+    """The record is under way all the same, its result is not there yet, and the others that wait hear of the end."""
     batch = _batch()
 
     async def wait(index: int) -> int | None:
@@ -213,6 +213,8 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
     await asyncio.sleep(0)
     one.cancel()
     await asyncio.gather(one, return_exceptions=True)
+    with pytest.raises(asyncio.InvalidStateError):
+        Delivery(batch, 0, 5).result()
     batch.succeed(Offset(7))
 
     assert await asyncio.wait_for(other, 10) == 8

@@ -10,10 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, fake_cluster
-from tests.client.test_consumer import write
-from tests.client.test_sync import in_thread
-from tests.client.test_sync import write as write_in_thread
+from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, fake_cluster, in_thread, write
 
 from strandline.client import Admin, ClusterUnreachable, Consumer, Producer, blocking, sync
 from strandline.client.blocking import LoopThread
@@ -313,7 +310,7 @@ BLOCKED, RELEASE = threading.Event(), threading.Event()
 async def seen_by(call: CallStuck, ruin: Callable[[sync.Producer], None]) -> tuple[BaseException, float]:
     """How a call ends after the thread was ruined, and after how many seconds."""
     async with fake_cluster() as cluster:
-        write_in_thread(cluster, *(b"%d" % number for number in range(3)))
+        write(cluster, *(b"%d" % number for number in range(3)))
 
         def program() -> tuple[BaseException, float]:
             producer, consumer = sync.Producer(cluster.bootstrap), sync.Consumer(cluster.bootstrap)

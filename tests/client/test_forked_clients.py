@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, Hold, fake_cluster
-from tests.client.test_consumer import write
+from tests.client.fake_cluster import TOPIC, Hold, fake_cluster, write
 
 from strandline.client import Admin, Consumer, Delivery, Producer, WrongLoop
 from strandline.client.background import Background
@@ -90,13 +89,9 @@ async def test_a_program_that_uses_the_client_can_fork() -> None:
         async with asyncio.timeout(60):
             said, errors = await program.communicate()
 
-    assert said.decode().splitlines() == [
-        "before 10",
-        "after 20 True",
-        "collected 10",
-        "open 20",
-        "busy [0]",
-    ], errors.decode()[-2000:]
+    assert said.decode().splitlines() == ["before 10", "after 20 True", "collected 10", "open 20", "busy [0]"], (
+        errors.decode()[-2000:]
+    )
 
 
 # A program that ends without `flush` and `close`: what its producers held is sent, or said.

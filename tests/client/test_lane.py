@@ -7,7 +7,7 @@ import random
 import pytest
 
 from strandline.client.cluster.view import Leader
-from strandline.client.produce.delivery import OutgoingBatch, ProducerIdentity
+from strandline.client.produce.delivery import Delivery, OutgoingBatch, ProducerIdentity
 from strandline.client.produce.lane import PartitionLane
 from strandline.core.errors import ErrorCode, Outcome, Refusal
 from strandline.core.messages import Endpoint
@@ -212,7 +212,7 @@ def test_duplicate_too_old_is_acknowledged() -> None:
 
     assert batch.is_done
     assert batch.refusal is None
-    assert batch.base_offset is None
+    assert Delivery(batch, 0, None).result().offset is None
 
 
 def test_fenced_epoch_is_retried() -> None:

@@ -9,13 +9,12 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import pytest
 from tests.client import sync_source
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, in_thread, until, write
 
 from strandline import client
 from strandline.client import (
@@ -23,7 +22,6 @@ from strandline.client import (
     DeserializationFailed,
     ForkedAfterUse,
     Interceptor,
-    RecordMetadata,
     Refused,
     SendFailed,
     sync,
@@ -31,20 +29,8 @@ from strandline.client import (
 from strandline.client.blocking import LoopThread
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Offset
-from strandline.records.codec import NewRecord, encode_batch
 
 T = TypeVar("T")
-
-
-def write(cluster: FakeCluster, *values: bytes, partition: int = 0) -> None:
-    """One batch of these values."""
-    cluster.append(cluster.tp(partition), encode_batch([NewRecord(None, value, 1) for value in values]))
-
-
-async def in_thread(program: Callable[[], T]) -> T:
-    """What a program without a loop returns; the cluster runs in ours meanwhile."""
-    async with asyncio.timeout(30):
-        return await asyncio.to_thread(program)
 
 
 def test_the_module_is_as_written() -> None:
@@ -89,54 +75,6 @@ def test_nothing_is_said_of_awaiting(name: str) -> None:
     said = [inspect.getdoc(one) or "" for one in (cls, *public)]
 
     assert [text for text in said if re.search(r"await|async|event loop", text)] == []
-
-
-async def test_records_come_back() -> None:
-    """What a blocking producer sent, a blocking consumer reads with `for`, to the end."""
-
-    def program() -> tuple[list[RecordMetadata], list[tuple[int, bytes | None]]]:
-        with sync.Producer(cluster.bootstrap) as producer:
-            deliveries = [producer.send(TOPIC, b"%d" % number) for number in range(3)]
-            found = [delivery.result(5_000) for delivery in deliveries]
-            producer.send_and_wait(TOPIC, b"3")
-            done = deliveries[0].done
-        with sync.Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
-            consumer.assign(TOPIC)
-            records = [(record.offset, record.value) for record in consumer]
-        assert done
-        return found, records
-
-    async with fake_cluster() as cluster:
-        found, records = await in_thread(program)
-
-    assert [one.offset for one in found] == [0, 1, 2]
-    assert records == [(number, b"%d" % number) for number in range(4)]
-
-
-async def test_a_position_is_behind_what_for_gave() -> None:
-    """Records that were unpacked and not given yet do not count, whichever call asks or reads next."""
-
-    def program() -> None:
-        with sync.Consumer(cluster.bootstrap) as consumer:
-            consumer.assign(TOPIC)
-            first = next(consumer)
-            assert (first.value, consumer.position(TOPIC, 0)) == (b"0", 1)
-            assert next(consumer).value == b"1"
-            assert consumer.stats().partitions[client.TopicPartition(TOPIC, 0)].position == 2
-            assert [record.value for record in consumer.poll(max_records=2)] == [b"2", b"3"]
-            assert next(consumer).value == b"4"
-            consumer.seek(TOPIC, 0, 1)
-            assert next(consumer).value == b"1"
-            consumer.pause((TOPIC, 0))
-            assert consumer.poll(50) == []
-            consumer.resume((TOPIC, 0))
-            assert next(consumer).value == b"2"
-            (rest,) = consumer.fetch_batches(5_000)
-            assert [record.value for record in rest.records] == [b"3", b"4", b"5"]
-
-    async with fake_cluster() as cluster:
-        write(cluster, *(b"%d" % number for number in range(6)))
-        await in_thread(program)
 
 
 async def test_records_are_converted_where_for_takes_them() -> None:
@@ -403,12 +341,9 @@ async def test_workers_that_are_forked_can_use_it() -> None:
         said, errors = await program.communicate()
         values = cluster.log().values()
 
-    assert said.decode().splitlines() == [
-        "workers [10, 10, 10, 10]",
-        "started 20",
-        "close 20",
-        "fresh 20",
-    ], errors.decode()[-2000:]
+    assert said.decode().splitlines() == ["workers [10, 10, 10, 10]", "started 20", "close 20", "fresh 20"], (
+        errors.decode()[-2000:]
+    )
     assert sorted(value or b"" for value in values) == sorted(
         [b"parent", *(b"made %d" % number for number in range(4)), *([b"request %d" % n for n in range(4)] * 3)]
     )

@@ -14,8 +14,7 @@ import pytest
 from http_calls import ask
 from reported_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
 from running_console import console_here
-from tests.client.fake_cluster import TOPIC, fake_cluster
-from tests.client.test_consumer import write
+from tests.client.fake_cluster import TOPIC, fake_cluster, write
 
 import strandline.console
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition

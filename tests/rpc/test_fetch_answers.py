@@ -10,7 +10,7 @@ import pytest
 from fixed_topics import FixedTopics
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.test_metadata_history import image, node, partition, topic
+from tests.core.metadata_images import image, node, partition, topic
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import FetchResult, LeaderHint, PositionProof, Reign, ServedPartition
