@@ -6,28 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.core import messages
 from strandline.core.errors import ErrorCode, Refusal, Refused
-from strandline.core.messages import (
-    AlterPartitionAnswer,
-    AlterPartitionRequest,
-    Endpoint,
-    EpochsSeen,
-    Heartbeat,
-    HeartbeatAnswer,
-    IsrDecision,
-    IsrMember,
-    MetadataImage,
-    NodeImage,
-    NodeRegistered,
-    PartitionImage,
-    PositionProof,
-    ProposedIsr,
-    RegisterNode,
-    ReplicaLogInfo,
-    ReplicaLogsReported,
-    ReportReplicaLogs,
-    TopicImage,
-)
 from strandline.core.types import (
     Durability,
     EpochEntry,
@@ -56,7 +36,7 @@ several = st.lists(ids.map(NodeId), max_size=4, unique=True).map(tuple)
 words = st.text(max_size=12)
 hosts = st.text("abz09.-_:%", min_size=1, max_size=12)
 shown = st.text(st.characters(exclude_categories=("C", "Zl", "Zp", "Zs"), include_characters=" "), max_size=12)
-endpoints = st.builds(Endpoint, hosts, st.integers(1, 65_535))
+endpoints = st.builds(messages.Endpoint, hosts, st.integers(1, 65_535))
 roles = st.frozensets(st.sampled_from(Role), min_size=1)
 tps = st.builds(TopicPartition, st.uuids().map(str), st.integers(0, 9_999))
 
@@ -70,11 +50,13 @@ rules = st.builds(
 )
 
 
-positions = st.builds(PositionProof, node_epochs, epochs, st.integers(0, 2**62), st.binary(min_size=32, max_size=32))
+positions = st.builds(
+    messages.PositionProof, node_epochs, epochs, st.integers(0, 2**62), st.binary(min_size=32, max_size=32)
+)
 
 
 registrations = st.builds(
-    RegisterNode,
+    messages.RegisterNode,
     node_id=ids.map(NodeId),
     cluster_id=st.none() | words,
     incarnation_id=shown.filter(bool),
@@ -89,7 +71,7 @@ registrations = st.builds(
     unclean=st.booleans(),
     controller_epoch_seen=st.none() | epochs,
     epochs_seen=st.lists(
-        st.builds(EpochsSeen, tps, epochs.map(LeaderEpoch), epochs.map(PartitionEpoch)), max_size=3
+        st.builds(messages.EpochsSeen, tps, epochs.map(LeaderEpoch), epochs.map(PartitionEpoch)), max_size=3
     ).map(tuple),
     known_incarnations=st.lists(shown.filter(bool), max_size=3).map(tuple),
     position=st.none() | positions,
@@ -97,7 +79,7 @@ registrations = st.builds(
 
 
 nodes = st.builds(
-    NodeImage,
+    messages.NodeImage,
     node_id=ids.map(NodeId),
     node_epoch=node_epochs,
     roles=roles,
@@ -112,7 +94,7 @@ nodes = st.builds(
 
 def partition(topic_id: str, index: int, leader: int | None, unclean: int | None, isr: tuple[NodeId, ...]) -> object:
     """A partition whose optional parts are drawn."""
-    return PartitionImage(
+    return messages.PartitionImage(
         tp=TopicPartition(topic_id, index),
         replicas=isr,
         isr=isr,
@@ -129,19 +111,19 @@ def partition(topic_id: str, index: int, leader: int | None, unclean: int | None
 
 
 @st.composite
-def topics(draw: st.DrawFn) -> TopicImage:
+def topics(draw: st.DrawFn) -> messages.TopicImage:
     """A topic with up to three partitions in order."""
     topic_id = str(draw(st.uuids()))
     optional = st.none() | epochs
     drawn = [partition(topic_id, i, draw(optional), draw(optional), draw(several)) for i in range(draw(ids) % 4)]
     configs = draw(st.dictionaries(words, words, max_size=2))
-    return TopicImage(
+    return messages.TopicImage(
         name=draw(words), topic_id=topic_id, configs=tuple(sorted(configs.items())), partitions=tuple(drawn)
     )
 
 
 @given(registrations)
-def test_registration_round_trips(request: RegisterNode) -> None:
+def test_registration_round_trips(request: messages.RegisterNode) -> None:
     """A registration reads back equal, whatever the controller's own rules are."""
     other = Rules(durability=Durability.PAGE_CACHE)
 
@@ -159,7 +141,7 @@ def test_rules_that_are_not_given_are_the_controllers(ours: Rules) -> None:
 
 @given(
     image=st.builds(
-        MetadataImage,
+        messages.MetadataImage,
         cluster_id=words,
         controller_epoch=epochs,
         metadata_offset=st.integers(0, 2**62),
@@ -173,7 +155,7 @@ def test_rules_that_are_not_given_are_the_controllers(ours: Rules) -> None:
         to_node_epoch=st.none() | node_epochs,
     )
 )
-def test_metadata_round_trips(image: MetadataImage) -> None:
+def test_metadata_round_trips(image: messages.MetadataImage) -> None:
     """A snapshot or change reads back equal, with its address and its deletions; no leader stays no leader."""
     message = metadata.write_watch_answer(image, image.to_node_epoch)
     parsed = pb.WatchMetadataResponse.FromString(message.SerializeToString())
@@ -188,7 +170,7 @@ def test_sign_of_life_carries_no_image() -> None:
 
 @given(
     st.builds(
-        Heartbeat,
+        messages.Heartbeat,
         cluster_id=words,
         node_id=ids.map(NodeId),
         node_epoch=node_epochs,
@@ -199,7 +181,7 @@ def test_sign_of_life_carries_no_image() -> None:
         position=st.none() | positions,
     )
 )
-def test_heartbeat_round_trips(request: Heartbeat) -> None:
+def test_heartbeat_round_trips(request: messages.Heartbeat) -> None:
     """-1, for "no metadata yet", is absence on the wire."""
     message = convert.write_heartbeat(request)
 
@@ -210,36 +192,42 @@ def test_heartbeat_round_trips(request: Heartbeat) -> None:
 def test_answers_round_trip() -> None:
     """Answers keep their errors, and an empty heartbeat answer means fenced."""
     refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")
-    beat = HeartbeatAnswer(refusal=refusal, controller_epoch=3, is_fenced=False, session_timeout_ms=7)
-    position = PositionProof(NodeEpoch(0), 2, 77, b"mac", "r" * 32)
-    registered = NodeRegistered(
+    beat = messages.HeartbeatAnswer(refusal=refusal, controller_epoch=3, is_fenced=False, session_timeout_ms=7)
+    position = messages.PositionProof(NodeEpoch(0), 2, 77, b"mac", "r" * 32)
+    registered = messages.NodeRegistered(
         node_epoch=NodeEpoch(0), controller_epoch=2, cluster_id="c", feature_level=1, position=position
     )
 
     assert convert.read_heartbeat_answer(convert.write_heartbeat_answer(beat)) == beat
     assert convert.read_heartbeat_answer(pb.HeartbeatResponse()).is_fenced
     assert convert.read_registered(convert.write_registered(registered)) == registered
-    assert convert.read_registered(convert.write_registered(NodeRegistered(refusal=refusal))).node_epoch is None
+    assert (
+        convert.read_registered(convert.write_registered(messages.NodeRegistered(refusal=refusal))).node_epoch is None
+    )
 
 
 def test_alter_partition_round_trips() -> None:
     """Proposals and decisions keep partition, epochs, members with and without epoch, and recovery state."""
     a, b = TopicPartition("a", 0), TopicPartition("b", 3)
-    request = AlterPartitionRequest(
+    request = messages.AlterPartitionRequest(
         cluster_id="c",
         controller_epoch=2,
         node_id=NodeId(0),
         node_epoch=NodeEpoch(5),
         request_sequence=9,
         partitions=(
-            ProposedIsr(a, LeaderEpoch(1), PartitionEpoch(2), (IsrMember(NodeId(0), NodeEpoch(5)),), True),
-            ProposedIsr(b, LeaderEpoch(0), PartitionEpoch(0), (IsrMember(NodeId(1), None),)),
+            messages.ProposedIsr(
+                a, LeaderEpoch(1), PartitionEpoch(2), (messages.IsrMember(NodeId(0), NodeEpoch(5)),), True
+            ),
+            messages.ProposedIsr(b, LeaderEpoch(0), PartitionEpoch(0), (messages.IsrMember(NodeId(1), None),)),
         ),
     )
-    answer = AlterPartitionAnswer(
+    answer = messages.AlterPartitionAnswer(
         partitions=(
-            IsrDecision(a, None, NodeId(0), LeaderEpoch(1), (NodeId(0),), PartitionEpoch(3), True, (NodeId(0),)),
-            IsrDecision(b, Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")),
+            messages.IsrDecision(
+                a, None, NodeId(0), LeaderEpoch(1), (NodeId(0),), PartitionEpoch(3), True, (NodeId(0),)
+            ),
+            messages.IsrDecision(b, Refusal(ErrorCode.FENCED_LEADER_EPOCH, "older")),
         )
     )
 
@@ -280,7 +268,7 @@ epochs_reports = st.integers(0, 2**31 - 1).map(LeaderEpoch)
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[ReplicaLogInfo]:
+def logs(draw: st.DrawFn) -> list[messages.ReplicaLogInfo]:
     """Logs of some partitions, those of one topic together."""
     places = draw(st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(0, 9)), max_size=4, unique=True))
     found = []
@@ -289,7 +277,7 @@ def logs(draw: st.DrawFn) -> list[ReplicaLogInfo]:
         spans = draw(st.lists(st.tuples(epochs_reports, offsets), max_size=3))
         columns = zip(sorted({epoch for epoch, _ in spans}), sorted({at for _, at in spans}), strict=False)
         found.append(
-            ReplicaLogInfo(
+            messages.ReplicaLogInfo(
                 tp=TopicPartition(topic_id, index),
                 leader_epoch=draw(epochs_reports),
                 log_start_offset=start,
@@ -304,9 +292,9 @@ def logs(draw: st.DrawFn) -> list[ReplicaLogInfo]:
 
 
 @given(logs=logs(), node_id=st.integers(0, 2**31 - 1), node_epoch=st.integers(0, 2**63 - 1))
-def test_a_report_round_trips(logs: list[ReplicaLogInfo], node_id: int, node_epoch: int) -> None:
+def test_a_report_round_trips(logs: list[messages.ReplicaLogInfo], node_id: int, node_epoch: int) -> None:
     """Every field reads back equal; 0 and "not known" stay apart."""
-    request = ReportReplicaLogs(
+    request = messages.ReportReplicaLogs(
         cluster_id="c", node_id=NodeId(node_id), node_epoch=NodeEpoch(node_epoch), logs=tuple(logs)
     )
     wire = convert_reports.write_report(request).SerializeToString()
@@ -346,6 +334,6 @@ def test_a_report_of_no_process_is_stale() -> None:
 @pytest.mark.parametrize("refusal", [None, Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")])
 def test_answers_round_trip_reports(refusal: Refusal | None) -> None:
     """An error stays one, and success stays success."""
-    answer = ReplicaLogsReported(refusal=refusal)
+    answer = messages.ReplicaLogsReported(refusal=refusal)
 
     assert convert_reports.read_reported(convert_reports.write_reported(answer)) == answer

@@ -134,21 +134,6 @@ async def test_an_answer_that_is_made_later_keeps_its_place_and_its_room() -> No
     assert happened == ["first written, room 30", "made", "later written, room 40", "last written, room 100"]
 
 
-async def test_room_shrinks_with_the_backlog_and_grows_as_it_is_written() -> None:
-    """Bytes count from the put until the write is done."""
-    outbox: Outbox[int] = Outbox(max_bytes=100)
-    outbox.put(1, 60)
-    full = outbox.room_bytes()
-    outbox.close()
-
-    async def write(message: int) -> None:
-        return
-
-    await outbox.write_all(write)
-
-    assert (full, outbox.room_bytes()) == (40, 100)
-
-
 async def test_what_is_dropped_gives_its_room_back() -> None:
     """After `clear` the whole room may be read for again."""
     outbox: Outbox[int] = Outbox(max_bytes=100)
