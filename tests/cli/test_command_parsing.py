@@ -204,9 +204,6 @@ def test_units_are_for_people() -> None:
     assert [duration_text(ms) for ms in (200_000, 7_500_000, 273_600_000)] == ["3 min 20 s", "2 h 5 min", "3 d 4 h"]
 
 
-# Options that were named after their unit are still taken, for one release.
-
-
 @pytest.mark.parametrize(
     ("words", "today"),
     [

@@ -58,9 +58,6 @@ def test_no_row_is_no_csv(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-# What the shell sees when a command cannot do what was requested.
-
-
 _PROGRAM = """
 import asyncio, sys, time, typer
 from strandline.cli import __main__, app
