@@ -235,9 +235,6 @@ async def test_a_deletion_names_partitions_that_exist() -> None:
         assert cluster.nodes[0].deletions == []
 
 
-# What an administrator asks of groups goes to their coordinators, and a gap is never taken for an answer.
-
-
 async def test_groups_are_deleted_at_their_coordinator() -> None:
     """It is found by a node's hint, asked again while it loads, and each group has its own outcome."""
     async with fake_cluster(nodes=2) as cluster:
@@ -294,9 +291,6 @@ async def test_the_record_at_an_offset_says_when_it_was_written() -> None:
     assert found == {(TOPIC, 0): 2_000, (TOPIC, 1): 3_000}
 
 
-# Which open transactions are said to hang: those that nobody will end, and no other.
-
-
 OPEN = client.PartitionProducer(
     topic="t",
     partition=0,
@@ -307,7 +301,6 @@ OPEN = client.PartitionProducer(
     coordinator_epoch=2,
     open_since_offset=100,
 )
-
 
 KNOWN = client.DescribedTransaction(
     transactional_id="pay",

@@ -157,9 +157,6 @@ def test_nobody_leads() -> None:
     assert view.partition(cluster.tp(3)) is None
 
 
-# A client that subscribes at any process: what it asks for, what it believes, and when it goes elsewhere.
-
-
 async def test_a_data_node_is_a_bootstrap_address() -> None:
     """A client starts at a data node, and is sent the topics that it uses, and no other."""
     async with (
@@ -298,9 +295,6 @@ async def test_a_view_ten_elections_old_finds_the_leader_by_hints() -> None:
 
     assert cluster.log().values() == [b"before", b"after"]
     assert [len(node.produced) for node in cluster.nodes] == [2, 1, 1]
-
-
-# The watch on the controller: the next address when one is silent or down, and bounded waits.
 
 
 def test_bootstrap_is_a_list() -> None:

@@ -22,7 +22,6 @@ PATIENT_MS = 10 * DEADLINE_MS
 LIMIT_S = 10 * DEADLINE_MS / 1000
 """Of a call with one or two such deadlines, on a machine that is five times slower."""
 
-
 Client = Producer | Consumer | Admin
 Call = Callable[[Any], Awaitable[object]]
 
@@ -92,7 +91,6 @@ PRODUCER_CALLS: dict[str, Call] = {
     "close": lambda it: it.close(),
 }
 
-
 CONSUMER_CALLS: dict[str, Call] = {
     "assign": lambda it: it.assign(TOPIC),
     "subscribe": lambda it: it.subscribe(TOPIC),
@@ -104,7 +102,6 @@ CONSUMER_CALLS: dict[str, Call] = {
     "unsubscribe": lambda it: it.unsubscribe(),
     "close": lambda it: it.close(),
 }
-
 
 ADMIN_CALLS: dict[str, Call] = {
     "list_nodes": lambda it: it.list_nodes(),
@@ -276,12 +273,8 @@ async def test_a_record_ends_though_every_task_of_its_producer_was_cancelled() -
     assert delivery.done
 
 
-# The thread of the blocking clients is stuck or loses its tasks: no call waits for it for ever.
-
-
 PATIENCE_S = 0.3
 CallStuck = Callable[[sync.Producer, sync.Consumer, sync.Admin], Any]
-
 
 CALLS: dict[str, CallStuck] = {
     "send": lambda producer, consumer, admin: producer.send(TOPIC, b"x"),

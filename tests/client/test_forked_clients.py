@@ -94,9 +94,6 @@ async def test_a_program_that_uses_the_client_can_fork() -> None:
     )
 
 
-# A program that ends without `flush` and `close`: what its producers held is sent, or said.
-
-
 _BLOCKING = """
 import logging, sys
 from strandline.client import sync
@@ -106,7 +103,6 @@ producer.start()
 for number in range(100):
     producer.send(sys.argv[2], b"%d" % number)
 """
-
 
 _ASYNCHRONOUS = """
 import asyncio, logging, sys
@@ -121,7 +117,6 @@ async def main():
 
 asyncio.run(main())
 """
-
 
 _FORKED = (
     _BLOCKING
@@ -206,9 +201,6 @@ def test_a_producer_that_is_forgotten_says_what_it_held(caplog: pytest.LogCaptur
     assert "2 records are given up" in caplog.text
 
 
-# A client that is used outside of the event loop in which it was started says so at once.
-
-
 MOMENT_S = 5.0
 
 
@@ -226,7 +218,6 @@ async def _now(result: object) -> object:
 
 
 Call = Callable[[Clients], Awaitable[object]]
-
 
 CALLS: dict[str, Call] = {
     "send": lambda those: those.producer.send(TOPIC, b"x"),
@@ -327,9 +318,6 @@ def test_what_does_not_wait_may_be_called_between_two_runs_of_the_loop() -> None
         runner.run(opened.__aexit__(None, None, None))
 
     assert [record.value for record in records] == [b"two"]
-
-
-# Tasks end with their owner, and their defects are not lost.
 
 
 async def test_close_ends_every_task() -> None:

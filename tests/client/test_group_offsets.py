@@ -307,9 +307,6 @@ async def test_an_interceptor_sees_what_was_committed() -> None:
     assert seen.commits == [{ZERO: 3}, {ZERO: 4}]
 
 
-# What a consumer of a group holds for worked on, without a cluster.
-
-
 async def test_what_the_user_commits_counts_as_worked_on_at_once() -> None:
     """While the coordinator is asked already: a step meanwhile, or the end of reading, must not fall behind it."""
     cursor = Cursor("t", types.TopicPartition("id", 0))
@@ -336,9 +333,6 @@ async def test_what_the_user_commits_counts_as_worked_on_at_once() -> None:
 
     assert before == {}
     assert meanwhile == {cursor.name: OffsetAndMetadata(Offset(5))}
-
-
-# One commit at a time, and each in the name of the member epoch in which it was asked for.
 
 
 def at(offset: int) -> Positions:

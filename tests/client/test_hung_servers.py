@@ -198,9 +198,6 @@ async def test_a_controller_that_did_not_answer_is_asked_last() -> None:
         assert len(await admin.list_nodes()) == 1
 
 
-# What is asked of controllers again while one takes over from another (C32).
-
-
 LOST = ClusterUnreachable("no answer")
 AWAY = ControllersAway(["a:1"], "no connection")
 STANDBY = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "another decides", hint=ControllerHint("STANDBY")))
@@ -316,8 +313,6 @@ NODES = pb.ListNodesResponse(nodes=[pb.ListedNode(node=metadata_pb2.NodeMetadata
 GONE = pb.TopicResult(error_code=error_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, error_message="UNKNOWN_TOPIC_ID: gone")
 STALE = pb.ShutdownNodeResponse(error_code=error_pb2.ERROR_CODE_STALE_BROKER_EPOCH)
 REMOVED = pb.UnregisterNodeResponse(error_code=error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED)
-
-
 NOT_NEEDED = error_pb2.ERROR_CODE_ELECTION_NOT_NEEDED
 ELECTED = pb.ElectionPartitionResult(partition_index=0, leader_id=2, leader_epoch=8, error_code=NOT_NEEDED)
 RESULT = pb.ElectionTopicResult(topic="t", topic_id="id-t", partition_result=[ELECTED])
@@ -375,9 +370,6 @@ async def test_a_node_that_a_lost_request_removed_is_removed() -> None:
     assert len(cluster.asked) == 2
     with pytest.raises(Refused):
         await _admin(REMOVED)[0].unregister_node(4)
-
-
-# How long the coordinator of a key is asked again, and what its caller hears in the end.
 
 
 LEFT_MS = 500

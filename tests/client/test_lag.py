@@ -97,9 +97,6 @@ async def test_a_partition_without_a_leader_is_left_out() -> None:
         assert set(await consumer.lag()) == {PLACE}
 
 
-# Finding offsets: what the caller gets when the time is up.
-
-
 FIRST, SECOND = types.TopicPartition("T", 0), types.TopicPartition("T", 1)
 ANSWER = FoundOffset(Offset(7), None, LeaderEpoch(1))
 

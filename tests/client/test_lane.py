@@ -215,16 +215,6 @@ def test_duplicate_too_old_is_acknowledged() -> None:
     assert Delivery(batch, 0, None).result().offset is None
 
 
-def test_fenced_epoch_is_retried() -> None:
-    """FENCED_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER are retried at another leader, they are not final."""
-    for code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-        lane, (batch,) = a_lane(batches=1)
-        take_all(lane)
-        lane.refused(batch, Refusal(code, "", Outcome.NOT_APPENDED), 0)
-
-        assert take_all(lane, 1_000) == [batch]
-
-
 def test_random_histories_never_duplicate_or_reorder() -> None:
     """For any answers of a faulty leader, its log holds no batch twice, and acknowledged ones in order."""
     for seed in range(200):

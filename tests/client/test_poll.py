@@ -263,9 +263,6 @@ async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureF
         assert "not today" in caplog.text
 
 
-# What a cursor keeps of an answer, and what it gives of it, without sockets.
-
-
 def _batch(base_offset: int, *values: bytes, attributes: int = 0) -> bytes:
     """As a log holds it; with the bits of a codec in ``attributes`` over plain bytes it cannot be unpacked."""
     batch = bytearray(encode_batch([NewRecord(None, value, 5) for value in values]))
@@ -344,9 +341,6 @@ def test_nothing_behind_a_batch_that_cannot_be_unpacked_is_given() -> None:
     assert isinstance(cursor.failure, UnreadableBatch)
     assert (cursor.has_records, cursor.buffered_bytes, cursor.fetch_offset) == (False, 0, 1)
     assert not cursor.may_fetch(0, 1 << 20)
-
-
-# Which replica a reader of followers asks.
 
 
 RACKS = {0: "a", 1: "b", 2: "b", 3: "c"}

@@ -180,9 +180,6 @@ async def test_what_is_committed_is_asked_for() -> None:
     assert asked == [{committed}, {committed}, {uncommitted}, {uncommitted}]
 
 
-# A consumer over a log with transactions: no marker, nothing aborted, and the position behind what is left out.
-
-
 @pytest.mark.parametrize("way", ["poll", "fetch_batches", "iterate"])
 async def test_aborted_records_are_not_given(way: str) -> None:
     """X14, KAFKA-5443: by no way to read, and the position is behind what was left out, up to the end of the log."""
@@ -204,9 +201,6 @@ async def test_a_log_of_nothing_but_aborted_records_ends_a_reading() -> None:
 
         assert [record async for record in consumer] == []
         assert consumer.position(TOPIC, 0) == 3
-
-
-# Which positions rest on what was given before a partition was lost.
 
 
 ZERO = TopicPartition("waves", 0)

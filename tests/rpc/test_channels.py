@@ -21,7 +21,7 @@ from strandline.etcd.client import Etcd
 from strandline.rpc.channels import Backoff, Channels, call, open_channel, parse_endpoint, reconnection, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.interceptors import abort
-from strandline.v1 import controller_service_pb2 as pb_link
+from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
@@ -123,15 +123,9 @@ async def _echo(request: bytes, _: object) -> bytes:
 
 
 _ECHO = grpc.unary_unary_rpc_method_handler(_echo)
-
-
-# A channel whose dialled name gets another address, like a pod's at every restart.
-
-
 NOBODY, SOMEBODY = "127.0.0.2", "127.0.0.1"
 READY_S = 10.0
 """gRPC by itself asks again after 30 s."""
-
 
 _TYPE_A = 1
 _POINTER_TO_QUESTION = 0xC00C
@@ -186,9 +180,6 @@ async def _reaches(channel: grpc.aio.Channel, wanted: grpc.ChannelConnectivity) 
             await channel.wait_for_state_change(state)
 
 
-# How a node finds its controller again when the controller's name resolves to another address.
-
-
 _CALL_MS = 5_000
 
 
@@ -219,7 +210,7 @@ class SomebodyElse(ControllerServiceServicer):
         self.peers.append(context.peer())
         if len(set(self.peers)) == 1:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-        return pb_link.HeartbeatResponse(controller_epoch=1)
+        return controller_pb.HeartbeatResponse(controller_epoch=1)
 
 
 class Standby(ControllerServiceServicer):
@@ -299,7 +290,9 @@ async def test_an_internal_topic_that_another_made_is_made(code: int, refused: E
         async def CreateTopics(  # noqa: N802 - gRPC calls a handler by the name of its RPC
             self, request: Any, context: Any
         ) -> Any:
-            return pb_link.CreateTopicsResponse(topics=[pb_link.CreatedTopic(name="t", error_code=cast(Any, code))])
+            return controller_pb.CreateTopicsResponse(
+                topics=[controller_pb.CreatedTopic(name="t", error_code=cast(Any, code))]
+            )
 
     async with _served(Decides()) as (link, _):
         answer = await link.create_internal_topic("t")

@@ -24,8 +24,7 @@ from strandline.core.types import (
     Truncation,
 )
 from strandline.rpc.convert import controller as convert
-from strandline.rpc.convert import metadata
-from strandline.rpc.convert import reports as convert_reports
+from strandline.rpc.convert import metadata, reports
 from strandline.v1 import controller_service_pb2 as pb
 from strandline.v1 import metadata_pb2
 
@@ -40,7 +39,6 @@ endpoints = st.builds(messages.Endpoint, hosts, st.integers(1, 65_535))
 roles = st.frozensets(st.sampled_from(Role), min_size=1)
 tps = st.builds(TopicPartition, st.uuids().map(str), st.integers(0, 9_999))
 
-
 rules = st.builds(
     Rules,
     truncation=st.sampled_from(Truncation),
@@ -49,11 +47,9 @@ rules = st.builds(
     durability=st.sampled_from(Durability),
 )
 
-
 positions = st.builds(
     messages.PositionProof, node_epochs, epochs, st.integers(0, 2**62), st.binary(min_size=32, max_size=32)
 )
-
 
 registrations = st.builds(
     messages.RegisterNode,
@@ -76,7 +72,6 @@ registrations = st.builds(
     known_incarnations=st.lists(shown.filter(bool), max_size=3).map(tuple),
     position=st.none() | positions,
 )
-
 
 nodes = st.builds(
     messages.NodeImage,
@@ -259,12 +254,9 @@ def test_partition_named_twice_is_refused() -> None:
     assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
 
 
-# Reports of logs survive the wire; impossible ones are rejected with the field named.
-
-
 TOPICS = ("11111111-0000-4000-8000-000000000000", "22222222-0000-4000-8000-000000000000")
 offsets = st.integers(0, 2**62).map(Offset)
-epochs_reports = st.integers(0, 2**31 - 1).map(LeaderEpoch)
+leader_epochs = st.integers(0, 2**31 - 1).map(LeaderEpoch)
 
 
 @st.composite
@@ -274,16 +266,16 @@ def logs(draw: st.DrawFn) -> list[messages.ReplicaLogInfo]:
     found = []
     for topic_id, index in sorted(places):
         start, end = sorted(draw(st.tuples(offsets, offsets)))
-        spans = draw(st.lists(st.tuples(epochs_reports, offsets), max_size=3))
+        spans = draw(st.lists(st.tuples(leader_epochs, offsets), max_size=3))
         columns = zip(sorted({epoch for epoch, _ in spans}), sorted({at for _, at in spans}), strict=False)
         found.append(
             messages.ReplicaLogInfo(
                 tp=TopicPartition(topic_id, index),
-                leader_epoch=draw(epochs_reports),
+                leader_epoch=draw(leader_epochs),
                 log_start_offset=start,
                 leo=end,
                 epochs=tuple(EpochEntry(epoch, at) for epoch, at in columns),
-                reconciled_epoch=draw(st.none() | epochs_reports),
+                reconciled_epoch=draw(st.none() | leader_epochs),
                 high_watermark=draw(offsets),
                 refused_cut_to=draw(st.none() | offsets),
             )
@@ -297,9 +289,9 @@ def test_a_report_round_trips(logs: list[messages.ReplicaLogInfo], node_id: int,
     request = messages.ReportReplicaLogs(
         cluster_id="c", node_id=NodeId(node_id), node_epoch=NodeEpoch(node_epoch), logs=tuple(logs)
     )
-    wire = convert_reports.write_report(request).SerializeToString()
+    wire = reports.write_report(request).SerializeToString()
 
-    assert convert_reports.read_report(pb.ReportReplicaLogsRequest.FromString(wire)) == request
+    assert reports.read_report(pb.ReportReplicaLogsRequest.FromString(wire)) == request
 
 
 @pytest.mark.parametrize(
@@ -318,7 +310,7 @@ def test_an_impossible_log_is_refused(log: pb.ReplicaLogInfo, named: str) -> Non
     """An impossible log is never compared with others: the error names partition, topic and field."""
     message = pb.ReportReplicaLogsRequest(node_epoch=1, topics=[pb.ReplicaLogsOfTopic(topic_id="t", partitions=[log])])
     with pytest.raises(Refused, match=f"partition 0 of topic t.*{named}") as caught:
-        convert_reports.read_report(message)
+        reports.read_report(message)
 
     assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
 
@@ -326,14 +318,14 @@ def test_an_impossible_log_is_refused(log: pb.ReplicaLogInfo, named: str) -> Non
 def test_a_report_of_no_process_is_stale() -> None:
     """Without a node epoch the owner of the logs is unknown."""
     with pytest.raises(Refused) as caught:
-        convert_reports.read_report(pb.ReportReplicaLogsRequest(node_id=1))
+        reports.read_report(pb.ReportReplicaLogsRequest(node_id=1))
 
     assert caught.value.refusal.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 @pytest.mark.parametrize("refusal", [None, Refusal(ErrorCode.STALE_BROKER_EPOCH, "stop")])
-def test_answers_round_trip_reports(refusal: Refusal | None) -> None:
+def test_the_answer_to_a_report_round_trips(refusal: Refusal | None) -> None:
     """An error stays one, and success stays success."""
     answer = messages.ReplicaLogsReported(refusal=refusal)
 
-    assert convert_reports.read_reported(convert_reports.write_reported(answer)) == answer
+    assert reports.read_reported(reports.write_reported(answer)) == answer

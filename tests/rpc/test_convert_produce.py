@@ -10,7 +10,7 @@ from strandline.core.errors import ErrorCode, Outcome, Refusal, Refused
 from strandline.core.types import Acks, LeaderEpoch, NodeEpoch, NodeId, Offset, ProducerBatch, TopicPartition
 from strandline.records.batch import parse_header
 from strandline.records.codec import NewRecord, encode_batch
-from strandline.rpc.convert import offsets as convert_deletion
+from strandline.rpc.convert import offsets as deletion
 from strandline.rpc.convert import producers as convert
 from strandline.rpc.convert.produce import ProduceAsked, holds_single_records, produce_topics, read_produce
 from strandline.v1 import leader_service_pb2 as pb
@@ -146,9 +146,6 @@ def test_acks_0_are_answered_without_an_offset() -> None:
     assert not answers[0].partition_responses[0].HasField("base_offset")
 
 
-# FetchProducerSnapshot on the wire: what is read back, and which questions are refused.
-
-
 QUESTION = messages.ProducerSnapshotQuestion(TP, LeaderEpoch(0))
 REPLICA = messages.ReplicaState(NodeId(2), NodeEpoch(9))
 TOPICS = FixedTopics()
@@ -204,10 +201,7 @@ def test_a_refusal_comes_through() -> None:
     assert read.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
 
 
-# DeleteRecords on the wire, in both directions.
-
-
-TP_DELETION, TP1 = TopicPartition(ID, 0), TopicPartition(ID, 1)
+TP0, TP1 = TopicPartition(ID, 0), TopicPartition(ID, 1)
 
 
 def asking(*offsets: int, name: str = NAME, **fields: object) -> pb.DeleteRecordsRequest:
@@ -216,26 +210,26 @@ def asking(*offsets: int, name: str = NAME, **fields: object) -> pb.DeleteRecord
     return pb.DeleteRecordsRequest(topics=[pb.DeleteRecordsTopic(name=name, partitions=parts)], **fields)
 
 
-def code_of(message: pb.DeleteRecordsRequest) -> ErrorCode:
+def code_of_deletion(message: pb.DeleteRecordsRequest) -> ErrorCode:
     """The error of a whole request."""
     with pytest.raises(Refused) as caught:
-        convert_deletion.read_deletions(message, TOPICS)
+        deletion.read_deletions(message, TOPICS)
     return caught.value.refusal.code
 
 
 def test_a_request_comes_through() -> None:
     """The client's request reads back equal at the leader: -1 is the high watermark, other numbers are unchanged."""
-    message = convert_deletion.delete_records_request({TP_DELETION: 7, TP1: -1}, cluster_id=CLUSTER, timeout_ms=250)
-    timeout_ms, asked = convert_deletion.read_deletions(message, TOPICS)
+    message = deletion.delete_records_request({TP0: 7, TP1: -1}, cluster_id=CLUSTER, timeout_ms=250)
+    timeout_ms, asked = deletion.read_deletions(message, TOPICS)
 
     assert timeout_ms == 250
-    assert asked.parts == (messages.DeletePartition(TP_DELETION, Offset(7)), messages.DeletePartition(TP1, None))
+    assert asked.parts == (messages.DeletePartition(TP0, Offset(7)), messages.DeletePartition(TP1, None))
 
 
 def test_the_timeout_has_a_default_and_a_bound() -> None:
     """Absent means 30 s, and no request waits longer than 10 minutes."""
-    assert convert_deletion.read_deletions(asking(1), TOPICS)[0] == 30_000
-    assert convert_deletion.read_deletions(asking(1, timeout_ms=2_000_000_000), TOPICS)[0] == 600_000
+    assert deletion.read_deletions(asking(1), TOPICS)[0] == 30_000
+    assert deletion.read_deletions(asking(1, timeout_ms=2_000_000_000), TOPICS)[0] == 600_000
 
 
 def test_an_offset_that_is_left_out_deletes_nothing() -> None:
@@ -243,9 +237,7 @@ def test_an_offset_that_is_left_out_deletes_nothing() -> None:
     message = asking()
     message.topics[0].partitions.add(partition_index=0)
 
-    assert convert_deletion.read_deletions(message, TOPICS)[1].parts == (
-        messages.DeletePartition(TP_DELETION, Offset(0)),
-    )
+    assert deletion.read_deletions(message, TOPICS)[1].parts == (messages.DeletePartition(TP0, Offset(0)),)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +251,7 @@ def test_an_offset_that_is_left_out_deletes_nothing() -> None:
 )
 def test_a_wrong_request_is_refused_as_a_whole(message: pb.DeleteRecordsRequest, code: ErrorCode) -> None:
     """A negative timeout, no partition at all, and another cluster's id reach no leader."""
-    assert code_of(message) is code
+    assert code_of_deletion(message) is code
 
 
 def test_a_partition_is_named_once() -> None:
@@ -267,24 +259,24 @@ def test_a_partition_is_named_once() -> None:
     message = asking(1)
     message.topics[0].partitions.add(partition_index=0, offset=2)
 
-    assert code_of(message) is ErrorCode.INVALID_REQUEST
+    assert code_of_deletion(message) is ErrorCode.INVALID_REQUEST
 
 
 def test_answers_come_through() -> None:
     """A low watermark that is not known is absent; a known one stays beside an error."""
     answers = [
-        messages.DeletedPartition(TP_DELETION, Offset(0)),
+        messages.DeletedPartition(TP0, Offset(0)),
         messages.DeletedPartition(TP1, Offset(3), Refusal(ErrorCode.REQUEST_TIMED_OUT, "not yet")),
         messages.DeletedPartition(TopicPartition(ID, 2), None, Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, "too high")),
     ]
 
-    assert convert_deletion.read_deleted(convert_deletion.deletions_response(answers, (), TOPICS)) == answers
+    assert deletion.read_deleted(deletion.deletions_response(answers, (), TOPICS)) == answers
 
 
 def test_an_unknown_topic_is_answered_under_its_name() -> None:
     """A partition of an unknown topic never reaches the core, and is answered under the topic's name."""
-    _, asked = convert_deletion.read_deletions(asking(1, name="nobody"), TOPICS)
-    (topic,) = convert_deletion.deletions_response((), asked.unresolved, TOPICS).topics
+    _, asked = deletion.read_deletions(asking(1, name="nobody"), TOPICS)
+    (topic,) = deletion.deletions_response((), asked.unresolved, TOPICS).topics
 
     assert asked.parts == ()
     assert (topic.name, topic.partitions[0].error_code) == ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

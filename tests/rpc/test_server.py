@@ -223,9 +223,6 @@ async def test_a_connection_that_says_nothing_is_ended() -> None:
     assert b"handshake timeout" in said
 
 
-# The one table of a server's methods: what is found in it, and what the number of methods costs a call: nothing.
-
-
 class Nothing:
     """Has every method; none is called."""
 
@@ -322,9 +319,6 @@ async def test_interceptors_are_asked_once_for_each_method() -> None:
     assert asked.methods == ["/strandline.v1.LeaderService/Produce", "/grpc.health.v1.Health/Check"]
 
 
-# The port for probes: it is open before anything is served, and ready includes serving.
-
-
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -381,9 +375,6 @@ async def test_a_taken_port_is_said() -> None:
 
     await first.close()
     await second.close()
-
-
-# The gate of a process that is not registered yet: what passes, what is refused, and from when on nothing is.
 
 
 OPEN, CLOSED = "strandline.v1.MetadataService", "strandline.v1.LeaderService"

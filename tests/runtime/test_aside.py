@@ -63,9 +63,6 @@ def test_giving_way_changes_no_item() -> None:
     assert list(giving_way(range(1_000))) == list(range(1_000))
 
 
-# The calls that wait on a node: how many, and of which total size.
-
-
 def take(_: object) -> bool:
     """Take a caller that expects one answer."""
     return True
@@ -89,9 +86,6 @@ def test_calls_are_bounded_by_number_and_by_what_they_name() -> None:
         calls.wait(number, take, named=33)
     with pytest.raises(Refused):
         calls.wait(7, take, named=0)
-
-
-# Answers of a stream are sent in order, and a full backlog is known before records are read for it.
 
 
 async def test_answers_leave_in_the_order_they_became_ready() -> None:
@@ -141,9 +135,6 @@ async def test_what_is_dropped_gives_its_room_back() -> None:
     outbox.clear()
 
     assert (len(outbox), outbox.room_bytes()) == (0, 100)
-
-
-# Offsets by time: one partition after another, within a time limit, and only for a caller who waits.
 
 
 TPS = [TopicPartition("id", index) for index in range(4)]

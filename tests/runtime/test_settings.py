@@ -119,9 +119,6 @@ def test_a_settings_file_that_cannot_be_read_is_named(tmp_path: Path, text: str)
         settings.load_settings(Sample, flags={}, variables={}, file=file)
 
 
-# An unknown variable is rejected by name; those of other services and of links are not checked.
-
-
 REQUIRED = {"node_id": "1", "data_dir": "/d", "controllers": "127.0.0.1:1"}
 
 
