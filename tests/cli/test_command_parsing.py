@@ -165,8 +165,7 @@ def test_expected_failures_have_their_exit_code(error: Exception, code: int) -> 
     """A rejection is 1, no answer and wrong input are 2, each in one line."""
     failure = explain(error)
 
-    assert failure is not None
-    assert failure.exit_code == code
+    assert failure is not None and failure.exit_code == code
     assert "\n" not in failure.message
 
 

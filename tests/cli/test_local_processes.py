@@ -87,8 +87,7 @@ async def test_stop_kills_what_does_not_hear(tmp_path: Path) -> None:
     service = await serving(tmp_path, "--misbehave", "deaf")
     end = await service.stop(200)
 
-    assert end is not None
-    assert end.forced
+    assert end is not None and end.forced
     assert "did not stop in time" in end.sentence
 
 

@@ -14,7 +14,6 @@ import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster
 
 from strandline import client
-from strandline import client as client
 from strandline.client import Admin, Consumer, Producer, sync
 
 _NAMES = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)

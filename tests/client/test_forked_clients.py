@@ -326,8 +326,7 @@ async def test_close_ends_every_task() -> None:
     task = background.start(_forever, "forever").task
     await background.close()
 
-    assert task is not None
-    assert task.cancelled()
+    assert task is not None and task.cancelled()
 
 
 async def test_close_ends_a_task_that_misses_a_cancellation() -> None:

@@ -118,17 +118,6 @@ async def test_leader_moves_under_load() -> None:
         assert cluster.nodes[1].produced
 
 
-async def test_refusing_node_names_the_leader() -> None:
-    """The leader named beside NOT_LEADER_OR_FOLLOWER is used at once, before the controller's metadata arrives."""
-    async with fake_cluster(nodes=2) as cluster, client.Producer(cluster.bootstrap) as producer:
-        cluster.nodes[0].next_produce.append(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint=1))
-        delivery = (await send_each(producer, values(1)))[0]
-        await until(lambda: len(cluster.nodes[1].produced) == 1)
-        cluster.move_leader(1)
-
-        assert (await delivery).offset == 0
-
-
 async def test_node_dies_and_another_leads() -> None:
     """With its leader gone a partition is produced to again as soon as there is another."""
     async with fake_cluster(nodes=2) as cluster, client.Producer(cluster.bootstrap) as producer:

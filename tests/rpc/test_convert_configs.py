@@ -83,8 +83,7 @@ def test_a_change_that_cannot_be_read_is_refused_whole(
     """The refusal names setting, rule and remedy, and nothing of the entry remains."""
     read = change(*configs, pb.AlterableConfig(name="z", value="9"))
 
-    assert read.invalid is not None
-    assert read.invalid.code is code
+    assert read.invalid is not None and read.invalid.code is code
     assert words in read.invalid.message
     assert (read.set_configs, read.delete_configs) == ((), ())
 

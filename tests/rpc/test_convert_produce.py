@@ -197,8 +197,7 @@ def test_a_refusal_comes_through() -> None:
     read = convert.read_producer_snapshot(convert.write_producer_snapshot(answer), TP)
 
     assert read.log_start_offset is None
-    assert read.refusal is not None
-    assert read.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert read.refusal is not None and read.refusal.code is ErrorCode.FENCED_LEADER_EPOCH
 
 
 TP0, TP1 = TopicPartition(ID, 0), TopicPartition(ID, 1)

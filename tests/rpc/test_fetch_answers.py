@@ -109,8 +109,7 @@ def test_what_is_readable_in_front_of_a_bad_batch_is_answered() -> None:
     first, second = _decoded(payload), _decoded(payload[len(_batch(0, b"a", b"b")) :], 2)
 
     assert (_offsets(first), first.refusal) == ([0, 1], None)
-    assert second.refusal is not None
-    assert second.refusal.code is ErrorCode.CORRUPT_MESSAGE
+    assert second.refusal is not None and second.refusal.code is ErrorCode.CORRUPT_MESSAGE
     assert "offset 2 " in second.refusal.message and "from offset 5 on" in second.refusal.message
 
 
@@ -121,8 +120,7 @@ def test_records_that_are_too_large_as_messages_are_refused() -> None:
     refused = _decoded(large)
 
     assert _offsets(found) == [0, 1]
-    assert refused.refusal is not None
-    assert refused.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert refused.refusal is not None and refused.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_an_answer_may_be_filled_to_its_last_byte() -> None:

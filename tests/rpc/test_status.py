@@ -97,8 +97,7 @@ def test_a_number_that_is_not_known_is_never_success(number: int) -> None:
     row.error_code = number  # type: ignore[assignment]
     refusal = read_error(row)
 
-    assert refusal is not None
-    assert refusal.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refusal is not None and refusal.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert f"{number}" in refusal.message and "something new" in refusal.message
 
 
