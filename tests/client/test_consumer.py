@@ -197,15 +197,23 @@ def diverging(epoch: int, end_offset: int) -> partition_pb2.FetchPartitionRespon
     return partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)
 
 
+async def read_until_truncated(cluster: FakeCluster, consumer: Consumer) -> None:
+    """Two records are read, of which the leader of the next epoch has the first only."""
+    write(cluster, b"a")
+    write(cluster, b"b")
+    await consumer.assign([TOPIC])
+    assert [(await anext(consumer)).value for _ in range(2)] == [b"a", b"b"]
+    await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
+    cluster.nodes[0].next_fetch.append(diverging(1, 1))
+    cluster.log().truncate(1)
+    write(cluster, b"B")
+    cluster.move_leader(0)
+
+
 async def test_truncation_is_an_error() -> None:
     """A log that lost records already read raises LogTruncated with position and first different offset."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        write(cluster, b"a", b"b")
-        await consumer.assign([TOPIC])
-        await consumer.fetch_batches(5_000)
-        await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
-        cluster.nodes[0].next_fetch.append(diverging(1, 1))
-        cluster.move_leader(0)
+        await read_until_truncated(cluster, consumer)
         with pytest.raises(LogTruncated) as lost:
             await consumer.fetch_batches(5_000)
 
@@ -215,15 +223,7 @@ async def test_truncation_is_an_error() -> None:
 async def test_truncation_is_reset_by_policy() -> None:
     """With a reset policy reading continues at the first offset that differs now."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
-        write(cluster, b"a")
-        write(cluster, b"b")
-        await consumer.assign([TOPIC])
-        await consumer.fetch_batches(5_000)
-        await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
-        cluster.nodes[0].next_fetch.append(diverging(1, 1))
-        cluster.log().truncate(1)
-        write(cluster, b"B")
-        cluster.move_leader(0)
+        await read_until_truncated(cluster, consumer)
         (fetched,) = await consumer.fetch_batches(5_000)
 
         assert [(record.offset, record.value) for record in fetched.records] == [(1, b"B")]

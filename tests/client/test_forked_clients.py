@@ -144,10 +144,12 @@ async def ended(program: str, bootstrap: str) -> str:
     return said.decode()
 
 
-async def test_a_blocking_producer_sends_what_it_holds_at_the_end_of_the_process() -> None:
-    """Records that lingered when the program ended are all there, and nothing is said."""
+@pytest.mark.parametrize("program", [_BLOCKING, _FORKED], ids=["alone", "with a child"])
+async def test_a_blocking_producer_sends_what_it_holds_at_the_end_of_the_process(program: str) -> None:
+    """Records that lingered when the program ended are all there, and nothing is said, nor by a child of what its
+    parent held at the fork."""
     async with fake_cluster() as cluster:
-        said = await ended(_BLOCKING, cluster.bootstrap)
+        said = await ended(program, cluster.bootstrap)
 
     assert cluster.log().values() == [b"%d" % number for number in range(100)]
     assert "given up" not in said
@@ -170,15 +172,6 @@ async def test_what_an_asynchronous_producer_held_is_said() -> None:
 
     assert said.count("WARNING:strandline.client:100 records are given up") == 1
     assert said.count("ResourceWarning: 100 records are given up") == 1
-
-
-async def test_a_child_says_nothing_of_what_its_parent_holds() -> None:
-    """What a parent holds at a fork is the parent's to send, and no loss of the child's."""
-    async with fake_cluster() as cluster:
-        said = await ended(_FORKED, cluster.bootstrap)
-
-    assert len(cluster.log().values()) == 100
-    assert "given up" not in said
 
 
 def test_a_producer_that_is_forgotten_says_what_it_held(caplog: pytest.LogCaptureFixture) -> None:

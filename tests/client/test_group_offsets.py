@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -163,20 +163,50 @@ async def test_a_commit_that_a_close_cuts_off_ends() -> None:
     assert outcomes == [Outcome.MAY_APPEAR, Outcome.NOT_APPENDED]
 
 
-@pytest.mark.parametrize(("way", "commits"), [("poll", [{0: 3}]), ("iterate", [{0: 4}]), ("fetch_batches", [])])
-async def test_what_is_in_hand_is_not_committed_by_itself(way: str, commits: list[dict[int, int]]) -> None:
-    """Only what was given before the present step is, at the end as at every interval (U4)."""
+async def _polled(consumer: Consumer) -> None:
+    await consumer.poll(5_000, max_records=3)
+    await consumer.poll(5_000, max_records=2)
+
+
+async def _iterated(consumer: Consumer) -> None:
+    assert [(await anext(consumer)).offset for _ in range(5)][-1] == 4
+
+
+async def _fetched(consumer: Consumer) -> None:
+    assert await consumer.fetch_batches(5_000)
+
+
+async def _committed_in_part(consumer: Consumer) -> None:
+    records = await consumer.poll(5_000, max_records=6)
+    await consumer.commit(records[:4])
+
+
+async def _sought(consumer: Consumer) -> None:
+    await consumer.poll(5_000, max_records=8)
+    consumer.seek(TOPIC, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("work", "settings", "commits"),
+    [
+        (_polled, {}, [{0: 3}]),
+        (_iterated, {}, [{0: 4}]),
+        (_fetched, {}, []),
+        (_committed_in_part, {}, [{0: 4}]),
+        (_sought, {}, []),
+        (_polled, {"auto_commit": False, "auto_commit_interval_ms": 1}, []),
+    ],
+)
+async def test_only_what_was_worked_on_is_committed_by_itself(
+    work: Callable[[Consumer], Awaitable[None]], settings: dict[str, Any], commits: list[dict[int, int]]
+) -> None:
+    """What was given before the present step is, at the end as at every interval (U4); nothing below what the user has
+    committed, nothing that was in hand before a seek, and nothing at all without `auto_commit`."""
     async with fake_cluster() as cluster:
         _written(cluster)
-        async with _consumer(cluster) as consumer:
+        async with _consumer(cluster, **settings) as consumer:
             await consumer.assign(TOPIC)
-            if way == "poll":
-                await consumer.poll(5_000, max_records=3)
-                await consumer.poll(5_000, max_records=2)
-            elif way == "iterate":
-                assert [(await anext(consumer)).offset for _ in range(5)][-1] == 4
-            else:
-                assert await consumer.fetch_batches(5_000)
+            await work(consumer)
 
         assert cluster.groups.commits == commits
 
@@ -223,42 +253,6 @@ async def test_an_explicit_commit_takes_in_what_is_in_hand() -> None:
         await consumer.commit()
 
         assert cluster.groups.commits == [{0: 3}]
-
-
-async def test_what_the_user_committed_is_never_taken_back() -> None:
-    """The records in hand are committed explicitly, in part: the end commits nothing below that."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-            records = await consumer.poll(5_000, max_records=6)
-            await consumer.commit(records[:4])
-
-        assert cluster.groups.commits == [{0: 4}]
-
-
-async def test_after_a_seek_only_what_is_given_there_counts() -> None:
-    """What was in hand before a seek is not committed behind it."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-            await consumer.poll(5_000, max_records=8)
-            consumer.seek(TOPIC, 0, 2)
-
-        assert cluster.groups.commits == []
-
-
-async def test_without_auto_commit_nothing_is_committed() -> None:
-    """Neither at the interval nor at the end."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster, auto_commit=False, auto_commit_interval_ms=1) as consumer:
-            await consumer.assign(TOPIC)
-            await consumer.poll(5_000, max_records=3)
-            await consumer.poll(5_000, max_records=3)
-
-        assert cluster.groups.commits == []
 
 
 async def test_a_consumer_without_a_group_says_what_to_give() -> None:

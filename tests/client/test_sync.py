@@ -17,15 +17,7 @@ from tests.client import sync_source
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, in_thread, until, write
 
 from strandline import client
-from strandline.client import (
-    ClientClosed,
-    DeserializationFailed,
-    ForkedAfterUse,
-    Interceptor,
-    Refused,
-    SendFailed,
-    sync,
-)
+from strandline.client import sync
 from strandline.client.blocking import LoopThread
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Offset
@@ -85,7 +77,7 @@ async def test_records_are_converted_where_for_takes_them() -> None:
         threads.add(threading.current_thread())
         return int(value)
 
-    class Odd(Interceptor):
+    class Odd(client.Interceptor):
         def on_records(self, records: list[client.ConsumerRecord[Any, Any]]) -> list[client.ConsumerRecord[Any, Any]]:
             threads.add(threading.current_thread())
             return [record for record in records if record.value % 2]
@@ -94,7 +86,7 @@ async def test_records_are_converted_where_for_takes_them() -> None:
         seen: list[int | None] = []
         with sync.Consumer(cluster.bootstrap, value=number, interceptors=[Odd()], stop_at_end=True) as consumer:
             consumer.assign(TOPIC)
-            with pytest.raises(DeserializationFailed, match="offset 2"):
+            with pytest.raises(client.DeserializationFailed, match="offset 2"):
                 seen.extend(record.value for record in consumer)
             assert consumer.position(TOPIC, 0) == 3
             seen.extend(record.value for record in consumer)
@@ -135,10 +127,10 @@ async def test_errors_are_the_same() -> None:
     def program() -> None:
         with (
             sync.Producer(cluster.bootstrap, max_block_ms=50) as producer,
-            pytest.raises(Refused, match="no topic is named 'other'"),
+            pytest.raises(client.Refused, match="no topic is named 'other'"),
         ):
             producer.send("other", b"x")
-        with pytest.raises(ClientClosed):
+        with pytest.raises(client.ClientClosed):
             producer.send(TOPIC, b"x")
         with pytest.raises(ValueError, match="acks"):
             sync.Producer(cluster.bootstrap, acks=7)
@@ -163,7 +155,7 @@ async def test_a_delivery_that_takes_too_long() -> None:
             with pytest.raises(TimeoutError):
                 delivery.result(20)
             producer.close(flush=False)
-            with pytest.raises(SendFailed) as failed:
+            with pytest.raises(client.SendFailed) as failed:
                 delivery.result()
             assert failed.value.refusal.code is ErrorCode.NETWORK_EXCEPTION
 
@@ -366,7 +358,7 @@ def test_a_thread_is_no_other_processs() -> None:
     """What is left of a parent's thread in a child is an error at once, whatever is asked of it."""
     thread = LoopThread()
     thread._pid = os.getpid() + 1
-    with pytest.raises(ForkedAfterUse, match=r"start clients after the fork \(in gunicorn: in the worker\)"):
+    with pytest.raises(client.ForkedAfterUse, match=r"start clients after the fork \(in gunicorn: in the worker\)"):
         thread.check()
     thread._pid = os.getpid()
     thread.close()

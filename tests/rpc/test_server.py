@@ -20,18 +20,9 @@ from scripted_service import Scripted, serving
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.messages import Endpoint
+from strandline.rpc import server as rpc_server
 from strandline.rpc.channels import MAX_MESSAGE_BYTES, Keepalive, open_channel, target
 from strandline.rpc.interceptors import BeforeRegistration
-from strandline.rpc.server import (
-    LIVENESS,
-    READINESS,
-    HealthPort,
-    PortTaken,
-    RoleHealth,
-    ServerSettings,
-    bind,
-    build_server,
-)
 from strandline.v1 import group_service_pb2_grpc, leader_service_pb2_grpc, metadata_service_pb2_grpc
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -41,20 +32,20 @@ SERVICE = "strandline.v1.LeaderService"
 
 async def test_a_second_server_on_a_taken_port_is_refused() -> None:
     """Two servers never share a port silently."""
-    second = build_server(ServerSettings(name="second"))
+    second = rpc_server.build_server(rpc_server.ServerSettings(name="second"))
     async with _running() as endpoint:
-        with pytest.raises(PortTaken, match=f"127.0.0.1:{endpoint.port}"):
-            bind(second, endpoint)
+        with pytest.raises(rpc_server.PortTaken, match=f"127.0.0.1:{endpoint.port}"):
+            rpc_server.bind(second, endpoint)
     await second.stop(0)
 
 
 @asynccontextmanager
-async def _running(health: RoleHealth | None = None, **settings: Any) -> AsyncIterator[Endpoint]:
+async def _running(health: rpc_server.RoleHealth | None = None, **settings: Any) -> AsyncIterator[Endpoint]:
     """Where a server with these settings listens, which serves health and reflection if ``health`` is given."""
-    server = build_server(ServerSettings(name="test", **settings))
+    server = rpc_server.build_server(rpc_server.ServerSettings(name="test", **settings))
     if health is not None:
         health.attach(server)
-    endpoint = bind(server, LOOPBACK)
+    endpoint = rpc_server.bind(server, LOOPBACK)
     await server.start()
     yield endpoint
     await server.stop(0)
@@ -131,7 +122,7 @@ async def test_a_message_that_is_no_protobuf_ends_only_its_call() -> None:
 
 async def test_health_is_reported_per_service_and_for_all() -> None:
     """Health answers under the empty name and under each service's own."""
-    health = RoleHealth([SERVICE])
+    health = rpc_server.RoleHealth([SERVICE])
     async with _running(health) as endpoint, open_channel(endpoint) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         await health.set_serving(True)
@@ -147,7 +138,7 @@ async def test_health_is_reported_per_service_and_for_all() -> None:
 
 async def _reflected(**asked: str) -> Any:
     """What reflection answers to this question."""
-    async with _running(RoleHealth([SERVICE])) as endpoint, open_channel(endpoint) as channel:
+    async with _running(rpc_server.RoleHealth([SERVICE])) as endpoint, open_channel(endpoint) as channel:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         return await stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**asked)])).read()
 
@@ -171,7 +162,7 @@ async def test_reflection_describes_a_method(symbol: str, is_found: bool) -> Non
 async def test_an_internal_port_welcomes_frequent_pings() -> None:
     """Both ends are configured: pings every 100 ms without a call do not lead to too_many_pings."""
     keepalive = Keepalive(ping_every_ms=100, ping_timeout_ms=1_000)
-    health = RoleHealth([SERVICE])
+    health = rpc_server.RoleHealth([SERVICE])
     async with (
         _running(health, internal_keepalive=keepalive) as endpoint,
         open_channel(endpoint, keepalive=keepalive) as channel,
@@ -240,14 +231,14 @@ async def _answer(request: pb.ProduceRequest, context: Any) -> pb.ProduceRespons
 @asynccontextmanager
 async def _served(*interceptors: grpc.aio.ServerInterceptor) -> AsyncIterator[Any]:
     """A channel to a server of three services and health, of which LeaderService.Produce answers."""
-    server = build_server(ServerSettings(name="x", reflection=False), interceptors)
+    server = rpc_server.build_server(rpc_server.ServerSettings(name="x", reflection=False), interceptors)
     leader_service_pb2_grpc.add_LeaderServiceServicer_to_server(cast(Any, Scripted(Produce=_answer)), server)
     group_service_pb2_grpc.add_GroupServiceServicer_to_server(cast(Any, Nothing()), server)
     metadata_service_pb2_grpc.add_MetadataServiceServicer_to_server(cast(Any, Nothing()), server)
-    health = RoleHealth([])
+    health = rpc_server.RoleHealth([])
     health.attach(server)
     await health.begin()
-    endpoint = bind(server, Endpoint("127.0.0.1", 0))
+    endpoint = rpc_server.bind(server, Endpoint("127.0.0.1", 0))
     await server.start()
     async with open_channel(endpoint) as channel:
         yield channel
@@ -330,15 +321,15 @@ async def _said(endpoint: Endpoint | None) -> list[int]:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         answers = [
             await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
-            for name in (LIVENESS, READINESS, "")
+            for name in (rpc_server.LIVENESS, rpc_server.READINESS, "")
         ]
     return [answer.status for answer in answers]
 
 
 async def test_what_does_not_serve_is_never_ready() -> None:
     """Readiness ends with the services at a stop, and begins only once they are there."""
-    health = RoleHealth([])
-    port = HealthPort("test", health)
+    health = rpc_server.RoleHealth([])
+    port = rpc_server.HealthPort("test", health)
     endpoint = await port.open("127.0.0.1:0")
 
     begun = await _said(endpoint)
@@ -358,7 +349,7 @@ async def test_what_does_not_serve_is_never_ready() -> None:
 
 async def test_no_address_means_no_port() -> None:
     """An empty setting opens nothing, and closing is harmless."""
-    port = HealthPort("test", RoleHealth([]))
+    port = rpc_server.HealthPort("test", rpc_server.RoleHealth([]))
 
     assert await port.open("") is None
     await port.close()
@@ -366,11 +357,14 @@ async def test_no_address_means_no_port() -> None:
 
 async def test_a_taken_port_is_said() -> None:
     """Two processes never share the port silently."""
-    first, second = HealthPort("first", RoleHealth([])), HealthPort("second", RoleHealth([]))
+    first, second = (
+        rpc_server.HealthPort("first", rpc_server.RoleHealth([])),
+        rpc_server.HealthPort("second", rpc_server.RoleHealth([])),
+    )
     endpoint = await first.open("127.0.0.1:0")
     assert endpoint is not None
 
-    with pytest.raises(PortTaken, match=str(endpoint.port)):
+    with pytest.raises(rpc_server.PortTaken, match=str(endpoint.port)):
         await second.open(target(endpoint))
 
     await first.close()
