@@ -215,11 +215,17 @@ class ListMember(ListConsumer):
         return fetched if fetched[0].records else []
 
 
+async def joined(member: Any) -> MemberReading:
+    """The reading of a member of group g."""
+    reading = MemberReading(member, "g")
+    await reading.join("t")
+    return reading
+
+
 async def test_a_member_reads_what_its_group_gives() -> None:
     """Records are counted as without a group; the figures say what it owned and what was taken and given since."""
     member: Any = ListMember([b"x" * 9] * 100, 7, 100)
-    reading = MemberReading(member, "g")
-    await reading.join("t")
+    reading = await joined(member)
     measured = await measure.measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
     await member.listener.on_revoked([])
     await member.listener.on_assigned([])
@@ -235,8 +241,7 @@ async def test_a_member_reads_what_its_group_gives() -> None:
 async def test_a_member_that_has_read_everything_is_not_measured() -> None:
     """The high watermark is its end, once it is known; the message names the group, and what to do."""
     member: Any = ListMember([b""] * 20, 7, 20)
-    reading = MemberReading(member, "g")
-    await reading.join("t")
+    reading = await joined(member)
     with pytest.raises(CommandFailed, match=r"group g had 20 records of t for this member .* name a group that has"):
         await measure.measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
 
@@ -244,8 +249,7 @@ async def test_a_member_that_has_read_everything_is_not_measured() -> None:
 async def test_a_member_waits_while_the_end_is_not_known() -> None:
     """Silence alone is no end: a leader may be away, or the partitions on their way from another member."""
     member: Any = ListMember([], 7, None)
-    reading = MemberReading(member, "g")
-    await reading.join("t")
+    reading = await joined(member)
     waiting = asyncio.create_task(reading.fetch_batches())
     for _ in range(20):
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import pytest
 from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until, write
 
 from strandline.client import ClientClosed, Consumer, LogTruncated, TopicDeleted, UnreadableBatch
-from strandline.core.errors import Refused
+from strandline.core.errors import ErrorCode, Refused
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
 from strandline.v1 import error_pb2, partition_pb2
@@ -242,6 +242,16 @@ async def test_damaged_answer_is_asked_again() -> None:
 
         assert await read_all(consumer) == [b"a"]
         assert len(cluster.nodes[0].fetched) >= 2
+
+
+async def test_end_that_is_not_settled_is_asked_again() -> None:
+    """OFFSET_NOT_AVAILABLE after an election (KIP-207) is waited out, not taken for an end."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
+        write(cluster, b"a")
+        cluster.nodes[0].list_offsets_refusals.extend([ErrorCode.OFFSET_NOT_AVAILABLE] * 3)
+        await consumer.assign([TOPIC])
+
+        assert await read_all(consumer) == [b"a"]
 
 
 async def test_stays_below_the_high_watermark() -> None:

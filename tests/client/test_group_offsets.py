@@ -85,6 +85,17 @@ async def test_what_the_coordinator_refuses_for_good_is_raised() -> None:
         assert refused.value.refusal.code is ErrorCode.STALE_MEMBER_EPOCH
 
 
+async def test_the_coordinator_is_followed_by_its_hint() -> None:
+    """A node that does not coordinate names the one that does; the metadata may learn of it later (G31)."""
+    async with fake_cluster(nodes=2) as cluster, _consumer(cluster) as consumer:
+        cluster.groups.coordinator, cluster.groups.named, cluster.groups.epoch = 1, 0, 7
+        cluster.announce()
+        await consumer.assign(TOPIC)
+        await consumer.commit({(TOPIC, 0): 3})
+
+        assert cluster.groups.committed["g"] == {(TOPIC, 0): 3}
+
+
 async def test_the_coordinator_is_asked_for_while_the_topic_is_unknown() -> None:
     """Any node names it, and has the topic of groups made (G1)."""
     async with fake_cluster() as cluster:

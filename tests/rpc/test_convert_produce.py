@@ -58,30 +58,21 @@ def test_other_acks_are_refused_definitely() -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "code"),
     [
-        pb.ProduceRequest(),
-        _message(timeout_ms=-1),
-        pb.ProduceRequest(
-            topic_data=[pb.ProduceTopic(name=NAME, partition_data=[pb.ProducePartition(), pb.ProducePartition()])]
-        ),
+        (pb.ProduceRequest(), ErrorCode.INVALID_REQUEST),
+        (_message(timeout_ms=-1), ErrorCode.INVALID_REQUEST),
+        (pb.ProduceRequest(topic_data=[{"name": NAME, "partition_data": [{}, {}]}]), ErrorCode.INVALID_REQUEST),
+        (_message(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
     ],
-    ids=["nothing named", "negative timeout", "partition named twice"],
+    ids=["nothing named", "negative timeout", "partition named twice", "another cluster"],
 )
-def test_a_wrong_shape_is_an_invalid_request(message: pb.ProduceRequest) -> None:
-    """Shape is checked before the core sees anything."""
+def test_a_wrong_shape_is_an_invalid_request(message: pb.ProduceRequest, code: ErrorCode) -> None:
+    """Shape is checked before the core sees anything, and a cluster_id, when given, must be this cluster's."""
     with pytest.raises(Refused) as caught:
         _read(message)
 
-    assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
-
-
-def test_a_request_for_another_cluster_is_refused() -> None:
-    """A cluster_id, when given, must be this cluster's."""
-    with pytest.raises(Refused) as caught:
-        _read(_message(cluster_id="another"))
-
-    assert caught.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert caught.value.refusal.code is code
 
 
 def test_a_bad_batch_marks_only_its_partition() -> None:
@@ -209,13 +200,6 @@ def asking(*offsets: int, name: str = NAME, **fields: object) -> pb.DeleteRecord
     return pb.DeleteRecordsRequest(topics=[pb.DeleteRecordsTopic(name=name, partitions=parts)], **fields)
 
 
-def code_of_deletion(message: pb.DeleteRecordsRequest) -> ErrorCode:
-    """The error of a whole request."""
-    with pytest.raises(Refused) as caught:
-        deletion.read_deletions(message, TOPICS)
-    return caught.value.refusal.code
-
-
 def test_a_request_comes_through() -> None:
     """The client's request reads back equal at the leader: -1 is the high watermark, other numbers are unchanged."""
     message = deletion.delete_records_request({TP0: 7, TP1: -1}, cluster_id=CLUSTER, timeout_ms=250)
@@ -239,26 +223,25 @@ def test_an_offset_that_is_left_out_deletes_nothing() -> None:
     assert deletion.read_deletions(message, TOPICS)[1].parts == (messages.DeletePartition(TP0, Offset(0)),)
 
 
+TWICE = [pb.DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (1, 2)]
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
         (asking(1, timeout_ms=-1), ErrorCode.INVALID_REQUEST),
         (asking(), ErrorCode.INVALID_REQUEST),
         (pb.DeleteRecordsRequest(), ErrorCode.INVALID_REQUEST),
+        (pb.DeleteRecordsRequest(topics=[{"name": NAME, "partitions": TWICE}]), ErrorCode.INVALID_REQUEST),
         (asking(1, cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
     ],
 )
 def test_a_wrong_request_is_refused_as_a_whole(message: pb.DeleteRecordsRequest, code: ErrorCode) -> None:
-    """A negative timeout, no partition at all, and another cluster's id reach no leader."""
-    assert code_of_deletion(message) is code
+    """A negative timeout, no partition at all, one that is named twice, and another cluster's id reach no leader."""
+    with pytest.raises(Refused) as caught:
+        deletion.read_deletions(message, TOPICS)
 
-
-def test_a_partition_is_named_once() -> None:
-    """Two offsets for one partition contradict each other."""
-    message = asking(1)
-    message.topics[0].partitions.add(partition_index=0, offset=2)
-
-    assert code_of_deletion(message) is ErrorCode.INVALID_REQUEST
+    assert caught.value.refusal.code is code
 
 
 def test_answers_come_through() -> None:
