@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.fake_cluster import TOPIC, fake_cluster
-from tests.client.test_reading_in_any_order import A, B, end, fill_committed, send, write
+from tests.client.transactional_log import A, B, end, fill_committed, send, write
 
 from strandline.client import TopicPartition
 from strandline.records.codec import NewRecord, encode_batch

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from strandline.client import (
-    DescribedCluster,
-    DescribedFollower,
-    DescribedLeader,
-    DescribedNode,
-    DescribedPartition,
-    DescribedReplica,
-    DescribedTopic,
-    Endpoint,
-    ReplicaState,
-)
+from strandline import client
 
 TOPIC_ID = "7f8a0c44-0000-4000-8000-000000000001"
 TOPIC = "orders"
 
 
-def node(node_id: int, **changes: object) -> DescribedNode:
+def node(node_id: int, **changes: object) -> client.DescribedNode:
     """A node that serves."""
     base: dict[str, object] = {
         "node_id": node_id,
         "node_epoch": 10 + node_id,
-        "client_endpoint": Endpoint("127.0.0.1", 9000 + node_id),
-        "internal_endpoint": Endpoint("127.0.0.1", 9500 + node_id),
+        "client_endpoint": client.Endpoint("127.0.0.1", 9000 + node_id),
+        "internal_endpoint": client.Endpoint("127.0.0.1", 9500 + node_id),
         "fenced": False,
     }
-    return DescribedNode(**(base | changes))  # type: ignore[arg-type]
+    return client.DescribedNode(**(base | changes))  # type: ignore[arg-type]
 
 
 def partition(
     index: int, leader: int | None = 1, isr: tuple[int, ...] = (1, 2, 3), **changes: object
-) -> DescribedPartition:
+) -> client.DescribedPartition:
     """A partition of three replicas."""
     base: dict[str, object] = {
         "topic": TOPIC,
@@ -44,15 +34,15 @@ def partition(
         "partition_epoch": 7,
         "min_isr": 2,
     }
-    return DescribedPartition(**(base | changes))  # type: ignore[arg-type]
+    return client.DescribedPartition(**(base | changes))  # type: ignore[arg-type]
 
 
 def image(
-    *partitions: DescribedPartition, nodes: tuple[DescribedNode, ...] | None = None, name: str = TOPIC
-) -> DescribedCluster:
+    *partitions: client.DescribedPartition, nodes: tuple[client.DescribedNode, ...] | None = None, name: str = TOPIC
+) -> client.DescribedCluster:
     """A cluster of one topic."""
-    topics = (DescribedTopic(name=name, topic_id=TOPIC_ID, partitions=partitions),) if partitions else ()
-    return DescribedCluster(
+    topics = (client.DescribedTopic(name=name, topic_id=TOPIC_ID, partitions=partitions),) if partitions else ()
+    return client.DescribedCluster(
         cluster_id="c-1",
         controller_epoch=2,
         metadata_offset=30,
@@ -61,10 +51,10 @@ def image(
     )
 
 
-def view(index: int, leo: int, hw: int, remote: dict[int, int | None]) -> DescribedLeader:
+def view(index: int, leo: int, hw: int, remote: dict[int, int | None]) -> client.DescribedLeader:
     """A partition as its leader reports it."""
     members = tuple(remote)
-    return DescribedLeader(
+    return client.DescribedLeader(
         topic=TOPIC,
         partition=index,
         leader_epoch=4,
@@ -79,7 +69,7 @@ def view(index: int, leo: int, hw: int, remote: dict[int, int | None]) -> Descri
         elr=(),
         min_isr=2,
         replicas=tuple(
-            DescribedFollower(
+            client.DescribedFollower(
                 node_id=node_id,
                 node_epoch=None,
                 remote_leo=known,
@@ -92,9 +82,9 @@ def view(index: int, leo: int, hw: int, remote: dict[int, int | None]) -> Descri
     )
 
 
-def held(index: int, node_id: int, reason: str) -> DescribedReplica:
+def held(index: int, node_id: int, reason: str) -> client.DescribedReplica:
     """A replica as its own node reports it; a reason says why it stopped."""
-    own = ReplicaState(
+    own = client.ReplicaState(
         leo=9,
         durable_leo=9,
         high_watermark=9,
@@ -105,4 +95,4 @@ def held(index: int, node_id: int, reason: str) -> DescribedReplica:
         leader_epoch=4,
         epochs=(),
     )
-    return DescribedReplica(node_id, TOPIC, index, 1_000, own, None)
+    return client.DescribedReplica(node_id, TOPIC, index, 1_000, own, None)

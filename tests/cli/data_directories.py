@@ -14,13 +14,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def data_directory(
-    path: Path,
-    node_id: int,
-    batches: list[list[bytes]],
-    hw: int,
-    topic_id: str = TOPIC_ID,
-    *,
-    killed: bool = False,
+    path: Path, node_id: int, batches: list[list[bytes]], hw: int, topic_id: str = TOPIC_ID, *, killed: bool = False
 ) -> Path:
     """A node's data directory with one log of the given batches and saved HW.
 

@@ -75,9 +75,6 @@ def test_where_nothing_is_exported_the_question_was_wrong(tmp_path: Path, comman
     assert (code, "nothing is exported" in output) == (2, True)
 
 
-# Commands of `strandline analytics` look for their input before they start a JVM.
-
-
 AT = "2026-11-21T10:00:00Z"
 COMMANDS = [
     ["report"],
@@ -101,21 +98,12 @@ def test_an_input_that_is_not_there_ends_a_command_before_spark_starts(
     """A usage error that names the directory, and no session was opened."""
     pytest.importorskip("pyspark")
 
-    def opened(*_: object, **__: object) -> None:
-        raise AssertionError("a JVM was started")
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("strandline_analytics.session.open_session", opened)
+    monkeypatch.setattr("strandline_analytics.session.open_session", _never)
     ended = CliRunner().invoke(app, ["analytics", *words, "--input", "absent"])
 
     assert (ended.exit_code, type(ended.exception)) == (2, SystemExit)
     assert "absent is no directory" in ended.output
-
-
-# `strandline analytics stream`: what is reported before Spark is started.
-
-
-RUNNER = CliRunner()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +123,7 @@ def test_a_wrong_option_is_refused_at_once(
     """A wrong option ends with exit code 2 and a line that names it, without Spark."""
     monkeypatch.setattr("strandline_analytics.commands.stream.spark_session", _never)
     command = ["analytics", "stream", *arguments, "--out", str(tmp_path / "o"), "--checkpoint", str(tmp_path / "c")]
-    found = RUNNER.invoke(app, command, env={"COLUMNS": "400", "TERM": "dumb"})
+    found = CliRunner().invoke(app, command, env={"COLUMNS": "400", "TERM": "dumb"})
 
     assert found.exit_code == 2
     assert reported in found.output
@@ -143,9 +131,6 @@ def test_a_wrong_option_is_refused_at_once(
 
 def _never(*_: object, **__: object) -> None:
     raise AssertionError("Spark was started")
-
-
-# Statistics as tables for people: narrow enough for a terminal, and what all rows share is said once.
 
 
 _CLUSTER = "5e8a0f52-0000-4000-8000-000000000000"

@@ -208,9 +208,6 @@ def test_certificates_name_the_cluster_whose_data_is_there(tmp_path: Path) -> No
     assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
-# Every command that talks to a cluster supports TLS, and reports what is wrong with the given files.
-
-
 _THREE = {"--tls-cert", "--tls-key", "--tls-ca"}
 
 

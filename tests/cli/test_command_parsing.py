@@ -165,8 +165,7 @@ def test_expected_failures_have_their_exit_code(error: Exception, code: int) -> 
     """A rejection is 1, no answer and wrong input are 2, each in one line."""
     failure = explain(error)
 
-    assert failure is not None
-    assert failure.exit_code == code
+    assert failure is not None and failure.exit_code == code
     assert "\n" not in failure.message
 
 
@@ -202,9 +201,6 @@ def test_units_are_for_people() -> None:
     assert [bytes_text(size) for size in (12, 3_277, 31_500_000, None)] == ["12 B", "3.2 KiB", "30.0 MiB", "–"]
     assert [duration_text(ms) for ms in (0.85, 12.44, 850, 12_400)] == ["850 µs", "12.4 ms", "850 ms", "12.4 s"]
     assert [duration_text(ms) for ms in (200_000, 7_500_000, 273_600_000)] == ["3 min 20 s", "2 h 5 min", "3 d 4 h"]
-
-
-# Options that were named after their unit are still taken, for one release.
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,6 @@ def test_one_end_is_enough() -> None:
         end_of(True, "7")
 
 
-# What `strandline consume` writes of a record.
-
-
 RECORD = Record(Offset(5), 1_500, b"moon", b"spring", (("a", b"1"), ("b", None), ("c", b"")))
 TOMBSTONE = Record(Offset(6), None, None, None, ())
 

@@ -69,31 +69,20 @@ def ack_ledger(*lines_of: int) -> AckLedger:
     return ledger
 
 
-def test_acks_cover_each_offset_once() -> None:
-    """Batches that follow each other from offset 0 give no fault."""
+@pytest.mark.parametrize(
+    ("second", "missing", "twice", "not_in_order"),
+    [((3, 2), 0, 0, 0), ((1, 2), 2, 2, 1), ((4, 1), 1, 0, 1)],
+    ids=["follows", "acknowledged twice", "a hole"],
+)
+def test_acks_cover_each_offset_once(second: tuple[int, int], missing: int, twice: int, not_in_order: int) -> None:
+    """Behind offsets 0 to 2 a batch that begins below the end was acknowledged before; one that begins beyond it means
+    records of another producer, or a copy without an acknowledgement."""
     ledger = ack_ledger(5)
     ledger.acknowledge(0, 0, 3, 1_010.0)
-    ledger.acknowledge(0, 3, 2, 1_020.0)
+    ledger.acknowledge(0, *second, 1_020.0)
 
-    assert (ledger.acked, ledger.missing, ledger.twice, ledger.not_in_order, ledger.ends) == (5, 0, 0, 0, [5])
-
-
-def test_an_offset_acknowledged_twice_is_seen() -> None:
-    """A batch that begins below the end was acknowledged before, and another line is missing for it."""
-    ledger = ack_ledger(5)
-    ledger.acknowledge(0, 0, 3, 1_010.0)
-    ledger.acknowledge(0, 1, 2, 1_020.0)
-
-    assert (ledger.twice, ledger.missing, ledger.not_in_order) == (2, 2, 1)
-
-
-def test_a_hole_between_acks_is_seen() -> None:
-    """A batch that begins beyond the end means records of another producer, or a copy without an acknowledgement."""
-    ledger = ack_ledger(5)
-    ledger.acknowledge(0, 0, 2, 1_010.0)
-    ledger.acknowledge(0, 3, 3, 1_020.0)
-
-    assert ledger.not_in_order == 1
+    assert (ledger.missing, ledger.twice, ledger.not_in_order) == (missing, twice, not_in_order)
+    assert (ledger.acked, ledger.ends) == (3 + second[1], [sum(second)])
 
 
 def test_refused_lines_are_missing() -> None:
@@ -158,9 +147,6 @@ def test_one_failed_check_fails_the_verdict() -> None:
     assert DemoVerdict(checks=()).exit_code == 1
 
 
-# The order of the demo's events, without processes.
-
-
 async def test_a_kill_without_an_election_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo goes on to the killed node's return only once every partition that it led has a new leader."""
     happened: list[str] = []
@@ -189,9 +175,6 @@ async def test_a_kill_without_an_election_fails_the_demo(monkeypatch: pytest.Mon
         await Story(corpus, cluster, screen, scene)._crash_and_return(load, watch)
 
     assert happened == ["node-2 is killed", "resumed", "resumed"]
-
-
-# The demo's final checks: each holds on a correct run and fails on the fault it checks for.
 
 
 LINES = [b"one\n", b"two\n", b"three"]
@@ -229,52 +212,28 @@ def evidence(
     )
 
 
-def failed(found: Evidence) -> list[str]:
-    """The checks that failed."""
-    return [check.sentence for check in checks(found) if not check.held]
+READING = ["every line consumed once", "in order, per partition", "contents equal to the file"]
+CHANGED = [b"one\n", b"tWo\n", b"three"]
 
 
-def test_a_sound_run_passes_every_check(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "failed"),
+    [
+        ({}, []),
+        ({"acked": (0, 1)}, ["every line acknowledged once"]),
+        ({"consumed": (0, 2)}, READING),
+        ({"consumed": (0, 1, 1, 2)}, READING),
+        ({"content": CHANGED}, ["contents equal to the file"]),
+        ({"logs": (LINES, CHANGED)}, ["2 logs byte-equal up to the HW"]),
+        ({"logs": ([*LINES, b"three"],) * 2, "hw": 4}, ["HW covers every record, and no other"]),
+    ],
+    ids=["sound", "an ack lost", "a record lost", "read twice", "one byte changed", "diverged logs", "one record more"],
+)
+def test_each_fault_fails_its_checks_and_no_other(tmp_path: Path, given: dict[str, Any], failed: list[str]) -> None:
     """Acknowledged, consumed, in order, equal contents, equal logs, nothing else."""
-    assert failed(evidence(tmp_path)) == []
+    found = [check.sentence for check in checks(evidence(tmp_path, **given)) if not check.held]
 
-
-def test_a_lost_acknowledgement_is_seen(tmp_path: Path) -> None:
-    """A line without an acknowledgement fails the first check only."""
-    assert failed(evidence(tmp_path, acked=(0, 1))) == ["every line acknowledged once"]
-
-
-def test_a_lost_record_is_seen(tmp_path: Path) -> None:
-    """A line that was never read fails reading, order and contents."""
-    found = failed(evidence(tmp_path, consumed=(0, 2)))
-
-    assert found == ["every line consumed once", "in order, per partition", "contents equal to the file"]
-
-
-def test_a_doubled_record_is_seen(tmp_path: Path) -> None:
-    """A line read twice fails reading, order and contents."""
-    found = failed(evidence(tmp_path, consumed=(0, 1, 1, 2)))
-
-    assert found == ["every line consumed once", "in order, per partition", "contents equal to the file"]
-
-
-def test_a_changed_record_is_seen(tmp_path: Path) -> None:
-    """One changed byte fails the hash and nothing else."""
-    assert failed(evidence(tmp_path, content=[b"one\n", b"tWo\n", b"three"])) == ["contents equal to the file"]
-
-
-def test_diverged_logs_are_seen(tmp_path: Path) -> None:
-    """Logs that differ below the HW fail the comparison."""
-    found = failed(evidence(tmp_path, logs=(LINES, [b"one\n", b"tWo\n", b"three"])))
-
-    assert "2 logs byte-equal up to the HW" in found
-
-
-def test_a_record_more_in_the_logs_is_seen(tmp_path: Path) -> None:
-    """A settled record that is no line of the file is a duplicate without an acknowledgement."""
-    found = failed(evidence(tmp_path, logs=([*LINES, b"three"],) * 2, hw=4))
-
-    assert found == ["HW covers every record, and no other"]
+    assert found == failed
 
 
 def test_plain_progress_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,9 +246,6 @@ def test_plain_progress_has_every_figure(capsys: pytest.CaptureFixture[str]) -> 
 
     assert progress_sentence(scene) == "acked 50 % (100 lines, 5.0 MiB, 2.0 MiB/s), consumed 25 %; node-1 down"
     assert capsys.readouterr().out.endswith("s  kill -9     node-1\n")
-
-
-# The demo fails if the report does not agree with what the demo saw.
 
 
 def report_of_story(directory: Path) -> Any:
@@ -319,27 +275,29 @@ def figures(*, fence_ms: float = 10_100.0, start_ms: float = 10_200.0, **other: 
     return {"elections": 1, "shrinks": 1, "expands": 2, "truncated_records": 7, "failovers": [failover]} | other
 
 
+def disagreeing(directory: Path, **other: Any) -> list[Check]:
+    """The checks of the report that do not hold."""
+    return [check for check in agreement(report_of_story(directory), figures(**other)) if not check.held]
+
+
 def test_equal_figures_agree(tmp_path: Path) -> None:
     """Every check holds where demo and report saw the same."""
-    assert [check.sentence for check in agreement(report_of_story(tmp_path), figures()) if not check.held] == []
+    assert disagreeing(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["elections", "shrinks", "expands", "truncated_records"])
 def test_a_count_that_differs_fails(tmp_path: Path, name: str) -> None:
     """One more or one less is a mismatch, and so is an unknown count."""
     for wrong in (figures()[name] + 1, figures()[name] - 1, None):
-        failed = [check for check in agreement(report_of_story(tmp_path), figures(**{name: wrong})) if not check.held]
+        (failed,) = disagreeing(tmp_path, **{name: wrong})
 
-        assert len(failed) == 1
-        assert name.replace("_", " ") in failed[0].sentence
+        assert name.replace("_", " ") in failed.sentence
 
 
 @pytest.mark.parametrize(("fence_ms", "start_ms"), [(9_990.0, 10_200.0), (10_100.0, 10_310.0)])
 def test_a_failover_outside_of_the_silence_fails(tmp_path: Path, fence_ms: float, start_ms: float) -> None:
     """No node was allowed to give an ack between fence and epoch start."""
-    (failed,) = [
-        c for c in agreement(report_of_story(tmp_path), figures(fence_ms=fence_ms, start_ms=start_ms)) if not c.held
-    ]
+    (failed,) = disagreeing(tmp_path, fence_ms=fence_ms, start_ms=start_ms)
 
     assert "not p1" in failed.shown
 
@@ -353,5 +311,5 @@ def test_a_partition_without_a_noted_silence_is_not_judged(tmp_path: Path) -> No
 
 def test_no_failover_and_no_report_fail(tmp_path: Path) -> None:
     """A report without the failover, or none at all, proves nothing."""
-    assert not all(check.held for check in agreement(report_of_story(tmp_path), figures(failovers=[])))
+    assert disagreeing(tmp_path, failovers=[])
     assert [check.held for check in agreement(report_of_story(tmp_path), {"trouble": "out of memory"})] == [False]

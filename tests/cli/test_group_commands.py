@@ -16,17 +16,8 @@ from tests.client.fake_cluster import TOPIC, fake_cluster
 from typer.testing import CliRunner
 
 from strandline.cli.app import app
+from strandline.cli.ask import group_reset
 from strandline.cli.ask.group import member_rows, offset_rows, state_row, states_of
-from strandline.cli.ask.group_reset import (
-    OffsetRange,
-    SeenGroup,
-    Target,
-    committed_of,
-    new_offset,
-    read_plan,
-    see,
-    topic_choice,
-)
 from strandline.cli.failures import CommandFailed
 from strandline.client import Admin, DescribedGroup, DescribedMember, OffsetAndMetadata, TopicPartition
 from strandline.client.consume.positions import records_behind
@@ -61,7 +52,7 @@ GROUP = DescribedGroup(
     coordinator=2,
     members=(MEMBER,),
 )
-SEEN = SeenGroup(
+SEEN = group_reset.SeenGroup(
     described=GROUP,
     committed={("tides", 0): 7, ("tides", 1): 9, ("gone", 0): 3},
     ends={("tides", 0): 10, ("tides", 1): 8, ("tides", 2): 4},
@@ -125,8 +116,8 @@ async def test_a_group_is_seen_with_the_age_of_what_it_has_not_read() -> None:
             rows = [NewRecord(None, b"v", int((time.time() - age_s) * 1_000)) for age_s in ages]
             cluster.append(cluster.tp(partition), encode_batch(rows))
         cluster.groups.committed["g"] = {(TOPIC, 0): 1, (TOPIC, 1): 1, ("gone", 0): 3}
-        unasked = await see(admin, "g")
-        seen = await see(admin, "g", with_ages=True)
+        unasked = await group_reset.see(admin, "g")
+        seen = await group_reset.see(admin, "g", with_ages=True)
 
     assert (seen.ends, unasked.ages_s) == ({(TOPIC, 0): 2, (TOPIC, 1): 1}, {})
     assert set(seen.ages_s) == {(TOPIC, 0)}
@@ -178,50 +169,51 @@ def test_a_question_that_contradicts_itself_is_refused(words: list[str], said: s
     assert (ran.exit_code, said in ran.stderr) == (2, True)
 
 
-# What `strandline group reset-offsets` would write.
-
-
 HERE = ("tides", 3)
-KNOWN = OffsetRange(current=7, earliest=5, latest=10, at_time=8)
-FRESH = OffsetRange(current=None, earliest=5, latest=10)
+KNOWN = group_reset.OffsetRange(current=7, earliest=5, latest=10, at_time=8)
+FRESH = group_reset.OffsetRange(current=None, earliest=5, latest=10)
 
 
 @pytest.mark.parametrize(
     ("target", "known", "offset", "note"),
     [
-        (Target("earliest"), KNOWN, 5, None),
-        (Target("latest"), KNOWN, 10, None),
-        (Target("current"), KNOWN, 7, None),
-        (Target("current"), FRESH, 10, "no offset was committed: latest"),
-        (Target("offset", 6), KNOWN, 6, None),
-        (Target("offset", 4), KNOWN, 5, "4 is below the log start: earliest"),
-        (Target("offset", 11), KNOWN, 10, "11 is above the high watermark: latest"),
-        (Target("shift", -1), KNOWN, 6, None),
-        (Target("shift", -9), KNOWN, 5, "-2 is below the log start: earliest"),
-        (Target("time", 1), KNOWN, 8, None),
-        (Target("time", 1), FRESH, 10, "no record since: latest"),
-        (Target("file", offsets={HERE: 9}), KNOWN, 9, None),
+        (group_reset.Target("earliest"), KNOWN, 5, None),
+        (group_reset.Target("latest"), KNOWN, 10, None),
+        (group_reset.Target("current"), KNOWN, 7, None),
+        (group_reset.Target("current"), FRESH, 10, "no offset was committed: latest"),
+        (group_reset.Target("offset", 6), KNOWN, 6, None),
+        (group_reset.Target("offset", 4), KNOWN, 5, "4 is below the log start: earliest"),
+        (group_reset.Target("offset", 11), KNOWN, 10, "11 is above the high watermark: latest"),
+        (group_reset.Target("shift", -1), KNOWN, 6, None),
+        (group_reset.Target("shift", -9), KNOWN, 5, "-2 is below the log start: earliest"),
+        (group_reset.Target("time", 1), KNOWN, 8, None),
+        (group_reset.Target("time", 1), FRESH, 10, "no record since: latest"),
+        (group_reset.Target("file", offsets={HERE: 9}), KNOWN, 9, None),
     ],
 )
 def test_each_target_gives_an_offset_within_the_log(
-    target: Target, known: OffsetRange, offset: int, note: str | None
+    target: group_reset.Target, known: group_reset.OffsetRange, offset: int, note: str | None
 ) -> None:
     """What is beyond the log, or not known, becomes its nearest end, and the note says so."""
-    assert new_offset(target, HERE, known) == (offset, note)
+    assert group_reset.new_offset(target, HERE, known) == (offset, note)
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
 def test_no_offset_lies_outside_the_log(number: int, earliest: int, length: int, current: int) -> None:
     """Whatever is asked for, the new offset is between log start and high watermark."""
-    known = OffsetRange(current=current, earliest=earliest, latest=earliest + length)
-    for target in (Target("offset", abs(number)), Target("shift", number), Target("current")):
-        assert known.earliest <= new_offset(target, HERE, known)[0] <= known.latest
+    known = group_reset.OffsetRange(current=current, earliest=earliest, latest=earliest + length)
+    for target in (
+        group_reset.Target("offset", abs(number)),
+        group_reset.Target("shift", number),
+        group_reset.Target("current"),
+    ):
+        assert known.earliest <= group_reset.new_offset(target, HERE, known)[0] <= known.latest
 
 
 def test_what_was_never_committed_cannot_be_shifted() -> None:
     """The message names the partition and another way."""
     with pytest.raises(CommandFailed, match=r"tides-3 has no committed offset to shift; give --to-offset"):
-        new_offset(Target("shift", 1), HERE, FRESH)
+        group_reset.new_offset(group_reset.Target("shift", 1), HERE, FRESH)
 
 
 class OneGroup:
@@ -247,18 +239,18 @@ async def test_a_group_with_members_is_not_reset() -> None:
     idle: Any = OneGroup()
 
     with pytest.raises(CommandFailed, match=r"group g has members: m1 \(10\.0\.0\.7\); stop them first"):
-        await committed_of(busy, "g")
-    assert await committed_of(idle, "g") == {HERE: 7}
-    assert await committed_of(idle, "new") == {}
+        await group_reset.committed_of(busy, "g")
+    assert await group_reset.committed_of(idle, "g") == {HERE: 7}
+    assert await group_reset.committed_of(idle, "new") == {}
 
 
 def test_a_topic_is_chosen_whole_or_by_partition() -> None:
     """`orders` is every partition, `orders:2,0` two of them; anything else is rejected with an example."""
-    assert topic_choice("orders") == ("orders", None)
-    assert topic_choice("orders:2,0,2") == ("orders", [0, 2])
+    assert group_reset.topic_choice("orders") == ("orders", None)
+    assert group_reset.topic_choice("orders:2,0,2") == ("orders", [0, 2])
     for text in ("", ":1", "orders:", "orders:a", "orders:1,,2", "orders:-1"):
         with pytest.raises(typer.BadParameter, match="orders:0,2"):
-            topic_choice(text)
+            group_reset.topic_choice(text)
 
 
 def test_a_plan_is_lines_of_topic_partition_and_offset(tmp_path: Path) -> None:
@@ -268,12 +260,12 @@ def test_a_plan_is_lines_of_topic_partition_and_offset(tmp_path: Path) -> None:
     bad.write_text("orders,0,17\norders,1,-5\n")
     empty.touch()
 
-    assert read_plan(good) == {("orders", 0): 17, ("orders", 1): 0}
+    assert group_reset.read_plan(good) == {("orders", 0): 17, ("orders", 1): 0}
     with pytest.raises(typer.BadParameter, match=r"bad, line 2: 'orders,1,-5'"):
-        read_plan(bad)
+        group_reset.read_plan(bad)
     for path in (empty, tmp_path / "nowhere"):
         with pytest.raises(typer.BadParameter, match=path.name):
-            read_plan(path)
+            group_reset.read_plan(path)
 
 
 @pytest.mark.parametrize(

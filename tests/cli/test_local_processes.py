@@ -30,6 +30,14 @@ def dummy(directory: Path, *words: str) -> Service:
     return Service(name="dummy", command=command, directory=data, output=directory / "dummy.log")
 
 
+async def serving(directory: Path, *words: str) -> Service:
+    """The dummy, once it serves."""
+    service = dummy(directory, *words)
+    service.start()
+    await service.serving(SOON_MS)
+    return service
+
+
 def dummy_cluster(directory: Path, nodes: int = 2, **node_settings: str) -> LocalCluster:
     """A local cluster whose roles are played by dummies."""
     plan = Plan(
@@ -76,13 +84,10 @@ async def test_a_silent_process_runs_into_the_deadline(tmp_path: Path) -> None:
 
 async def test_stop_kills_what_does_not_hear(tmp_path: Path) -> None:
     """A process that ignores SIGTERM is killed after its grace, and the result shows it."""
-    service = dummy(tmp_path, "--misbehave", "deaf")
-    service.start()
-    await service.serving(SOON_MS)
+    service = await serving(tmp_path, "--misbehave", "deaf")
     end = await service.stop(200)
 
-    assert end is not None
-    assert end.forced
+    assert end is not None and end.forced
     assert "did not stop in time" in end.sentence
 
 
@@ -101,9 +106,7 @@ def test_an_end_is_told_by_its_code_or_its_signal(code: int, sentence: str) -> N
 
 async def test_a_wished_end_is_no_news(tmp_path: Path) -> None:
     """Only a process that ended without a request counts as dead."""
-    service = dummy(tmp_path)
-    service.start()
-    await service.serving(SOON_MS)
+    service = await serving(tmp_path)
     service.kill()
 
     assert service.found_dead() is None
@@ -178,17 +181,12 @@ def test_last_line_skips_blank_lines(tmp_path: Path) -> None:
 
 async def test_a_paused_process_can_be_stopped(tmp_path: Path) -> None:
     """A paused process (SIGSTOP) still receives SIGTERM and ends cleanly."""
-    service = dummy(tmp_path)
-    service.start()
-    await service.serving(SOON_MS)
+    service = await serving(tmp_path)
     service.pause()
     end = await service.stop(SOON_MS)
 
     assert end is not None
     assert (end.code, end.forced) == (0, False)
-
-
-# A Strandline process starts other programs while it serves, in every way that Python offers.
 
 
 _PROGRAM = """
@@ -228,9 +226,6 @@ def test_a_process_that_serves_can_fork() -> None:
     ran = subprocess.run([sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, text=True, timeout=100)
 
     assert ran.stdout.splitlines()[-1:] == ["codes [0]"], ran.stdout + ran.stderr[-2000:]
-
-
-# `strandline up`: starts all, reports what dies, restarts on request, stops all on a signal.
 
 
 async def until(said: str, capture: pytest.CaptureFixture[str], seen: list[str]) -> None:
@@ -306,9 +301,6 @@ async def test_a_node_that_cannot_start_ends_the_command(tmp_path: Path) -> None
         await up.run(cluster, restart=False)
 
     assert not any(service.running for service in cluster.services)
-
-
-# Which replication factor of internal topics `strandline up` gives its controller.
 
 
 @pytest.mark.parametrize(("nodes", "given"), [(1, "1"), (2, "2"), (3, None), (5, None)])

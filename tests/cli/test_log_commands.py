@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import pytest
@@ -14,7 +15,7 @@ from strandline.cli.app import app
 from strandline.cli.local import log_over_rpc
 from strandline.cli.local.log_equality import Copy, Fingerprint, compare
 from strandline.core.types import TRANSACTIONAL_BIT, LeaderEpoch, Marker, NodeId, Offset
-from strandline.records.batch import split_batches
+from strandline.records.batch import Batch, split_batches
 from strandline.records.codec import NewRecord, encode_batch, encode_marker
 from strandline.storage.directory import DataDirectory
 
@@ -27,41 +28,61 @@ def run(*words: str) -> tuple[int, str, str]:
 
 def test_dump_shows_offsets_epochs_and_crc(tmp_path: Path) -> None:
     """Every batch has its offsets, epoch, size and CRC state."""
-    directory = data_directory(tmp_path / "node-1", 1, [[b"a", b"b"], [b"c"]], hw=3)
-    code, out, _ = run("log", "dump", str(directory), "-o", "json")
-    (log,) = json.loads(out)
+    log = dumped(data_directory(tmp_path / "node-1", 1, [[b"a", b"b"], [b"c"]], hw=3))
+    batches = [(b["base_offset"], b["last_offset"], b["leader_epoch"], b["crc"]) for b in log["batches"]]
 
-    assert code == 0
     assert (log["topic"], log["partition"], log["topic_id"]) == ("orders", 0, TOPIC_ID)
     assert (log["high_watermark"], log["leo"]) == (3, 3)
-    assert [(b["base_offset"], b["last_offset"], b["leader_epoch"], b["crc"]) for b in log["batches"]] == [
-        (0, 1, 3, "ok"),
-        (2, 2, 3, "ok"),
-    ]
+    assert batches == [(0, 1, 3, "ok"), (2, 2, 3, "ok")]
+
+
+def dumped(directory: Path, *words: str) -> dict[str, Any]:
+    """The one log of a directory, as json."""
+    code, out, _ = run("log", "dump", str(directory), "-o", "json", *words)
+    assert code == 0
+    (log,) = json.loads(out)
+    return log
+
+
+def part_of(producer_id: int) -> Batch:
+    """A batch of a transaction."""
+    part = bytearray(
+        encode_batch([NewRecord(None, b"b", 0)], producer_id=producer_id, producer_epoch=2, base_sequence=0)
+    )
+    part[22] |= TRANSACTIONAL_BIT
+    part[17:21] = crc32c.crc32c(bytes(part[21:])).to_bytes(4, "big")
+    (batch,) = split_batches(bytes(part))
+    return batch
+
+
+def marker_of(producer_id: int, *, commit: bool = True, coordinator_epoch: int = 0, epoch: int = 3) -> Batch:
+    """What ends a transaction."""
+    return encode_marker(
+        Marker(commit, coordinator_epoch), producer_id=producer_id, producer_epoch=epoch, timestamp_ms=0
+    )
+
+
+def with_batches(directory: Path, *batches: Batch, hw: int) -> Path:
+    """A log whose offset 0 is a plain record, followed by these."""
+    data_directory(directory, 1, [[b"a"]], hw=1)
+    node = DataDirectory.open(directory, node_id=NodeId(1))
+    log = node.open_log("orders", 0, TOPIC_ID).log
+    for batch in batches:
+        log.append([batch], Offset(log.leo), LeaderEpoch(3))
+    node.checkpoints.high_watermarks.put(("orders", 0), Offset(hw))
+    log.close(clean=True)
+    node.close(clean=True)
+    return directory
 
 
 def test_dump_shows_what_is_part_of_a_transaction_and_what_ended_it(tmp_path: Path) -> None:
     """Transactional batches, and markers with outcome and coordinator epoch; a plain batch has neither."""
-    directory = data_directory(tmp_path / "node-1", 1, [[b"a"]], hw=4)
-    node = DataDirectory.open(directory, node_id=NodeId(1))
-    log = node.open_log("orders", 0, TOPIC_ID).log
-    part = bytearray(encode_batch([NewRecord(None, b"b", 0)], producer_id=7, producer_epoch=2, base_sequence=5))
-    part[22] |= TRANSACTIONAL_BIT
-    part[17:21] = crc32c.crc32c(bytes(part[21:])).to_bytes(4, "big")
-    for batch in (
-        *split_batches(bytes(part)),
-        encode_marker(Marker(True, 4), producer_id=7, producer_epoch=3, timestamp_ms=0),
-        encode_marker(Marker(False, 5), producer_id=7, producer_epoch=4, timestamp_ms=0),
-    ):
-        log.append([batch], Offset(log.leo), LeaderEpoch(3))
-    log.close(clean=True)
-    node.close(clean=True)
-    code, out, _ = run("log", "dump", str(directory), "-o", "json")
-    (dumped,) = json.loads(out)
+    ends = marker_of(7, coordinator_epoch=4), marker_of(7, commit=False, coordinator_epoch=5, epoch=4)
+    directory = with_batches(tmp_path / "node-1", part_of(7), *ends, hw=4)
+    batches = dumped(directory)["batches"]
     _, table, _ = run("log", "dump", str(directory))
 
-    assert code == 0
-    assert [(b["transaction"], b["producer_epoch"], b["coordinator_epoch"]) for b in dumped["batches"]] == [
+    assert [(b["transaction"], b["producer_epoch"], b["coordinator_epoch"]) for b in batches] == [
         (None, None, None),
         ("part", 2, None),
         ("commit", 3, 4),
@@ -70,48 +91,16 @@ def test_dump_shows_what_is_part_of_a_transaction_and_what_ended_it(tmp_path: Pa
     assert {"transaction", "commit", "abort", "7/2"} <= set(table.split())
 
 
-def _batch_of_transaction(producer_id: int) -> list[bytes]:
-    part = bytearray(
-        encode_batch([NewRecord(None, b"b", 0)], producer_id=producer_id, producer_epoch=2, base_sequence=0)
-    )
-    part[22] |= TRANSACTIONAL_BIT
-    part[17:21] = crc32c.crc32c(bytes(part[21:])).to_bytes(4, "big")
-    return [bytes(part)]
-
-
-def _with_transactions(directory: Path, *, hw: int) -> Path:
-    """At 1 producer 7 begins, at 2 producer 8; 3 and 4 are the markers that commit both."""
-    data_directory(directory, 1, [[b"a"]], hw=1)
-    node = DataDirectory.open(directory, node_id=NodeId(1))
-    log = node.open_log("orders", 0, TOPIC_ID).log
-    markers = [encode_marker(Marker(True, 0), producer_id=each, producer_epoch=3, timestamp_ms=0) for each in (7, 8)]
-    for content in (*_batch_of_transaction(7), *_batch_of_transaction(8)):
-        log.append([*split_batches(content)], Offset(log.leo), LeaderEpoch(3))
-    for marker in markers:
-        log.append([marker], Offset(log.leo), LeaderEpoch(3))
-    node.checkpoints.high_watermarks.put(("orders", 0), Offset(hw))
-    log.close(clean=True)
-    node.close(clean=True)
-    return directory
-
-
 @pytest.mark.parametrize(
-    ("hw", "lso", "held_by"),
-    [
-        (1, 1, None),
-        (3, 1, (1, 7, 2, 3)),
-        (4, 2, (2, 8, 2, 4)),
-        (5, 5, None),
-    ],
+    ("hw", "lso", "held_by"), [(1, 1, None), (3, 1, (1, 7, 2, 3)), (4, 2, (2, 8, 2, 4)), (5, 5, None)]
 )
 def test_dump_says_which_transaction_holds_the_lso(
     tmp_path: Path, hw: int, lso: int, held_by: tuple[int, ...] | None
 ) -> None:
     """X12 by files: up to the HW of the checkpoint, unless a transaction below it has no marker below it."""
-    directory = _with_transactions(tmp_path / "node-1", hw=hw)
-    _, out, _ = run("log", "dump", str(directory), "-o", "json")
+    directory = with_batches(tmp_path / "node-1", part_of(7), part_of(8), marker_of(7), marker_of(8), hw=hw)
+    log = dumped(directory)
     _, table, _ = run("log", "dump", str(directory), "-n", "1")
-    (log,) = json.loads(out)
 
     assert log["last_stable_offset"] == lso
     assert (log["held_by"] and tuple(log["held_by"].values())) == held_by
@@ -121,15 +110,7 @@ def test_dump_says_which_transaction_holds_the_lso(
 
 def test_dump_says_that_a_transaction_is_open(tmp_path: Path) -> None:
     """It has no marker, and the HW says nothing of its end."""
-    directory = data_directory(tmp_path / "node-1", 1, [[b"a"]], hw=1)
-    node = DataDirectory.open(directory, node_id=NodeId(1))
-    log = node.open_log("orders", 0, TOPIC_ID).log
-    for content in _batch_of_transaction(7):
-        log.append([*split_batches(content)], Offset(log.leo), LeaderEpoch(3))
-    node.checkpoints.high_watermarks.put(("orders", 0), Offset(2))
-    log.close(clean=True)
-    node.close(clean=True)
-    _, table, _ = run("log", "dump", str(directory))
+    _, table, _ = run("log", "dump", str(with_batches(tmp_path / "node-1", part_of(7), hw=2)))
 
     assert "LSO 1 " in table
     assert "LSO held by the transaction of producer 7/2, begun at 1, open" in table
@@ -162,9 +143,8 @@ def test_dump_of_a_damaged_batch_fails(tmp_path: Path) -> None:
 def test_dump_from_an_offset_with_a_limit(tmp_path: Path) -> None:
     """--from and --limit narrow the batches down."""
     directory = data_directory(tmp_path / "node-1", 1, [[b"a"], [b"b"], [b"c"], [b"d"]], hw=4)
-    _, out, _ = run("log", "dump", str(directory), "--from", "1", "--limit", "2", "-o", "json")
 
-    assert [batch["base_offset"] for batch in json.loads(out)[0]["batches"]] == [1, 2]
+    assert [batch["base_offset"] for batch in dumped(directory, "--from", "1", "--limit", "2")["batches"]] == [1, 2]
 
 
 @pytest.mark.parametrize("words", [("log", "dump", "none"), ("log", "dump", "."), ("log", "verify", "none", "none")])
@@ -197,11 +177,10 @@ def test_both_read_what_only_the_journal_holds(tmp_path: Path) -> None:
     """Of a node that was killed, HW, epochs and topic id are in the journal until the files follow."""
     first = data_directory(tmp_path / "node-1", 1, [[b"a", b"b"], [b"x"]], hw=2, killed=True)
     second = data_directory(tmp_path / "node-2", 2, [[b"a", b"b"], [b"y"]], hw=2)
-    code, out, _ = run("log", "dump", str(first), "-o", "json")
-    (log,) = json.loads(out)
+    log = dumped(first)
     verified, rows, _ = run("log", "verify", str(first), str(second), "-o", "json")
 
-    assert (code, verified) == (0, 0)
+    assert verified == 0
     assert (log["topic_id"], log["high_watermark"]) == (TOPIC_ID, 2)
     assert log["epochs"] == [{"epoch": 3, "start_offset": 0}]
     assert [(row["equal"], row["end"]) for row in json.loads(rows)] == [(True, 2)]
@@ -307,10 +286,7 @@ async def test_a_replica_that_stays_behind_is_not_waited_for_long(monkeypatch: p
 def test_compare_ignores_what_lies_outside() -> None:
     """Below the highest log start and above the lowest HW the copies may differ."""
     copies = [copy("1", 0, 30), copy("2", 10, 20)]
-    batches = {
-        "1": [fingerprint(0, 10, b"old"), fingerprint(10, 20), fingerprint(20, 30)],
-        "2": [fingerprint(10, 20)],
-    }
+    batches = {"1": [fingerprint(0, 10, b"old"), fingerprint(10, 20), fingerprint(20, 30)], "2": [fingerprint(10, 20)]}
     found = compare("orders", 0, copies, batches)
 
     assert (found.equal, found.start, found.end, found.batches) == (True, 10, 20, 1)

@@ -16,32 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from strandline import client
 from strandline.cli.app import app
 from strandline.cli.durations import read_duration
 from strandline.cli.failures import CommandFailed
 from strandline.cli.output import Format
+from strandline.cli.perf import measure
 from strandline.cli.perf.load import STAMP_BYTES, Load, noise_values, uncounted, warm_up_of
-from strandline.cli.perf.measure import (
-    PERCENTILES,
-    Measured,
-    document_of,
-    measure_both,
-    measure_consuming,
-    measure_producing,
-    percentiles_ms,
-    show_run,
-)
 from strandline.cli.perf.member import MemberFigures, MemberReading
-from strandline.client import (
-    BatchOutcome,
-    ErrorCode,
-    Outcome,
-    RebalanceListener,
-    Record,
-    Refusal,
-    TopicPartition,
-    TransactionAborted,
-)
 from strandline.core.types import Offset
 from strandline.records.compression import Compression, compress
 
@@ -66,10 +48,12 @@ class CountingProducer:
     async def flush(self) -> None:
         """Ends what was taken."""
         tags, self.waiting = self.waiting, []
-        refusal = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "two of three are away", Outcome.NOT_APPENDED)
+        refusal = client.Refusal(
+            client.ErrorCode.NOT_ENOUGH_REPLICAS, "two of three are away", client.Outcome.NOT_APPENDED
+        )
         given_up = refusal if self.lost in tags else None
         if tags:
-            self.load.batch_ended(BatchOutcome("t", 0, Offset(0), len(tags), 1, 1.0, 1, given_up, tags))
+            self.load.batch_ended(client.BatchOutcome("t", 0, Offset(0), len(tags), 1, 1.0, 1, given_up, tags))
 
 
 class ListConsumer:
@@ -87,7 +71,7 @@ class ListConsumer:
         """The next records; none while there are none."""
         await asyncio.sleep(0)
         values = self.log[self.at : self.at + self.step]
-        records = [Record(Offset(self.at + index), 0, b"k", value) for index, value in enumerate(values)]
+        records = [client.Record(Offset(self.at + index), 0, b"k", value) for index, value in enumerate(values)]
         self.at += len(values)
         return [SimpleNamespace(records=records)]
 
@@ -102,7 +86,7 @@ async def test_producing_counts_what_follows_the_warm_up() -> None:
     load = Load(topic="t", size_bytes=100)
     producer: Any = CountingProducer(load)
     counted: list[int] = []
-    measured = await measure_producing(load, producer, 25, 5, counted.append)
+    measured = await measure.measure_producing(load, producer, 25, 5, counted.append)
 
     assert len(producer.log) == 30
     assert (measured.records, len(measured.latencies_s), measured.size_bytes) == (25, 25, 2500)
@@ -126,7 +110,9 @@ class TransactionalProducer(CountingProducer):
         yield
         await self.flush()
         if len(self.ends) == self.aborted:
-            raise TransactionAborted("t", Refusal(ErrorCode.INVALID_TXN_STATE, "its time was over"))
+            raise client.TransactionAborted(
+                "t", client.Refusal(client.ErrorCode.INVALID_TXN_STATE, "its time was over")
+            )
         self.ends.append(len(self.log) - before)
 
 
@@ -134,7 +120,7 @@ async def test_a_record_in_a_transaction_counts_when_that_is_committed() -> None
     """Each transaction takes its length, the last one ends with the records; a latency spans the commit."""
     load, each = Load(topic="t", size_bytes=100, rate=1_000.0), read_duration("10ms")
     producer: Any = TransactionalProducer(load)
-    measured = await measure_producing(load, producer, 60, 5, lambda count: None, each)
+    measured = await measure.measure_producing(load, producer, 60, 5, lambda count: None, each)
 
     assert sum(producer.ends) == len(producer.log) == 65
     assert len(producer.ends) >= 3
@@ -146,7 +132,7 @@ async def test_a_transaction_that_is_aborted_ends_the_run() -> None:
     load = Load(topic="t", size_bytes=10, rate=1_000.0)
     producer: Any = TransactionalProducer(load, aborted=2)
     with pytest.raises(CommandFailed, match=r"a transaction was not committed: .*its time was over"):
-        await measure_producing(load, producer, 60, 5, lambda count: None, read_duration("5ms"))
+        await measure.measure_producing(load, producer, 60, 5, lambda count: None, read_duration("5ms"))
 
 
 def test_transactions_need_all_replicas() -> None:
@@ -163,13 +149,13 @@ async def test_a_record_that_is_given_up_ends_the_run() -> None:
     load = Load(topic="t", size_bytes=10)
     producer: Any = CountingProducer(load, lost=12)
     with pytest.raises(CommandFailed, match=r"record 10 was given up: .*two of three are away"):
-        await measure_producing(load, producer, 25, 5, lambda count: None)
+        await measure.measure_producing(load, producer, 25, 5, lambda count: None)
 
 
 @pytest.mark.parametrize("step", [1, 7, 30, 100])
 async def test_consuming_counts_what_follows_the_warm_up(step: int) -> None:
     """However records arrive, exactly those after the warm-up are counted, with keys and values."""
-    measured = await measure_consuming(consumer([b"x" * 9] * 100, step), "t", 30, 10, lambda count: None)
+    measured = await measure.measure_consuming(consumer([b"x" * 9] * 100, step), "t", 30, 10, lambda count: None)
 
     assert (measured.records, measured.size_bytes) == (30, 300)
     assert len(measured.latencies_s) == -(-min(40, 100) // step) - 10 // step
@@ -183,7 +169,9 @@ HOUR_S = 3_600
 async def test_without_a_warm_up_time_begins_with_the_assignment(warm_up: int) -> None:
     """What was fetched ahead between it and the first question is not free; behind a warm-up it does not matter."""
     log, assigned_s = [b""] * 20, time.monotonic() - HOUR_S
-    measured = await measure_consuming(consumer(log, 1), "t", 10, warm_up, lambda count: None, assigned_s=assigned_s)
+    measured = await measure.measure_consuming(
+        consumer(log, 1), "t", 10, warm_up, lambda count: None, assigned_s=assigned_s
+    )
 
     assert (measured.elapsed_s >= HOUR_S) == (warm_up == 0)
 
@@ -191,7 +179,7 @@ async def test_without_a_warm_up_time_begins_with_the_assignment(warm_up: int) -
 async def test_a_topic_that_is_too_short_is_not_measured() -> None:
     """The message says how many records there are, and how to get more."""
     with pytest.raises(CommandFailed, match=r"t has 20 records, .*strandline perf produce t"):
-        await measure_consuming(consumer([b""] * 20, 7), "t", 30, 10, lambda count: None)
+        await measure.measure_consuming(consumer([b""] * 20, 7), "t", 30, 10, lambda count: None)
 
 
 class ListMember(ListConsumer):
@@ -200,15 +188,15 @@ class ListMember(ListConsumer):
     def __init__(self, log: list[bytes], step: int, ends: int | None) -> None:
         super().__init__(log, step, ends=False)
         self.high = ends
-        self.listener = RebalanceListener()
+        self.listener = client.RebalanceListener()
 
-    async def subscribe(self, topic: str, *, listener: RebalanceListener) -> None:
+    async def subscribe(self, topic: str, *, listener: client.RebalanceListener) -> None:
         """Nothing is given before the member asks."""
         self.listener = listener
 
-    def assignment(self) -> frozenset[TopicPartition]:
+    def assignment(self) -> frozenset[client.TopicPartition]:
         """The one partition."""
-        return frozenset({TopicPartition("t", 0)})
+        return frozenset({client.TopicPartition("t", 0)})
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
         """None before the first answer."""
@@ -227,37 +215,41 @@ class ListMember(ListConsumer):
         return fetched if fetched[0].records else []
 
 
+async def joined(member: Any) -> MemberReading:
+    """The reading of a member of group g."""
+    reading = MemberReading(member, "g")
+    await reading.join("t")
+    return reading
+
+
 async def test_a_member_reads_what_its_group_gives() -> None:
     """Records are counted as without a group; the figures say what it owned and what was taken and given since."""
     member: Any = ListMember([b"x" * 9] * 100, 7, 100)
-    reading = MemberReading(member, "g")
-    await reading.join("t")
-    measured = await measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
+    reading = await joined(member)
+    measured = await measure.measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
     await member.listener.on_revoked([])
     await member.listener.on_assigned([])
     measured.member = reading.figures()
-    document = document_of(measured)
+    document = measure.document_of(measured)
 
     assert (measured.records, measured.size_bytes) == (30, 300)
     assert document["member"].pop("joined_ms") >= 0
     assert document["member"] == {"group": "g", "partitions": 1, "assignment_changes": 2}
-    assert "member" not in document_of(Measured(of="x"))
+    assert "member" not in measure.document_of(measure.Measured(of="x"))
 
 
 async def test_a_member_that_has_read_everything_is_not_measured() -> None:
     """The high watermark is its end, once it is known; the message names the group, and what to do."""
     member: Any = ListMember([b""] * 20, 7, 20)
-    reading = MemberReading(member, "g")
-    await reading.join("t")
+    reading = await joined(member)
     with pytest.raises(CommandFailed, match=r"group g had 20 records of t for this member .* name a group that has"):
-        await measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
+        await measure.measure_consuming(reading, "t", 30, 10, lambda count: None, "g")
 
 
 async def test_a_member_waits_while_the_end_is_not_known() -> None:
     """Silence alone is no end: a leader may be away, or the partitions on their way from another member."""
     member: Any = ListMember([], 7, None)
-    reading = MemberReading(member, "g")
-    await reading.join("t")
+    reading = await joined(member)
     waiting = asyncio.create_task(reading.fetch_batches())
     for _ in range(20):
         await asyncio.sleep(0)
@@ -270,8 +262,8 @@ async def test_a_member_waits_while_the_end_is_not_known() -> None:
 
 def test_a_membership_is_shown_to_people(capsys: pytest.CaptureFixture[str]) -> None:
     """The third line names the group and what the member owned."""
-    measured = Measured(of="a fetch", records=1, elapsed_s=1.0, member=MemberFigures("g", 3, 1, 120.0))
-    show_run(document_of(measured), Format.TABLE)
+    measured = measure.Measured(of="a fetch", records=1, elapsed_s=1.0, member=MemberFigures("g", 3, 1, 120.0))
+    measure.show_run(measure.document_of(measured), Format.TABLE)
 
     assert capsys.readouterr().out.splitlines()[2:] == [
         "member of group g: 3 partitions at the end, joined in 120 ms, assignment changed 1 times since"
@@ -284,7 +276,9 @@ async def test_both_ends_when_everything_was_read() -> None:
     producer: Any = CountingProducer(load)
     others = [b"", b"x" * 50]
     producer.log += others
-    measured = await measure_both(load, producer, consumer(producer.log, 3, ends=False), 20, 5, lambda count: None)
+    measured = await measure.measure_both(
+        load, producer, consumer(producer.log, 3, ends=False), 20, 5, lambda count: None
+    )
 
     assert len(producer.log) == 27
     assert (measured.records, len(measured.latencies_s), measured.size_bytes) == (20, 20, 1280)
@@ -298,7 +292,7 @@ async def test_a_record_that_is_read_twice_ends_the_run() -> None:
     producer: Any = CountingProducer(load)
     doubled = [load.stamped(number) for number in (0, 1, 0)]
     with pytest.raises(CommandFailed, match="record 0 was read twice, now at offset 2"):
-        await measure_both(load, producer, consumer(doubled, 3, ends=False), 20, 0, lambda count: None)
+        await measure.measure_both(load, producer, consumer(doubled, 3, ends=False), 20, 0, lambda count: None)
 
 
 async def test_a_record_that_is_late_counts_from_when_it_was_due() -> None:
@@ -370,7 +364,7 @@ async def test_each_latency_begins_when_its_record_was_sent(monkeypatch: pytest.
     monkeypatch.setattr("strandline.cli.perf.load.time.monotonic", lambda: float(next(clock)))
     load = Load(topic="t", size_bytes=10)
     producer: Any = CountingProducer(load)
-    measured = await measure_producing(load, producer, 10, 0, lambda count: None)
+    measured = await measure.measure_producing(load, producer, 10, 0, lambda count: None)
 
     assert list(measured.latencies_s) == [float(later) for later in range(10, 0, -1)]
 
@@ -378,8 +372,8 @@ async def test_each_latency_begins_when_its_record_was_sent(monkeypatch: pytest.
 @given(st.lists(st.floats(0, 1e4), min_size=1))
 def test_percentiles_are_ordered_and_were_seen(seconds: list[float]) -> None:
     """Each percentile is at least the one before, and the latency of some record; the last is the highest."""
-    found = percentiles_ms(seconds)
-    ordered = [found[name] for name in PERCENTILES]
+    found = measure.percentiles_ms(seconds)
+    ordered = [found[name] for name in measure.PERCENTILES]
 
     assert ordered == sorted(ordered, key=float)  # type: ignore[arg-type]  # there is a value, so none is None
     assert set(ordered) <= {round(1e3 * value, 3) for value in seconds}
@@ -388,19 +382,19 @@ def test_percentiles_are_ordered_and_were_seen(seconds: list[float]) -> None:
 
 def test_percentiles_are_by_nearest_rank() -> None:
     """Of 1 to 1,000 ms the 99.9th percentile is 999 ms; of nothing there is none."""
-    assert percentiles_ms([number / 1e3 for number in range(1, 1001)]) == {
+    assert measure.percentiles_ms([number / 1e3 for number in range(1, 1001)]) == {
         "p50": 500.0,
         "p95": 950.0,
         "p99": 990.0,
         "p999": 999.0,
         "max": 1000.0,
     }
-    assert set(percentiles_ms([]).values()) == {None}
+    assert set(measure.percentiles_ms([]).values()) == {None}
 
 
 def test_rates_follow_from_counts() -> None:
     """Records and millions of bytes per second are what was counted by the time it took."""
-    document = document_of(Measured(of="x", records=2_000, size_bytes=4_000_000, elapsed_s=0.5))
+    document = measure.document_of(measure.Measured(of="x", records=2_000, size_bytes=4_000_000, elapsed_s=0.5))
 
     assert (document["records_per_s"], document["mb_per_s"]) == (4_000.0, 8.0)
 

@@ -80,16 +80,12 @@ async def test_a_pipe_gives_each_line_when_it_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "parts"),
-    [(b"k:v", (b"k", b"v")), (b"k:v:w", (b"k", b"v:w")), (b"v", (None, b"v")), (b":v", (b"", b"v"))],
+    ("line", "parts"), [(b"k:v", (b"k", b"v")), (b"k:v:w", (b"k", b"v:w")), (b"v", (None, b"v")), (b":v", (b"", b"v"))]
 )
 def test_a_separator_parts_key_and_value(line: bytes, parts: tuple[bytes | None, bytes]) -> None:
     """The first separator counts; a line without one has no key, an empty key is a key."""
     assert split_line(line, b":") == parts
     assert split_line(line, None) == (None, line)
-
-
-# How `strandline produce` reads a line.
 
 
 def read(line: bytes, *, form: InputForm = InputForm.TEXT, common: Common | None = None) -> LineRecord:
@@ -148,12 +144,7 @@ def test_a_header_is_a_name_and_a_value(entry: str) -> None:
 _BYTES = st.none() | st.binary(max_size=8) | st.text(max_size=4).map(str.encode)
 
 
-@given(
-    _BYTES,
-    _BYTES,
-    st.lists(st.tuples(st.text(max_size=4), _BYTES), max_size=3),
-    st.none() | st.integers(0, 2**62),
-)
+@given(_BYTES, _BYTES, st.lists(st.tuples(st.text(max_size=4), _BYTES), max_size=3), st.none() | st.integers(0, 2**62))
 def test_what_consume_prints_can_be_produced(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp_ms: int | None
 ) -> None:
@@ -204,9 +195,6 @@ def test_json_has_no_separator() -> None:
     """-K with --input json is rejected: the key is a field there."""
     with pytest.raises(typer.BadParameter, match="a key is a field"):
         line_reader(InputForm.JSON, Common(separator=b":"))
-
-
-# `strandline produce` against a scripted node: what each of its options sends, and when it reads no further.
 
 
 NO_PRODUCER = -1

@@ -205,9 +205,6 @@ def test_any_path_can_be_written(path: str) -> None:
     assert tomllib.loads(document_of(profile))["tls_key"] == path
 
 
-# `strandline settings`: every value with its origin.
-
-
 def test_settings_tell_their_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flag wins over a variable, a variable over the file, the file over the default; a missing value is reported."""
     (tmp_path / "node.yaml").write_text("rack: file\nnode_id: 4\ntune: tick_ms=20\n")

@@ -41,9 +41,6 @@ def test_an_unknown_model_is_refused() -> None:
     assert "leader-epoch" in result.stderr
 
 
-# `strandline scenario run`: exit codes, --rewrite, --trace, --export.
-
-
 STORY = "strandline-scenario 1\nnodes A B\ntopic lines replicas=A,B\nproduce A m0\nstabilize\nexpect-hw A=1\n"
 
 

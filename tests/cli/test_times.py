@@ -118,9 +118,6 @@ def forms_of(option: typer.core.TyperOption) -> set[str]:
     return {member.value for member in annotation} if is_closed else set()
 
 
-# Times on the command line: the same words are the same time everywhere.
-
-
 @pytest.fixture(params=["UTC", "America/New_York"])
 def zone(request: pytest.FixtureRequest) -> Iterator[str]:
     """A machine's own time zone."""

@@ -14,23 +14,15 @@ import typer
 from tests.cli.cluster_images import TOPIC, image, partition, view
 from typer.testing import CliRunner, Result
 
+from strandline import client
 from strandline.cli import connect
 from strandline.cli.app import app
 from strandline.cli.ask.health import hanging_now, judge
 from strandline.cli.ask.txn import states_of
 from strandline.cli.ask.txn_change import partition_of
-from strandline.client import (
-    Admin,
-    DescribedTransaction,
-    HangingTransaction,
-    ListedTransaction,
-    PartitionProducer,
-    TopicPartition,
-    TransactionsIncomplete,
-)
 from strandline.core.errors import ErrorCode, Refusal, Refused
 
-PRODUCER = PartitionProducer(
+PRODUCER = client.PartitionProducer(
     topic="tides-eu",
     partition=3,
     producer_id=7,
@@ -40,14 +32,14 @@ PRODUCER = PartitionProducer(
     coordinator_epoch=None,
     open_since_offset=120,
 )
-DESCRIBED = DescribedTransaction(
+DESCRIBED = client.DescribedTransaction(
     transactional_id="pay",
     producer_id=7,
     producer_epoch=4,
     state="Ongoing",
     timeout_ms=60_000,
     start_ms=None,
-    partitions=(TopicPartition("tides-eu", 3),),
+    partitions=(client.TopicPartition("tides-eu", 3),),
     coordinator=2,
 )
 
@@ -58,29 +50,32 @@ class MemoryAdmin:
     def __init__(self) -> None:
         self.changed: list[tuple[Any, ...]] = []
         self.asked: list[dict[str, Any]] = []
-        self.hangs = [HangingTransaction(PRODUCER, None, "no coordinator knows the producer id")]
+        self.hangs = [client.HangingTransaction(PRODUCER, None, "no coordinator knows the producer id")]
         self.incomplete = False
 
-    async def list_transactions(self, **filters: Any) -> list[ListedTransaction]:
+    async def list_transactions(self, **filters: Any) -> list[client.ListedTransaction]:
         self.asked.append(filters)
-        found = [ListedTransaction("pay", 7, "Ongoing", 1_000), ListedTransaction("ship", 8, "Empty", None)]
+        found = [
+            client.ListedTransaction("pay", 7, "Ongoing", 1_000),
+            client.ListedTransaction("ship", 8, "Empty", None),
+        ]
         if self.incomplete:
-            raise TransactionsIncomplete(found, {3: Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loading")})
+            raise client.TransactionsIncomplete(found, {3: Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loading")})
         return found
 
-    async def describe_transactions(self, ids: Any) -> list[DescribedTransaction]:
+    async def describe_transactions(self, ids: Any) -> list[client.DescribedTransaction]:
         return [replace(DESCRIBED, transactional_id=each) for each in ids]
 
-    async def describe_producers(self, topic: str, partitions: Any) -> list[PartitionProducer]:
+    async def describe_producers(self, topic: str, partitions: Any) -> list[client.PartitionProducer]:
         assert (topic, list(partitions)) == ("tides-eu", [3])
         return [PRODUCER]
 
-    async def open_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+    async def open_transaction(self, topic: str, partition: int, *, start_offset: int) -> client.PartitionProducer:
         if start_offset != PRODUCER.open_since_offset:
             raise Refused(ErrorCode.INVALID_TXN_STATE, f"no open transaction began at {start_offset}")
         return PRODUCER
 
-    async def abort_transaction(self, topic: str, partition: int, *, start_offset: int) -> PartitionProducer:
+    async def abort_transaction(self, topic: str, partition: int, *, start_offset: int) -> client.PartitionProducer:
         self.changed.append((topic, partition, start_offset))
         return PRODUCER
 
@@ -93,7 +88,7 @@ class MemoryAdmin:
 
     async def find_hanging_transactions(
         self, topic: str, partitions: Any, *, older_than_ms: int = 900_000
-    ) -> list[HangingTransaction]:
+    ) -> list[client.HangingTransaction]:
         self.asked.append({"topic": topic, "partitions": partitions, "older_than_ms": older_than_ms})
         return self.hangs
 
@@ -219,7 +214,7 @@ async def test_a_status_asks_only_of_partitions_with_an_open_transaction(admin: 
     """What hangs makes the cluster unhealthy, and the sentence names the command that shows more."""
     calm, open_ = view(0, 9, 9, {1: 9}), replace(view(1, 9, 9, {1: 9}), oldest_open_producer_id=7)
 
-    found = await hanging_now(cast(Admin, admin), [calm, open_])
+    found = await hanging_now(cast(client.Admin, admin), [calm, open_])
     health = judge(image(partition(0)), hanging=found)
 
     assert [(asked["topic"], asked["partitions"]) for asked in admin.asked] == [(TOPIC, [1])]
@@ -234,9 +229,9 @@ async def test_a_status_is_shown_where_coordinators_do_not_answer() -> None:
     class _Away(MemoryAdmin):
         async def find_hanging_transactions(
             self, topic: str, partitions: Any, *, older_than_ms: int = 0
-        ) -> list[HangingTransaction]:
+        ) -> list[client.HangingTransaction]:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "away")
 
     views = [replace(view(1, 9, 9, {1: 9}), oldest_open_producer_id=7)]
 
-    assert await hanging_now(cast(Admin, _Away()), views) == []
+    assert await hanging_now(cast(client.Admin, _Away()), views) == []

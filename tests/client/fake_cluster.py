@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from tests.client.fake_groups import FakeGroups
 from tests.client.fake_transactions import FakeTransactions
 
+from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.log.producers import ProducerLedger, SequenceVerdict
 from strandline.core.messages import Endpoint, MetadataImage, NodeImage, PartitionImage, TopicImage
-from strandline.core.types import (
-    LeaderEpoch,
-    NodeEpoch,
-    NodeId,
-    Offset,
-    PartitionEpoch,
-    ProducerStamp,
-    Rules,
-    TopicPartition,
-)
 from strandline.records.batch import check_batch, parse_header, split_batches, stamp
-from strandline.records.codec import Record, decode_batch
+from strandline.records.codec import NewRecord, Record, decode_batch, encode_batch
 from strandline.rpc.convert.errors import outcome_to_wire
 from strandline.rpc.convert.metadata import write_image, write_node, write_topic, write_watch_answer
 from strandline.v1 import controller_service_pb2 as cpb
@@ -42,6 +33,7 @@ from strandline.v1 import partition_pb2 as ppb
 
 TOPIC = "t"
 TOPIC_ID = "11111111-1111-1111-1111-111111111111"
+T = TypeVar("T")
 
 
 @dataclass
@@ -76,7 +68,7 @@ class FakeLog:
         stamped = bytearray(payload)
         stamp(stamped, base, epoch)
         self.batches.append(bytes(stamped))
-        self.ledger.observe(header, Offset(base))
+        self.ledger.observe(header, types.Offset(base))
         self.leo += header.record_count
         self.wake()
         return base, None
@@ -184,7 +176,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
             server, self.server = self.server, None
             await server.stop(None)
 
-    def leads(self, tp: TopicPartition) -> bool:
+    def leads(self, tp: types.TopicPartition) -> bool:
         return self.cluster.leaders[tp][0] == self.node_id
 
     async def ProduceStream(self, requests: Any, context: Any) -> None:  # noqa: N802
@@ -215,11 +207,11 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
     def _produce(self, request: Any, action: Action | None) -> tuple[lpb.ProduceTopicResponse, bool]:
         (topic,) = request.topic_data
         (part,) = topic.partition_data
-        tp = TopicPartition(topic.topic_id, part.index)
+        tp = types.TopicPartition(topic.topic_id, part.index)
         (batch,) = split_batches(part.records)
         check_batch(batch.view)
         header = batch.header
-        sent = header.producer or ProducerStamp(-1, -1, -1)
+        sent = header.producer or types.ProducerStamp(-1, -1, -1)
         self.produced.append((part.index, sent.producer_id, sent.base_sequence, header.record_count))
         row = lpb.ProducePartitionResponse(index=part.index)
         answer = lpb.ProduceTopicResponse(topic_id=topic.topic_id)
@@ -264,7 +256,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         return response
 
     async def FetchStream(self, requests: Any, context: Any) -> None:  # noqa: N802
-        parked: dict[TopicPartition, asyncio.Task[None]] = {}
+        parked: dict[types.TopicPartition, asyncio.Task[None]] = {}
         writing = asyncio.Lock()
         try:
             async for request in requests:
@@ -272,10 +264,10 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
                 self.signs_of_life += not request.topics and not request.forgotten_topics_data
                 for topic in request.forgotten_topics_data:
                     for index in topic.partitions:
-                        _cancel(parked.pop(TopicPartition(topic.topic_id, index), None))
+                        _cancel(parked.pop(types.TopicPartition(topic.topic_id, index), None))
                 for topic in request.topics:
                     for part in topic.partitions:
-                        tp = TopicPartition(topic.topic_id, part.partition)
+                        tp = types.TopicPartition(topic.topic_id, part.partition)
                         _cancel(parked.pop(tp, None))
                         serving = self._serve(context, writing, parked, request, topic.topic_id, part)
                         parked[tp] = asyncio.create_task(serving)
@@ -287,14 +279,14 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         self,
         context: Any,
         writing: asyncio.Lock,
-        parked: dict[TopicPartition, asyncio.Task[None]],
+        parked: dict[types.TopicPartition, asyncio.Task[None]],
         request: Any,
         topic_id: str,
         part: Any,
     ) -> None:
         row = await self.fetch_row(topic_id, part, request.max_bytes)
         # Only a wait may be cancelled: a write that is interrupted leaves the stream unable to write again.
-        parked.pop(TopicPartition(topic_id, part.partition), None)
+        parked.pop(types.TopicPartition(topic_id, part.partition), None)
         answer = lpb.FetchStreamResponse(
             correlation_id=request.correlation_id,
             responses=[ppb.FetchTopicResponse(topic_id=topic_id, partitions=[row])],
@@ -309,7 +301,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
         if self.next_fetch:
             return self.next_fetch.popleft()
         row = ppb.FetchPartitionResponse(partition_index=part.partition)
-        if not as_follower and not self.leads(TopicPartition(topic_id, part.partition)):
+        if not as_follower and not self.leads(types.TopicPartition(topic_id, part.partition)):
             _set_error(row, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return row
         log = self.cluster.log(part.partition)
@@ -352,7 +344,7 @@ class FakeNode(leader_service_pb2_grpc.LeaderServiceServicer, follower_service_p
             rows = response.topics.add(topic_id=topic.topic_id)
             for part in topic.partitions:
                 row = rows.partitions.add(partition_index=part.partition_index)
-                if not self.leads(TopicPartition(topic.topic_id, part.partition_index)):
+                if not self.leads(types.TopicPartition(topic.topic_id, part.partition_index)):
                     _set_error(row, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 elif self.delete_records_refusals:
                     _set_error(row, self.delete_records_refusals.popleft())
@@ -432,30 +424,6 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
         self.next_producer_id += 1
         return cpb.InitProducerIdResponse(producer_id=self.next_producer_id, producer_epoch=0)
 
-    async def CreateTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("CreateTopics", request)
-
-    async def DeleteTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("DeleteTopics", request)
-
-    async def AlterTopicConfigs(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("AlterTopicConfigs", request)
-
-    async def DescribeConfigs(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("DescribeConfigs", request)
-
-    async def CreatePartitions(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("CreatePartitions", request)
-
-    async def ElectLeaders(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("ElectLeaders", request)
-
-    async def ShutdownNode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("ShutdownNode", request)
-
-    async def UnregisterNode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return self._scripted("UnregisterNode", request)
-
     async def DescribeTopics(self, request: Any, context: Any) -> cpb.DescribeTopicsResponse:  # noqa: N802
         return cpb.DescribeTopicsResponse(
             topics=[cpb.DescribedTopic(topic=write_topic(topic)) for topic in self.cluster.image().topics]
@@ -465,9 +433,26 @@ class FakeController(controller_service_pb2_grpc.ControllerServiceServicer):
         nodes = [cpb.ListedNode(node=write_node(node), directory_id="d") for node in self.cluster.image().nodes]
         return cpb.ListNodesResponse(cluster_id="c", nodes=nodes)
 
-    def _scripted(self, name: str, request: Any) -> Any:
+
+def _scripted(name: str) -> Callable[[FakeController, Any, Any], Awaitable[Any]]:
+    async def answer(self: FakeController, request: Any, context: Any) -> Any:
         self.asked.append(request)
         return self.answers[name]
+
+    return answer
+
+
+for _name in (
+    "CreateTopics",
+    "DeleteTopics",
+    "AlterTopicConfigs",
+    "DescribeConfigs",
+    "CreatePartitions",
+    "ElectLeaders",
+):
+    setattr(FakeController, _name, _scripted(_name))
+for _name in ("ShutdownNode", "UnregisterNode"):
+    setattr(FakeController, _name, _scripted(_name))
 
 
 class _NoteCallers(grpc.aio.ServerInterceptor):
@@ -492,8 +477,8 @@ class FakeCluster:
     def __init__(self, node_count: int, partition_count: int) -> None:
         self.nodes = [FakeNode(self, node_id) for node_id in range(node_count)]
         self.controller = FakeController(self)
-        self.leaders: dict[TopicPartition, tuple[int | None, int]] = {
-            TopicPartition(TOPIC_ID, index): (0, 1) for index in range(partition_count)
+        self.leaders: dict[types.TopicPartition, tuple[int | None, int]] = {
+            types.TopicPartition(TOPIC_ID, index): (0, 1) for index in range(partition_count)
         }
         self._logs = {index: FakeLog() for index in range(partition_count)}
         self.groups = FakeGroups(self)
@@ -516,24 +501,24 @@ class FakeCluster:
     def log(self, partition: int = 0) -> FakeLog:
         return self._logs[partition]
 
-    def append(self, tp: TopicPartition, payload: bytes) -> tuple[int | None, ErrorCode | None]:
+    def append(self, tp: types.TopicPartition, payload: bytes) -> tuple[int | None, ErrorCode | None]:
         return self.log(tp.partition).append(payload, self.leaders[tp][1])
 
-    def tp(self, partition: int = 0) -> TopicPartition:
-        return TopicPartition(self.topic_id, partition)
+    def tp(self, partition: int = 0) -> types.TopicPartition:
+        return types.TopicPartition(self.topic_id, partition)
 
     def image(self) -> MetadataImage:
         """The whole state."""
-        everybody = tuple(NodeId(node.node_id) for node in self.nodes)
+        everybody = tuple(types.NodeId(node.node_id) for node in self.nodes)
         in_sync = tuple(one for one in everybody if one not in self.out_of_sync)
         partitions = tuple(
             PartitionImage(
                 tp=tp,
                 replicas=everybody,
                 isr=in_sync,
-                leader=None if leader is None else NodeId(leader),
-                leader_epoch=LeaderEpoch(epoch),
-                partition_epoch=PartitionEpoch(epoch),
+                leader=None if leader is None else types.NodeId(leader),
+                leader_epoch=types.LeaderEpoch(epoch),
+                partition_epoch=types.PartitionEpoch(epoch),
                 min_isr=1,
             )
             for tp, (leader, epoch) in self.leaders.items()
@@ -542,8 +527,8 @@ class FakeCluster:
         topics += (self.groups.image(),) if self.groups.has_topic else ()
         nodes = tuple(
             NodeImage(
-                node_id=NodeId(node.node_id),
-                node_epoch=NodeEpoch(1),
+                node_id=types.NodeId(node.node_id),
+                node_epoch=types.NodeEpoch(1),
                 client_endpoint=node.endpoint,
                 fenced=False,
                 rack=self.racks.get(node.node_id),
@@ -555,7 +540,7 @@ class FakeCluster:
             controller_epoch=self.controller_epoch,
             metadata_offset=self.offset,
             is_snapshot=True,
-            rules=Rules(),
+            rules=types.Rules(),
             nodes=nodes,
             topics=topics,
         )
@@ -637,9 +622,17 @@ async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
             await asyncio.sleep(0.005)
 
 
-def last_offset(payload: bytes) -> int:
-    """The end offset of batches."""
-    return split_batches(payload)[-1].header.next_offset
+def write(
+    cluster: FakeCluster, *values: bytes | None, partition: int = 0, key: bytes | None = None, timestamp_ms: int = 1
+) -> None:
+    """One batch of these values."""
+    cluster.append(cluster.tp(partition), encode_batch([NewRecord(key, value, timestamp_ms) for value in values]))
+
+
+async def in_thread(program: Callable[[], T]) -> T:
+    """What a program without a loop returns; the cluster runs in ours meanwhile."""
+    async with asyncio.timeout(30):
+        return await asyncio.to_thread(program)
 
 
 async def _after(release: asyncio.Event, writing: asyncio.Lock, context: Any, answer: Any) -> None:

@@ -19,12 +19,7 @@ TARGET = CLIENT / "sync.py"
 CLIENTS = {"Producer": "Blocking", "Consumer": "BlockingReader", "Admin": "Blocking"}
 """The classes, and what each derives from; each is in the module of its name."""
 
-DUNDERS = {
-    "__aenter__": "__enter__",
-    "__aexit__": "__exit__",
-    "__aiter__": "__iter__",
-    "__anext__": "__next__",
-}
+DUNDERS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 """How Python calls what waits, and what does not."""
 
 HEAD = '''"""The clients for programs without an event loop: the same names, and every call waits.

@@ -112,9 +112,6 @@ async def test_room_is_given_in_order() -> None:
     assert order == [0, 2]
 
 
-# The partition of a key: the same one that Kafka's own client chooses.
-
-
 # Kafka's UtilsTest.testMurmur2, as signed numbers.
 KAFKA = {
     b"21": -973932308,
@@ -156,9 +153,6 @@ def test_sticky_moves_on_to_partitions_with_a_leader() -> None:
     assert StickyPartition().choose(1, []) == 0
 
 
-# What a failed send means for its batch.
-
-
 def decided(code: ErrorCode, *, idempotent: bool = True, appeared: bool = False, behind: bool = False) -> AfterRefusal:
     """The retry decision for one batch."""
     return after_refusal(Refusal(code), idempotent=idempotent, may_have_appeared=appeared, behind_an_older=behind)
@@ -166,8 +160,9 @@ def decided(code: ErrorCode, *, idempotent: bool = True, appeared: bool = False,
 
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_what_a_retry_may_cure_is_sent_again(idempotent: bool) -> None:
-    """A rejection that is retriable and certain is retried."""
-    assert decided(ErrorCode.NOT_LEADER_OR_FOLLOWER, idempotent=idempotent) is AfterRefusal.SENT_AGAIN
+    """A rejection that is retriable and certain is retried, that of a fenced leader epoch too."""
+    for code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        assert decided(code, idempotent=idempotent) is AfterRefusal.SENT_AGAIN
     assert decided(ErrorCode.MESSAGE_TOO_LARGE, idempotent=idempotent) is AfterRefusal.GIVEN_UP
 
 
@@ -175,11 +170,6 @@ def test_without_a_sequence_nothing_uncertain_is_sent_again() -> None:
     """Without a sequence a second copy could not be detected, so an uncertain batch is given up."""
     assert decided(ErrorCode.REQUEST_TIMED_OUT, idempotent=False, appeared=True) is AfterRefusal.GIVEN_UP
     assert decided(ErrorCode.REQUEST_TIMED_OUT, appeared=True) is AfterRefusal.SENT_AGAIN
-
-
-def test_a_duplicate_is_acknowledged() -> None:
-    """A duplicate counts as acknowledged, because the leader has it."""
-    assert decided(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, appeared=True) is AfterRefusal.ACKNOWLEDGED
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID])
@@ -195,15 +185,12 @@ def test_a_gap_before_an_unanswered_batch_closes_by_itself() -> None:
     assert decided(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is AfterRefusal.NUMBERED_AGAIN
 
 
-# What is said of a batch at its end, and to whom.
-
-
 def _batch() -> OutgoingBatch:
     return OutgoingBatch("t", TopicPartition("id", 0), now_ms=0, deadline_ms=1e9)
 
 
 async def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
-    """The record is under way all the same, and the others that wait for its batch hear of its end."""
+    """The record is under way all the same, its result is not there yet, and the others that wait hear of the end."""
     batch = _batch()
 
     async def wait(index: int) -> int | None:
@@ -213,6 +200,8 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
     await asyncio.sleep(0)
     one.cancel()
     await asyncio.gather(one, return_exceptions=True)
+    with pytest.raises(asyncio.InvalidStateError):
+        Delivery(batch, 0, 5).result()
     batch.succeed(Offset(7))
 
     assert await asyncio.wait_for(other, 10) == 8

@@ -8,17 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, fake_cluster
 
-from strandline.client import (
-    LATEST,
-    Admin,
-    ClusterUnreachable,
-    CommitFailed,
-    ConfigSource,
-    DescribedTransaction,
-    GroupsIncomplete,
-    PartitionProducer,
-    TopicPartition,
-)
+from strandline import client
 from strandline.client import Refused as RefusedGroups
 from strandline.client.administer.transaction_admin import hanging_of, is_suspect
 from strandline.core.errors import ErrorCode, Refused
@@ -29,7 +19,7 @@ from strandline.v1 import error_pb2
 
 async def test_create_topic() -> None:
     """A topic request carries the given values; others stay absent, for the controller's defaults."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         row = pb.CreatedTopic(name="n", topic_id="id", num_partitions=3, replication_factor=1)
         cluster.controller.answers["CreateTopics"] = pb.CreateTopicsResponse(topics=[row])
         created = await admin.create_topic("n", partitions=3, configs={"retention.ms": "1"})
@@ -43,7 +33,7 @@ async def test_create_topic() -> None:
 
 async def test_refusal_is_raised() -> None:
     """An error in the answer's row is raised with its code and message."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         row = pb.CreatedTopic(
             name="n", error_code=error_pb2.ERROR_CODE_TOPIC_ALREADY_EXISTS, error_message="TOPIC_ALREADY_EXISTS: there"
         )
@@ -56,7 +46,7 @@ async def test_refusal_is_raised() -> None:
 
 async def test_changes_of_a_topic() -> None:
     """Settings, partitions and deletion name their topic."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         done = pb.TopicResult(name=TOPIC, topic_id=TOPIC_ID)
         cluster.controller.answers.update(
             AlterTopicConfigs=pb.AlterTopicConfigsResponse(responses=[done]),
@@ -75,7 +65,7 @@ async def test_changes_of_a_topic() -> None:
 
 async def test_settings_of_a_topic() -> None:
     """Each has its value, its source and its default; a value that each node has for itself is None."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         row = pb.DescribeConfigsResult(
             resource_name=TOPIC,
             configs=[
@@ -87,13 +77,13 @@ async def test_settings_of_a_topic() -> None:
         found = await admin.describe_configs(TOPIC, ["a", "b"])
         (asked,) = cluster.controller.asked
 
-        assert found == [("a", "1", ConfigSource.TOPIC, "2"), ("b", None, ConfigSource.NODE, "3")]
+        assert found == [("a", "1", client.ConfigSource.TOPIC, "2"), ("b", None, client.ConfigSource.NODE, "3")]
         assert (asked.resources[0].resource_name, list(asked.resources[0].configuration_keys)) == (TOPIC, ["a", "b"])
 
 
 async def test_elections_and_shutdown() -> None:
     """Election results come back per partition; a shutdown returns what the node still leads."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         election = pb.ElectionTopicResult(
             topic=TOPIC,
             topic_id=TOPIC_ID,
@@ -110,14 +100,13 @@ async def test_elections_and_shutdown() -> None:
         remaining = await admin.shutdown_node(0)
 
         assert (won.leader, won.leader_epoch, won.refusal) == (0, 2, None)
-        assert not_needed.refusal is not None
-        assert not_needed.refusal.code is ErrorCode.ELECTION_NOT_NEEDED
+        assert not_needed.refusal is not None and not_needed.refusal.code is ErrorCode.ELECTION_NOT_NEEDED
         assert remaining == []
 
 
 async def test_removal_of_a_node() -> None:
     """A node is removed by its id; the reason of a rejection is raised."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         cluster.controller.answers["UnregisterNode"] = pb.UnregisterNodeResponse()
         await admin.unregister_node(4)
         (asked,) = cluster.controller.asked
@@ -131,7 +120,7 @@ async def test_removal_of_a_node() -> None:
 
 async def test_looks_at_everybody() -> None:
     """Views come from every node that answers; one that is down is left out."""
-    async with fake_cluster(nodes=2, partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster(nodes=2, partitions=2) as cluster, client.Admin(cluster.bootstrap) as admin:
         cluster.move_leader(1, 1)
         led = await admin.describe_partitions()
         held = await admin.describe_replicas()
@@ -145,7 +134,7 @@ async def test_looks_at_everybody() -> None:
 
 async def test_metadata_topics_and_nodes() -> None:
     """The state is the controller's current one."""
-    async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster(partitions=2) as cluster, client.Admin(cluster.bootstrap) as admin:
         cluster.leaders[cluster.tp()] = (None, 9)
         image = await admin.metadata()
         (topic,) = await admin.describe_topics([TOPIC])
@@ -158,17 +147,17 @@ async def test_metadata_topics_and_nodes() -> None:
 
 async def test_list_offsets() -> None:
     """Offsets are requested from the leaders, again if they cannot return them yet."""
-    async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster(partitions=2) as cluster, client.Admin(cluster.bootstrap) as admin:
         cluster.nodes[0].list_offsets_refusals.append(ErrorCode.OFFSET_NOT_AVAILABLE)
         cluster.log(1).leo = 5
-        found = await admin.list_offsets(TOPIC, timestamp_ms=LATEST)
+        found = await admin.list_offsets(TOPIC, timestamp_ms=client.LATEST)
 
         assert {partition: answer.offset for partition, answer in found.items()} == {0: 0, 1: 5}
 
 
 async def test_offsets_of_a_partition_that_is_not_there() -> None:
     """A partition that the topic does not have is rejected at once, without the wait for a leader."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=60_000) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap, timeout_ms=60_000) as admin:
         async with asyncio.timeout(10):
             with pytest.raises(Refused, match="partition 7 of topic 't' must be 0 to 0"):
                 await admin.list_offsets(TOPIC, [0, 7])
@@ -176,7 +165,7 @@ async def test_offsets_of_a_partition_that_is_not_there() -> None:
 
 async def test_offsets_without_a_leader() -> None:
     """Without a leader the deadline ends the request with LEADER_NOT_AVAILABLE."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=300) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap, timeout_ms=300) as admin:
         cluster.move_leader(None)
         await admin.metadata()
         with pytest.raises(Refused, match="LEADER_NOT_AVAILABLE"):
@@ -185,9 +174,9 @@ async def test_offsets_without_a_leader() -> None:
 
 async def test_controller_gone() -> None:
     """A request to a controller that is gone is a ConnectionError, not a rejection."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=1_000) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap, timeout_ms=1_000) as admin:
         await cluster._server.stop(None)
-        with pytest.raises(ClusterUnreachable):
+        with pytest.raises(client.ClusterUnreachable):
             await admin.metadata()
 
 
@@ -195,8 +184,8 @@ async def test_records_are_deleted_at_each_partitions_leader() -> None:
     """One request to each leader, with the admin's own time limit; the answers come back by partition."""
     async with fake_cluster(nodes=2, partitions=2) as cluster:
         cluster.move_leader(1, 1)
-        async with Admin(cluster.bootstrap, timeout_ms=4_000) as admin:
-            deleted = await admin.delete_records(TOPIC, {0: 3, 1: LATEST})
+        async with client.Admin(cluster.bootstrap, timeout_ms=4_000) as admin:
+            deleted = await admin.delete_records(TOPIC, {0: 3, 1: client.LATEST})
         (first,), (second,) = (node.deletions for node in cluster.nodes)
 
         assert deleted == {0: (0, 3, None), 1: (1, -1, None)}
@@ -204,30 +193,23 @@ async def test_records_are_deleted_at_each_partitions_leader() -> None:
         assert 0 < first.timeout_ms <= 4_000
 
 
-@pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.REQUEST_TIMED_OUT])
-async def test_a_deletion_that_is_refused_is_not_repeated(code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    ("code", "times"),
+    [(ErrorCode.OFFSET_OUT_OF_RANGE, 1), (ErrorCode.REQUEST_TIMED_OUT, 1), (ErrorCode.OFFSET_NOT_AVAILABLE, 2)],
+)
+async def test_a_deletion_is_repeated_only_at_a_leader_that_is_not_ready(code: ErrorCode, times: int) -> None:
     """A final rejection by a leader, or a wait without result, is the outcome of its partition."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         cluster.nodes[0].delete_records_refusals.append(code)
-        outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
+        (_, watermark, refusal) = (await admin.delete_records(TOPIC, {0: 3}))[0]
 
-        assert outcome.refusal is not None and outcome.refusal.code is code
-        assert len(cluster.nodes[0].deletions) == 1
-
-
-async def test_a_deletion_waits_for_a_leader_that_knows() -> None:
-    """A request to a leader that is not ready yet is repeated."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
-        cluster.nodes[0].delete_records_refusals.append(ErrorCode.OFFSET_NOT_AVAILABLE)
-        outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
-
-        assert outcome == (0, 3, None)
-        assert len(cluster.nodes[0].deletions) == 2
+        assert (watermark, refusal and refusal.code) == ((None, code) if times == 1 else (3, None))
+        assert len(cluster.nodes[0].deletions) == times
 
 
 async def test_a_deletion_without_a_leader_ends_with_its_last_refusal() -> None:
     """At the admin's deadline every partition has an outcome."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=300) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap, timeout_ms=300) as admin:
         cluster.nodes[0].delete_records_refusals.extend([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100)
         outcome = (await admin.delete_records(TOPIC, {0: 3}))[0]
 
@@ -236,16 +218,13 @@ async def test_a_deletion_without_a_leader_ends_with_its_last_refusal() -> None:
 
 async def test_a_deletion_names_partitions_that_exist() -> None:
     """A request with no partition, or with one that the topic does not have, reaches no leader."""
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap) as admin:
         with pytest.raises(ValueError, match="at least one"):
             await admin.delete_records(TOPIC, {})
         with pytest.raises(Refused, match="partition 7"):
             await admin.delete_records(TOPIC, {7: 1})
 
         assert cluster.nodes[0].deletions == []
-
-
-# What an administrator asks of groups goes to their coordinators, and a gap is never taken for an answer.
 
 
 async def test_groups_are_deleted_at_their_coordinator() -> None:
@@ -255,21 +234,20 @@ async def test_groups_are_deleted_at_their_coordinator() -> None:
         groups.has_topic, groups.coordinator, groups.named, groups.epoch = True, 1, 0, 7
         groups.committed["g"] = {(TOPIC, 0): 1}
         groups.refusals.append(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        async with Admin(cluster.bootstrap) as admin:
+        async with client.Admin(cluster.bootstrap) as admin:
             assert await admin.delete_groups(["g"]) == {"g": None}
             missing = (await admin.delete_groups(["nobody"]))["nobody"]
 
-    assert missing is not None
-    assert missing.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert missing is not None and missing.code is ErrorCode.GROUP_ID_NOT_FOUND
     assert groups.committed == {}
 
 
 async def test_positions_are_altered_in_one_request() -> None:
     """A group with members refuses them, and says so by partition."""
-    async with fake_cluster(partitions=2) as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster(partitions=2) as cluster, client.Admin(cluster.bootstrap) as admin:
         await admin.alter_group_offsets("g", {(TOPIC, 0): 1, (TOPIC, 1): 2})
         cluster.groups.refused_partitions = {0: ErrorCode.UNKNOWN_MEMBER_ID, 1: ErrorCode.UNKNOWN_MEMBER_ID}
-        with pytest.raises(CommitFailed) as failed:
+        with pytest.raises(client.CommitFailed) as failed:
             await admin.alter_group_offsets("g", {(TOPIC, 0): 5, (TOPIC, 1): 5})
         with pytest.raises(ValueError, match="at least one"):
             await admin.alter_group_offsets("g", {})
@@ -281,11 +259,11 @@ async def test_positions_are_altered_in_one_request() -> None:
 
 async def test_a_list_with_a_gap_is_an_error() -> None:
     """Every living node is asked; of one that does not answer the groups are not known, and those of others are."""
-    async with fake_cluster(nodes=2) as cluster, Admin(cluster.bootstrap, timeout_ms=2_000) as admin:
+    async with fake_cluster(nodes=2) as cluster, client.Admin(cluster.bootstrap, timeout_ms=2_000) as admin:
         cluster.groups.committed["g"] = {(TOPIC, 0): 1}
         assert [group.group_id for group in await admin.list_groups()] == ["g"]
         await cluster.nodes[1].stop()
-        with pytest.raises(GroupsIncomplete) as incomplete:
+        with pytest.raises(client.GroupsIncomplete) as incomplete:
             await admin.list_groups()
 
     assert [group.group_id for group in incomplete.value.groups] == ["g"]
@@ -294,7 +272,7 @@ async def test_a_list_with_a_gap_is_an_error() -> None:
 
 async def test_the_record_at_an_offset_says_when_it_was_written() -> None:
     """Each partition by itself; where there is no record, or the log does not reach, there is no time."""
-    async with fake_cluster(partitions=3) as cluster, Admin(cluster.bootstrap) as admin:
+    async with fake_cluster(partitions=3) as cluster, client.Admin(cluster.bootstrap) as admin:
         for partition, times in enumerate([(1_000, 2_000), (3_000,), (4_000,)]):
             cluster.append(cluster.tp(partition), encode_batch([NewRecord(None, b"v", at_ms) for at_ms in times]))
         found = await admin.record_times({(TOPIC, 0): 1, (TOPIC, 1): 0, (TOPIC, 2): 7})
@@ -304,10 +282,7 @@ async def test_the_record_at_an_offset_says_when_it_was_written() -> None:
     assert found == {(TOPIC, 0): 2_000, (TOPIC, 1): 3_000}
 
 
-# Which open transactions are said to hang: those that nobody will end, and no other.
-
-
-OPEN = PartitionProducer(
+OPEN = client.PartitionProducer(
     topic="t",
     partition=0,
     producer_id=7,
@@ -318,15 +293,14 @@ OPEN = PartitionProducer(
     open_since_offset=100,
 )
 
-
-KNOWN = DescribedTransaction(
+KNOWN = client.DescribedTransaction(
     transactional_id="pay",
     producer_id=7,
     producer_epoch=3,
     state="Ongoing",
     timeout_ms=60_000,
     start_ms=900_000,
-    partitions=(TopicPartition("t", 0),),
+    partitions=(client.TopicPartition("t", 0),),
     coordinator=1,
 )
 
@@ -340,7 +314,7 @@ KNOWN = DescribedTransaction(
         (replace(OPEN, last_timestamp_ms=9_000_000), False),
     ],
 )
-def test_a_suspect_is_open_and_silent_for_longer(producer: PartitionProducer, is_one: bool) -> None:
+def test_a_suspect_is_open_and_silent_for_longer(producer: client.PartitionProducer, is_one: bool) -> None:
     """The limit itself is not longer, and a time in the future is not old."""
     assert is_suspect(producer, now_ms=1_060_001, older_than_ms=60_000) is is_one
 
@@ -352,7 +326,7 @@ def test_a_suspect_is_open_and_silent_for_longer(producer: PartitionProducer, is
         (replace(KNOWN, state="CompleteAbort"), "its coordinator has no transaction open: CompleteAbort"),
         (replace(KNOWN, state="Empty"), "its coordinator has no transaction open: Empty"),
         (
-            replace(KNOWN, partitions=(TopicPartition("t", 1),)),
+            replace(KNOWN, partitions=(client.TopicPartition("t", 1),)),
             "the transaction that its coordinator has open (Ongoing) does not include the partition",
         ),
         (replace(KNOWN, producer_epoch=4), "its coordinator has another transaction open, of epoch 4"),
@@ -362,7 +336,7 @@ def test_a_suspect_is_open_and_silent_for_longer(producer: PartitionProducer, is
         ),
     ],
 )
-def test_what_no_coordinator_will_end_hangs(described: DescribedTransaction | None, why: str) -> None:
+def test_what_no_coordinator_will_end_hangs(described: client.DescribedTransaction | None, why: str) -> None:
     """With what the coordinator says, and whose it is as far as one knows."""
     (found,) = hanging_of([OPEN], {} if described is None else {7: described})
 
@@ -378,6 +352,6 @@ def test_what_no_coordinator_will_end_hangs(described: DescribedTransaction | No
         replace(KNOWN, state="PrepareAbort", producer_epoch=4),
     ],
 )
-def test_what_a_coordinator_will_end_does_not_hang(described: DescribedTransaction) -> None:
+def test_what_a_coordinator_will_end_does_not_hang(described: client.DescribedTransaction) -> None:
     """While it is ended its markers, and so its coordinator, have the epoch after its own."""
     assert hanging_of([OPEN], {7: described}) == []

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, Refuse, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, Refuse, fake_cluster, until, write
 from tests.client.fake_transactions import End
-from tests.client.test_group_members import Heard, lost_and_assigned_again
+from tests.client.rebalance_listener import Heard, lost_and_assigned_again
 
-from strandline.client import (
-    Consumer,
-    Delivery,
-    GroupMetadata,
-    NewRecord,
-    OutcomeUnknown,
-    Producer,
-    ProducerFenced,
-    Refused,
-    SendFailed,
-    TransactionAborted,
-    encode_batch,
-    run_in_transaction,
-    sync,
-)
+from strandline import client
 from strandline.core.errors import ErrorCode, Outcome
 from strandline.core.types import TRANSACTIONAL_BIT
 from strandline.records.batch import parse_header
@@ -32,9 +20,9 @@ from strandline.records.batch import parse_header
 ID = "orders"
 
 
-def producer_of(cluster: FakeCluster, **named: Any) -> Producer[bytes, bytes]:
+def producer_of(cluster: FakeCluster, **named: Any) -> client.Producer[bytes, bytes]:
     given: dict[str, Any] = {"transactional_id": ID, "linger_ms": 1, "delivery_timeout_ms": 3_000}
-    return Producer(cluster.bootstrap, **{**given, **named})
+    return client.Producer(cluster.bootstrap, **{**given, **named})
 
 
 def identities(cluster: FakeCluster) -> list[tuple[int, int, int]]:
@@ -48,8 +36,47 @@ def identities(cluster: FakeCluster) -> list[tuple[int, int, int]]:
     return found
 
 
-def write(cluster: FakeCluster, *values: bytes) -> None:
-    cluster.append(cluster.tp(0), encode_batch([NewRecord(None, value, 1) for value in values]))
+def one_batch(value: bytes) -> list[client.NewRecord]:
+    return [client.NewRecord(None, value, 1)]
+
+
+async def transaction_of(
+    producer: Any, *values: bytes, partition: int = 0, consumer: Any = None, then: Any = None
+) -> None:
+    """A transaction that sends these values; with ``then`` it waits for each, and does that at its end."""
+    async with producer.transaction(consumer=consumer):
+        for value in values:
+            sent = await producer.send(TOPIC, value, partition=partition)
+            if then is not None:
+                await sent
+        if then is not None:
+            then()
+
+
+def defect() -> None:
+    raise ZeroDivisionError
+
+
+async def next_value(consumer: client.Consumer[bytes, bytes]) -> bytes | None:
+    (record,) = await consumer.poll(5_000, max_records=1)
+    return record.value
+
+
+@asynccontextmanager
+async def of_partition_0(cluster: FakeCluster) -> AsyncIterator[client.Consumer[bytes, bytes]]:
+    """A consumer of group g that reads partition 0."""
+    async with client.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer:
+        await consumer.assign([(TOPIC, 0)])
+        yield consumer
+
+
+@asynccontextmanager
+async def member(cluster: FakeCluster, heard: Heard) -> AsyncIterator[client.Consumer[bytes, bytes]]:
+    """A member of group g that subscribed."""
+    cluster.groups.has_topic = True
+    async with client.Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000) as consumer:
+        await consumer.subscribe(TOPIC, listener=heard)
+        yield consumer
 
 
 async def test_each_transaction_has_an_epoch_and_sequences_of_its_own() -> None:
@@ -58,7 +85,7 @@ async def test_each_transaction_has_an_epoch_and_sequences_of_its_own() -> None:
         for _ in range(2):
             async with producer.transaction():
                 for value in (b"a", b"b"):
-                    await producer.send_batch(TOPIC, 0, [NewRecord(None, value, 1)])
+                    await producer.send_batch(TOPIC, 0, one_batch(value))
 
         assert identities(cluster) == [(9_000, 0, 0), (9_000, 0, 1), (9_000, 1, 0), (9_000, 1, 1)]
         assert cluster.transactions.ends == [End(0, True), End(1, True)]
@@ -93,10 +120,10 @@ async def test_a_record_outside_of_a_transaction_is_refused() -> None:
     """INVALID_TXN_STATE with a sentence that says what to write, before and after one, for every way to send."""
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
         for _ in range(2):
-            for send in (producer.send(TOPIC, b"x"), producer.send_batch(TOPIC, 0, [NewRecord(None, b"x", 1)])):
-                with pytest.raises(Refused, match=r"async with producer\.transaction\(\)"):
+            for send in (producer.send(TOPIC, b"x"), producer.send_batch(TOPIC, 0, one_batch(b"x"))):
+                with pytest.raises(client.Refused, match=r"async with producer\.transaction\(\)"):
                     await send
-            with pytest.raises(Refused, match="no transaction is open"):
+            with pytest.raises(client.Refused, match="no transaction is open"):
                 producer.send_nowait(TOPIC, b"x")
             async with producer.transaction():
                 await producer.send(TOPIC, b"y")
@@ -106,19 +133,19 @@ async def test_a_record_outside_of_a_transaction_is_refused() -> None:
 
 async def test_an_exception_aborts_and_is_heard() -> None:
     """What was buffered is not sent, and the coordinator is asked to abort what was."""
-    buffered: list[Delivery] = []
+    buffered: list[client.Delivery] = []
     async with fake_cluster() as cluster, producer_of(cluster, linger_ms=60_000) as producer:
 
         async def block() -> None:
             async with producer.transaction():
-                await producer.send_batch(TOPIC, 0, [NewRecord(None, b"sent", 1)])
+                await producer.send_batch(TOPIC, 0, one_batch(b"sent"))
                 buffered.append(await producer.send(TOPIC, b"buffered"))
                 1 / 0  # noqa: B018
 
         with pytest.raises(ZeroDivisionError):
             await block()
         assert cluster.transactions.ends == [End(0, False)]
-        with pytest.raises(SendFailed) as failed:
+        with pytest.raises(client.SendFailed) as failed:
             await buffered[0]
         assert failed.value.refusal.code is ErrorCode.TRANSACTION_ABORTABLE
 
@@ -135,11 +162,11 @@ async def test_one_record_that_is_given_up_aborts_all() -> None:
 
         async def block() -> None:
             async with producer.transaction():
-                with pytest.raises(SendFailed):
+                with pytest.raises(client.SendFailed):
                     await producer.send_and_wait(TOPIC, b"a")
                 await producer.send(TOPIC, b"b")
 
-        with pytest.raises(TransactionAborted) as aborted:
+        with pytest.raises(client.TransactionAborted) as aborted:
             await block()
 
         assert aborted.value.refusal.code is ErrorCode.INVALID_TXN_STATE
@@ -154,11 +181,11 @@ async def test_a_record_that_fails_at_the_end_aborts_all() -> None:
 
         async def block() -> None:
             async with producer.transaction():
-                await producer.send_batch(TOPIC, 0, [NewRecord(None, b"a", 1)])
+                await producer.send_batch(TOPIC, 0, one_batch(b"a"))
                 cluster.nodes[0].next_produce.append(Refuse(ErrorCode.INVALID_PRODUCER_EPOCH))
                 await producer.send(TOPIC, b"b")
 
-        with pytest.raises(TransactionAborted):
+        with pytest.raises(client.TransactionAborted):
             await block()
         assert cluster.transactions.ends == [End(0, False)]
 
@@ -167,13 +194,9 @@ async def test_a_batch_is_never_numbered_again() -> None:
     """A plain producer takes a new id when a leader does not know its sequence; here the transaction is over."""
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.UNKNOWN_PRODUCER_ID))
+        with pytest.raises(client.TransactionAborted):
+            await transaction_of(producer, b"a")
 
-        async def block() -> None:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a")
-
-        with pytest.raises(TransactionAborted):
-            await block()
         assert cluster.controller.ids_given == 0
 
 
@@ -182,10 +205,8 @@ async def test_a_lost_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("strandline.client.groups.coordinator.ATTEMPT_MS", 200)
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
         cluster.transactions.loses_ends = 1
-        async with producer.transaction():
-            await producer.send(TOPIC, b"a")
-        async with producer.transaction():
-            await producer.send(TOPIC, b"b")
+        await transaction_of(producer, b"a")
+        await transaction_of(producer, b"b")
 
         assert cluster.transactions.ends == [End(0, True), End(1, True)]
         assert cluster.transactions.asked_to_end == 3
@@ -195,39 +216,27 @@ async def test_an_unknown_outcome_is_said_and_asked_for_again() -> None:
     """U11: nothing may be begun until the coordinator has answered; `commit` asks."""
     async with fake_cluster() as cluster, producer_of(cluster, delivery_timeout_ms=1_000) as producer:
         cluster.transactions.loses_ends = 1
-        transaction = producer.transaction()
-
-        async def block() -> None:
-            async with transaction:
-                await producer.send(TOPIC, b"a")
-
-        with pytest.raises(OutcomeUnknown) as unknown:
-            await block()
+        transaction = await producer.transaction().__aenter__()
+        await producer.send(TOPIC, b"a")
+        with pytest.raises(client.OutcomeUnknown) as unknown:
+            await transaction.commit()
         assert unknown.value.refusal.outcome is Outcome.MAY_APPEAR
-        with pytest.raises(Refused, match=r"its commit\(\) has not been answered"):
+        with pytest.raises(client.Refused, match=r"its commit\(\) has not been answered"):
             async with producer.transaction():
                 pass
 
         await transaction.commit()
         assert cluster.transactions.ends == [End(0, True)]
-        async with producer.transaction():
-            await producer.send(TOPIC, b"b")
+        await transaction_of(producer, b"b")
         assert identities(cluster)[-1] == (9_000, 1, 0)
 
 
 async def test_a_transaction_whose_time_was_over_is_aborted_and_can_be_run_again() -> None:
     """X6: the commit is refused with INVALID_TXN_STATE, and an abort brings the identity to go on with."""
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
-
-        async def block() -> None:
-            async with producer.transaction():
-                await producer.send_and_wait(TOPIC, b"a")
-                cluster.transactions.time_out(ID)
-
-        with pytest.raises(TransactionAborted):
-            await block()
-        async with producer.transaction():
-            await producer.send(TOPIC, b"a")
+        with pytest.raises(client.TransactionAborted):
+            await transaction_of(producer, b"a", then=lambda: cluster.transactions.time_out(ID))
+        await transaction_of(producer, b"a")
 
         assert cluster.transactions.ends == [End(0, False), End(1, True)]
         assert identities(cluster)[-1] == (9_000, 1, 0)
@@ -240,9 +249,9 @@ async def test_a_fenced_producer_is_told_so(with_records: bool) -> None:
         transaction = await producer.transaction().__aenter__()
         await producer.send_and_wait(TOPIC, b"a")
         cluster.transactions.begin_elsewhere(ID)
-        with pytest.raises(ProducerFenced):
+        with pytest.raises(client.ProducerFenced):
             await (transaction.commit() if with_records else transaction.abort())
-        with pytest.raises(ProducerFenced):
+        with pytest.raises(client.ProducerFenced):
             async with producer.transaction():
                 pass
         assert cluster.transactions.ends == []
@@ -252,16 +261,9 @@ async def test_an_abort_without_an_answer_is_made_up_for_at_the_next_beginning()
     """The coordinator may still have it open: the next transaction asks for an identity with the one it had."""
     async with fake_cluster() as cluster, producer_of(cluster, request_timeout_ms=300) as producer:
         cluster.transactions.loses_ends = 1
-
-        async def block() -> None:
-            async with producer.transaction():
-                await producer.send_and_wait(TOPIC, b"a")
-                1 / 0  # noqa: B018
-
         with pytest.raises(ZeroDivisionError):
-            await block()
-        async with producer.transaction():
-            await producer.send(TOPIC, b"b")
+            await transaction_of(producer, b"a", then=defect)
+        await transaction_of(producer, b"b")
 
         assert identities(cluster)[-1] == (9_000, 1, 0)
         assert cluster.transactions.ends == [End(0, False), End(1, True)]
@@ -295,18 +297,12 @@ async def test_a_cancelled_end_aborts() -> None:
     """What is still on its way is not waited for, and nothing of it is committed."""
     async with fake_cluster() as cluster, producer_of(cluster) as producer:
         cluster.nodes[0].next_produce.append(Hold())
-
-        async def block() -> None:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a")
-
-        running = asyncio.create_task(block())
+        running = asyncio.create_task(transaction_of(producer, b"a"))
         await until(lambda: len(cluster.log().batches) == 1)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        async with producer.transaction():
-            await producer.send(TOPIC, b"b")
+        await transaction_of(producer, b"b")
 
         assert cluster.transactions.ends == [End(0, False), End(1, True)]
 
@@ -314,7 +310,7 @@ async def test_a_cancelled_end_aborts() -> None:
 async def test_only_one_at_a_time() -> None:
     """One producer has one transaction; a second one needs another producer."""
     async with fake_cluster() as cluster, producer_of(cluster) as producer, producer.transaction():
-        with pytest.raises(Refused, match="has a transaction already"):
+        with pytest.raises(client.Refused, match="has a transaction already"):
             async with producer.transaction():
                 pass
 
@@ -346,9 +342,9 @@ async def test_offsets_that_are_refused_abort_the_transaction() -> None:
         async def block() -> None:
             async with producer.transaction() as transaction:
                 await producer.send(TOPIC, b"a")
-                await transaction.send_offsets({(TOPIC, 0): 3}, GroupMetadata("g", "somebody", 4, None))
+                await transaction.send_offsets({(TOPIC, 0): 3}, client.GroupMetadata("g", "somebody", 4, None))
 
-        with pytest.raises(TransactionAborted) as aborted:
+        with pytest.raises(client.TransactionAborted) as aborted:
             await block()
         assert aborted.value.refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
         assert cluster.transactions.ends == [End(0, False)]
@@ -358,108 +354,95 @@ async def test_offsets_that_are_refused_abort_the_transaction() -> None:
 async def test_a_partition_that_was_lost_meanwhile_aborts_the_transaction(comes_back: bool) -> None:
     """X18: the member's session ends between its input and the commit. Outputs without the offset of their input would
     count twice, for another member, or this one again, reads it from what is committed."""
-    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
-        cluster.groups.has_topic = True
-        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
-        heard = Heard()
-        async with consumer:
-            await consumer.subscribe(TOPIC, listener=heard)
-            await until(lambda: len(consumer.assignment()) == 2)
-            write(cluster, b"a")
-            assert await _next_value(consumer) == b"a"
-            transaction = await producer.transaction(consumer=consumer).__aenter__()
-            await producer.send(TOPIC, b"A", partition=1)
-            if comes_back:
-                cluster.groups.refusals.append(ErrorCode.FENCED_MEMBER_EPOCH)
-                await until(lambda: [what for what, _ in heard.heard] == ["assigned", "lost", "assigned"])
-            else:
-                await consumer.unsubscribe()
-            with pytest.raises(TransactionAborted, match="was taken from this consumer"):
-                await transaction.commit()
+    heard = Heard()
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        member(cluster, heard) as consumer,
+    ):
+        await until(lambda: len(consumer.assignment()) == 2)
+        write(cluster, b"a")
+        assert await next_value(consumer) == b"a"
+        transaction = await producer.transaction(consumer=consumer).__aenter__()
+        await producer.send(TOPIC, b"A", partition=1)
+        await (lost_and_assigned_again(cluster, heard) if comes_back else consumer.unsubscribe())
+        with pytest.raises(client.TransactionAborted, match="was taken from this consumer"):
+            await transaction.commit()
 
-            assert cluster.transactions.ends == [End(0, False)]
-            assert cluster.groups.committed == {}
+        assert cluster.transactions.ends == [End(0, False)]
+        assert cluster.groups.committed == {}
 
 
 async def test_a_partition_that_was_lost_does_not_abort_the_next_transaction() -> None:
     """After the abort its records are given again, and the transaction that has them is committed."""
-    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
-        cluster.groups.has_topic = True
-        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
-        heard = Heard()
-        async with consumer:
-            await consumer.subscribe(TOPIC, listener=heard)
-            write(cluster, b"a")
-            assert await _next_value(consumer) == b"a"
-            cluster.groups.refusals.append(ErrorCode.FENCED_MEMBER_EPOCH)
-            await until(lambda: [what for what, _ in heard.heard] == ["assigned", "lost", "assigned"])
-            with pytest.raises(TransactionAborted):
-                async with producer.transaction(consumer=consumer):
-                    await producer.send(TOPIC, b"A", partition=1)
-            assert await _next_value(consumer) == b"a"
-            async with producer.transaction(consumer=consumer):
-                await producer.send(TOPIC, b"A", partition=1)
+    heard = Heard()
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        member(cluster, heard) as consumer,
+    ):
+        write(cluster, b"a")
+        assert await next_value(consumer) == b"a"
+        await lost_and_assigned_again(cluster, heard)
+        with pytest.raises(client.TransactionAborted):
+            await transaction_of(producer, b"A", partition=1, consumer=consumer)
+        assert await next_value(consumer) == b"a"
+        await transaction_of(producer, b"A", partition=1, consumer=consumer)
 
-        assert cluster.transactions.ends == [End(0, False), End(1, True)]
-        assert cluster.groups.committed == {"g": {(TOPIC, 0): 1}}
+    assert cluster.transactions.ends == [End(0, False), End(1, True)]
+    assert cluster.groups.committed == {"g": {(TOPIC, 0): 1}}
 
 
 async def test_records_from_before_a_loss_abort_the_transaction_that_has_their_offsets_by_hand() -> None:
     """X18: a member's epoch that is asked for after the loss covers the partition again, and its records do not."""
-    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
-        cluster.groups.has_topic = True
-        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
-        heard = Heard()
-        async with consumer:
-            await consumer.subscribe(TOPIC, listener=heard)
-            write(cluster, b"a")
-            assert await _next_value(consumer) == b"a"
-            before = consumer.group_metadata()
-            # Another member works on it as well, and commits exactly as far.
-            cluster.groups.committed["g"] = {(TOPIC, 0): 1}
-            await lost_and_assigned_again(cluster, heard)
+    heard = Heard()
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        member(cluster, heard) as consumer,
+    ):
+        write(cluster, b"a")
+        assert await next_value(consumer) == b"a"
+        before = consumer.group_metadata()
+        # Another member works on it as well, and commits exactly as far.
+        cluster.groups.committed["g"] = {(TOPIC, 0): 1}
+        await lost_and_assigned_again(cluster, heard)
 
-            async def block(*members: GroupMetadata) -> None:
-                async with producer.transaction() as transaction:
-                    for each, partition in zip(members, (0, 1), strict=False):
-                        await transaction.send_offsets({(TOPIC, partition): 1}, each)
-
-            # The second one is by a later call, which takes the epoch of all to where the partition is back.
-            for members in ((consumer.group_metadata(),), (before, consumer.group_metadata())):
-                with pytest.raises(TransactionAborted, match="before the partition was lost") as aborted:
-                    await block(*members)
-                assert aborted.value.refusal.code is ErrorCode.STALE_MEMBER_EPOCH
-            write(cluster, b"b")
-            assert await _next_value(consumer) == b"b"
+        async def block(*members: client.GroupMetadata) -> None:
             async with producer.transaction() as transaction:
-                await transaction.send_offsets({(TOPIC, 0): 2}, consumer.group_metadata())
+                for each, partition in zip(members, (0, 1), strict=False):
+                    await transaction.send_offsets({(TOPIC, partition): 1}, each)
 
-        assert [end.committed for end in cluster.transactions.ends] == [True]
-        assert cluster.groups.committed == {"g": {(TOPIC, 0): 2}}
+        # The second one is by a later call, which takes the epoch of all to where the partition is back.
+        for members in ((consumer.group_metadata(),), (before, consumer.group_metadata())):
+            with pytest.raises(client.TransactionAborted, match="before the partition was lost") as aborted:
+                await block(*members)
+            assert aborted.value.refusal.code is ErrorCode.STALE_MEMBER_EPOCH
+        write(cluster, b"b")
+        assert await next_value(consumer) == b"b"
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets({(TOPIC, 0): 2}, consumer.group_metadata())
+
+    assert [end.committed for end in cluster.transactions.ends] == [True]
+    assert cluster.groups.committed == {"g": {(TOPIC, 0): 2}}
 
 
 async def test_what_was_committed_before_a_loss_is_not_taken_for_committed_after_it() -> None:
     """Another member may have put the group back; outputs without the offset of their input would count twice."""
-    async with fake_cluster(partitions=2) as cluster, producer_of(cluster) as producer:
-        cluster.groups.has_topic = True
-        consumer = Consumer(cluster.bootstrap, group="g", auto_commit=False, session_timeout_ms=5_000)
-        heard = Heard()
-        async with consumer:
-            await consumer.subscribe(TOPIC, listener=heard)
-            write(cluster, b"a")
-            for put_back in (True, False):
-                assert await _next_value(consumer) == b"a"
-                async with producer.transaction(consumer=consumer):
-                    await producer.send(TOPIC, b"A", partition=1)
-                assert cluster.groups.committed == {"g": {(TOPIC, 0): 1}}
-                if put_back:
-                    cluster.groups.committed["g"][TOPIC, 0] = 0
-                    await lost_and_assigned_again(cluster, heard)
-
-
-async def _next_value(consumer: Consumer[bytes, bytes]) -> bytes | None:
-    (record,) = await consumer.poll(5_000, max_records=1)
-    return record.value
+    heard = Heard()
+    async with (
+        fake_cluster(partitions=2) as cluster,
+        producer_of(cluster) as producer,
+        member(cluster, heard) as consumer,
+    ):
+        write(cluster, b"a")
+        for put_back in (True, False):
+            assert await next_value(consumer) == b"a"
+            await transaction_of(producer, b"A", partition=1, consumer=consumer)
+            assert cluster.groups.committed == {"g": {(TOPIC, 0): 1}}
+            if put_back:
+                cluster.groups.committed["g"][TOPIC, 0] = 0
+                await lost_and_assigned_again(cluster, heard)
 
 
 async def test_a_consumer_in_a_transaction_commits_what_it_gave() -> None:
@@ -467,17 +450,15 @@ async def test_a_consumer_in_a_transaction_commits_what_it_gave() -> None:
     async with (
         fake_cluster(partitions=2) as cluster,
         producer_of(cluster) as producer,
-        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+        of_partition_0(cluster) as consumer,
     ):
         write(cluster, b"a", b"b", b"c")
-        await consumer.assign([(TOPIC, 0)])
-        assert await _next_value(consumer) == b"a"
+        assert await next_value(consumer) == b"a"
         async with producer.transaction(consumer=consumer):
             await producer.send(TOPIC, b"A", partition=1)
-            assert await _next_value(consumer) == b"b"
+            assert await next_value(consumer) == b"b"
         assert cluster.groups.committed == {"g": {(TOPIC, 0): 2}}
-        async with producer.transaction(consumer=consumer):
-            pass
+        await transaction_of(producer, consumer=consumer)
         assert cluster.transactions.asked_to_end == 1
 
 
@@ -487,32 +468,20 @@ async def test_a_consumer_goes_back_after_an_abort() -> None:
     async with (
         fake_cluster(partitions=2) as cluster,
         producer_of(cluster) as producer,
-        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+        of_partition_0(cluster) as consumer,
     ):
         write(cluster, b"a", b"b", b"c")
-        await consumer.assign([(TOPIC, 0)])
         for _ in range(2):
-            assert await _next_value(consumer) == b"a"
-
-            async def block() -> None:
-                async with producer.transaction(consumer=consumer):
-                    1 / 0  # noqa: B018
-
+            assert await next_value(consumer) == b"a"
             with pytest.raises(ZeroDivisionError):
-                await block()
-        assert await _next_value(consumer) == b"a"
-        async with producer.transaction(consumer=consumer):
-            await producer.send(TOPIC, b"A", partition=1)
-        assert [await _next_value(consumer) for _ in range(2)] == [b"b", b"c"]
+                await transaction_of(producer, consumer=consumer, then=defect)
+        assert await next_value(consumer) == b"a"
+        await transaction_of(producer, b"A", partition=1, consumer=consumer)
+        assert [await next_value(consumer) for _ in range(2)] == [b"b", b"c"]
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.INVALID_TXN_STATE))
-
-        async def block() -> None:
-            async with producer.transaction(consumer=consumer):
-                await producer.send(TOPIC, b"B", partition=1)
-
-        with pytest.raises(TransactionAborted):
-            await block()
-        assert await _next_value(consumer) == b"b"
+        with pytest.raises(client.TransactionAborted):
+            await transaction_of(producer, b"B", partition=1, consumer=consumer)
+        assert await next_value(consumer) == b"b"
 
 
 async def test_a_consumer_goes_back_when_its_transaction_cannot_begin() -> None:
@@ -520,45 +489,17 @@ async def test_a_consumer_goes_back_when_its_transaction_cannot_begin() -> None:
     async with (
         fake_cluster(partitions=2) as cluster,
         producer_of(cluster, request_timeout_ms=300) as producer,
-        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+        of_partition_0(cluster) as consumer,
     ):
         write(cluster, b"a", b"b")
-        await consumer.assign([(TOPIC, 0)])
         cluster.transactions.loses_ends = 1
-
-        async def block() -> None:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"never", partition=1)
-                1 / 0  # noqa: B018
-
         with pytest.raises(ZeroDivisionError):
-            await block()
-        assert await _next_value(consumer) == b"a"
+            await transaction_of(producer, b"never", partition=1, then=defect)
+        assert await next_value(consumer) == b"a"
         cluster.transactions.init_refusals.append(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        with pytest.raises(Refused):
+        with pytest.raises(client.Refused):
             await producer.transaction(consumer=consumer).__aenter__()
-        assert await _next_value(consumer) == b"a"
-
-
-async def test_a_partition_that_was_taken_meanwhile_aborts_the_transaction() -> None:
-    """Its records are in the transaction, and another member has them too."""
-    async with (
-        fake_cluster(partitions=2) as cluster,
-        producer_of(cluster) as producer,
-        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
-    ):
-        write(cluster, b"a")
-        await consumer.assign([(TOPIC, 0)])
-        await _next_value(consumer)
-
-        async def block() -> None:
-            async with producer.transaction(consumer=consumer):
-                await producer.send(TOPIC, b"A", partition=1)
-                await consumer.assign([(TOPIC, 1)])
-
-        with pytest.raises(TransactionAborted, match="was taken from this consumer"):
-            await block()
-        assert cluster.groups.committed == {}
+        assert await next_value(consumer) == b"a"
 
 
 async def test_a_member_commits_in_its_epoch() -> None:
@@ -566,12 +507,12 @@ async def test_a_member_commits_in_its_epoch() -> None:
     async with (
         fake_cluster(partitions=2) as cluster,
         producer_of(cluster) as producer,
-        Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+        client.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
     ):
         cluster.groups.has_topic = True
         write(cluster, b"a")
         await consumer.subscribe(TOPIC)
-        await _next_value(consumer)
+        await next_value(consumer)
         async with producer.transaction(consumer=consumer) as transaction:
             await transaction.send_offsets({(TOPIC, 1): 0}, consumer.group_metadata())
         assert cluster.groups.committed == {"g": {(TOPIC, 0): 1, (TOPIC, 1): 0}}
@@ -582,11 +523,11 @@ async def test_settings_that_cannot_be_are_refused() -> None:
     commit what is aborted."""
     for named in ({"acks": 1}, {"idempotent": False}, {"transactional_id": ""}, {"transaction_timeout_ms": 0}):
         with pytest.raises(ValueError, match="transaction"):
-            Producer("127.0.0.1:1", **{"transactional_id": ID, **named})
-    async with fake_cluster() as cluster, producer_of(cluster) as producer, Producer(cluster.bootstrap) as plain:
+            client.Producer("127.0.0.1:1", **{"transactional_id": ID, **named})
+    async with fake_cluster() as cluster, producer_of(cluster) as producer, client.Producer(cluster.bootstrap) as plain:
         with pytest.raises(ValueError, match="no transactional_id"):
             plain.transaction()
-        for consumer in (Consumer(cluster.bootstrap), Consumer(cluster.bootstrap, group="g")):
+        for consumer in (client.Consumer(cluster.bootstrap), client.Consumer(cluster.bootstrap, group="g")):
             with pytest.raises(ValueError, match="auto_commit=False"):
                 producer.transaction(consumer=consumer)
 
@@ -599,8 +540,8 @@ async def test_blocking_clients_have_transactions_too() -> None:
         def program() -> list[bytes | None]:
             given = []
             with (
-                sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
-                sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+                client.sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
+                client.sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
             ):
                 consumer.assign([(TOPIC, 0)])
                 for attempt in range(2):
@@ -634,8 +575,8 @@ async def test_a_blocking_consumer_goes_back_to_the_first_record_that_was_given(
         def program() -> list[bytes | None]:
             given = []
             with (
-                sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
-                sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
+                client.sync.Producer(cluster.bootstrap, transactional_id=ID) as producer,
+                client.sync.Consumer(cluster.bootstrap, group="g", auto_commit=False) as consumer,
             ):
                 consumer.assign([(TOPIC, 0)])
                 try:
@@ -666,7 +607,7 @@ async def test_a_transaction_is_run_again_until_it_is_committed() -> None:
             cluster.transactions.loses_ends = runs == 3
             return runs
 
-        result = await run_in_transaction(producer, work)
+        result = await client.run_in_transaction(producer, work)
         ends = cluster.transactions.ends
 
     assert (result, runs) == (3, 3)
@@ -687,10 +628,10 @@ async def test_a_transaction_is_not_run_again_for_ever() -> None:
             runs.append(False)
             raise ZeroDivisionError
 
-        with pytest.raises(TransactionAborted):
-            await run_in_transaction(producer, aborted, timeout_ms=300)
+        with pytest.raises(client.TransactionAborted):
+            await client.run_in_transaction(producer, aborted, timeout_ms=300)
         with pytest.raises(ZeroDivisionError):
-            await run_in_transaction(producer, wrong)
+            await client.run_in_transaction(producer, wrong)
 
     assert runs.count(True) > 1
     assert runs.count(False) == 1

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 from tests.client.fake_cluster import TOPIC, TOPIC_ID, FakeCluster, Refuse, fake_cluster, until
-from tests.core.test_metadata_history import image, node, partition, topic
-from tests.subscriptions.served_metadata import Served, served
+from tests.client.subscribed_client import at_epoch, client_of, seen
+from tests.core.metadata_images import image, node, partition, topic
+from tests.subscriptions.served_metadata import served
 
 from strandline.client import ControllersAway, NotAController, Producer
 from strandline.client.cluster import metadata
@@ -18,7 +17,7 @@ from strandline.client.cluster.metadata import Cluster, parse_bootstrap
 from strandline.client.cluster.view import ClusterView, UpdateTaken
 from strandline.core.errors import ErrorCode, Refusal, Refused
 from strandline.core.messages import AsOf, Endpoint, MetadataImage
-from strandline.core.types import LeaderEpoch, NodeId, TopicPartition
+from strandline.core.types import LeaderEpoch, NodeId
 from strandline.rpc.convert.subscription import MetadataUpdate, update_of_image
 from strandline.v1 import controller_service_pb2 as pb
 
@@ -60,8 +59,7 @@ def test_a_removed_node_is_forgotten() -> None:
 
     assert removed == (None, (1,))
     assert view.node(NodeId(1)) is not None
-    assert view.image is not None
-    assert view.image.removed_node_ids == ()
+    assert view.image is not None and view.image.removed_node_ids == ()
 
 
 def at(cluster: FakeCluster, epoch: int, offset: int, leader_epoch: int) -> MetadataUpdate:
@@ -79,28 +77,18 @@ def test_an_older_position_is_ignored_whoever_sends_it() -> None:
     leader = view.leader_of(cluster.tp())
 
     assert taken == [UpdateTaken.OLDER, UpdateTaken.OLDER]
-    assert leader is not None
-    assert leader.epoch == 7
+    assert leader is not None and leader.epoch == 7
 
 
 def test_the_greatest_position_is_the_one_that_counts() -> None:
-    """A sign of life moves the position too: what lies before it is older, though nothing was sent for it."""
+    """A sign of life moves the position on, though nothing is sent for it, and never back; what is before is older."""
     cluster = FakeCluster(1, 1)
     view = ClusterView()
     view.apply(at(cluster, 1, 1, 1))
-    moved = view.apply(MetadataUpdate(as_of=AsOf(1, 5)))
-    older = view.apply(at(cluster, 1, 4, 2))
-
-    assert (moved, older, view.newest[:2]) == (UpdateTaken.NOTHING, UpdateTaken.OLDER, (1, 5))
-
-
-def test_an_older_sign_of_life_does_not_move_back() -> None:
-    """A stale node's sign of life leaves the position where it is."""
-    view = ClusterView()
-    view.apply(at(FakeCluster(1, 1), 1, 5, 1))
+    taken = [view.apply(MetadataUpdate(as_of=AsOf(1, 5))), view.apply(at(cluster, 1, 4, 2))]
     view.apply(MetadataUpdate(as_of=AsOf(1, 2)))
 
-    assert view.newest[:2] == (1, 5)
+    assert (taken, view.newest[:2]) == ([UpdateTaken.NOTHING, UpdateTaken.OLDER], (1, 5))
 
 
 def test_another_clusters_state_is_not_believed() -> None:
@@ -167,38 +155,6 @@ def test_nobody_leads() -> None:
     assert view.partition(cluster.tp(3)) is None
 
 
-# A client that subscribes at any process: what it asks for, what it believes, and when it goes elsewhere.
-
-
-TP = TopicPartition("id-a", 0)
-
-
-def seen(client: Cluster) -> int | None:
-    """The leader epoch that the client knows of the one partition."""
-    known = client.view.partition(TP)
-    return known.leader_epoch if known is not None else None
-
-
-def at_epoch(cluster: Served, epoch: int, *, offset: int | None = None) -> None:
-    """The partition has this leader epoch, as of this offset."""
-    cluster.take(image(offset or epoch, topic("a", partition("a", 0, epoch=epoch)), whole=False))
-
-
-@asynccontextmanager
-async def client_of(*addresses: str, want: str = "a", **settings: int | bool) -> AsyncIterator[Cluster]:
-    """A client that asks at these addresses in this order."""
-    client = Cluster(list(addresses), **settings)  # type: ignore[arg-type]
-    client._drawn = parse_bootstrap(addresses)
-    await client.start()
-    try:
-        if want:
-            client.want(want)
-            await until(lambda: seen(client) is not None)
-        yield client
-    finally:
-        await client.close()
-
-
 async def test_a_data_node_is_a_bootstrap_address() -> None:
     """A client starts at a data node, and is sent the topics that it uses, and no other."""
     async with (
@@ -256,11 +212,7 @@ async def test_never_back_from_a_fresh_node_to_a_stale_one() -> None:
 async def test_the_next_server_sends_only_what_is_new() -> None:
     """A client that comes from another server goes on behind its position, with the topics that it holds."""
     states = [image(1, topic("a")), image(2, topic("b"), whole=False)]
-    async with (
-        served(*states) as first,
-        served(*states) as second,
-        client_of(first.address, second.address) as client,
-    ):
+    async with served(*states) as first, served(*states) as second, client_of(first.address, second.address) as client:
         client.want("b")
         await until(lambda: client.view.topic("b") is not None)
         await first.server.stop(None)
@@ -343,26 +295,11 @@ async def test_a_view_ten_elections_old_finds_the_leader_by_hints() -> None:
     assert [len(node.produced) for node in cluster.nodes] == [2, 1, 1]
 
 
-# The watch on the controller: the next address when one is silent or down, and bounded waits.
-
-
 def test_bootstrap_is_a_list() -> None:
     """Addresses are given as one string or as a list; an empty list is rejected."""
     assert parse_bootstrap("a:1, b:2") == parse_bootstrap(["a:1", "b:2"]) == [("a", 1), ("b", 2)]
     with pytest.raises(ValueError, match="names no address"):
         parse_bootstrap(" ,")
-
-
-async def test_second_address_is_tried() -> None:
-    """A bootstrap address that refuses the connection does not keep the client from the next."""
-    async with fake_cluster() as cluster:
-        client = Cluster(f"127.0.0.1:1,{cluster.bootstrap}")
-        await client.start()
-        try:
-            assert client.view.topic(TOPIC) is not None
-            assert (await client.fetch_image()).cluster_id == "c"
-        finally:
-            await client.close()
 
 
 async def test_data_nodes_as_bootstrap_are_named_at_once() -> None:
@@ -375,60 +312,43 @@ async def test_data_nodes_as_bootstrap_are_named_at_once() -> None:
                 await client.start()
 
 
-async def test_a_data_node_beside_the_controller_is_passed_over() -> None:
-    """A data node in the bootstrap list does not keep the client from the controller behind it."""
+@pytest.mark.parametrize("is_there", [False, True], ids=["refuses", "data node"])
+async def test_an_address_that_is_no_controller_is_passed_over(is_there: bool) -> None:
+    """A bootstrap address that refuses the connection, or is a data node's, does not keep the client from the next."""
     async with fake_cluster() as cluster:
-        node = cluster.nodes[0].endpoint
-        client = Cluster([f"{node.host}:{node.port}", cluster.bootstrap])
-        await client.start()
-        try:
+        host, port = cluster.nodes[0].endpoint if is_there else ("127.0.0.1", 1)
+        async with client_of(f"{host}:{port}", cluster.bootstrap, want="") as client:
             assert client.view.topic(TOPIC) is not None
-        finally:
-            await client.close()
+            assert (await client.fetch_image()).cluster_id == "c"
 
 
 async def test_silence_opens_the_watch_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch without any message is replaced, so that a hung controller is detected."""
     monkeypatch.setattr(metadata, "WATCH_SILENCE_MS", 50)
-    async with fake_cluster() as cluster:
-        client = Cluster(cluster.bootstrap)
-        await client.start()
-        try:
-            first = set(cluster.controller.watchers)
-            await until(lambda: bool(cluster.controller.watchers - first))
-        finally:
-            await client.close()
+    async with fake_cluster() as cluster, client_of(cluster.bootstrap, want=""):
+        first = set(cluster.controller.watchers)
+        await until(lambda: bool(cluster.controller.watchers - first))
 
 
 async def test_the_age_of_what_is_known_can_be_reported() -> None:
     """Every message of the watch moves the time at which the controller was last heard; before the first it is None."""
-    async with fake_cluster() as cluster:
-        client = Cluster(cluster.bootstrap)
-        assert client.heard_s is None
-        await client.start()
-        try:
-            first = client.heard_s
-            assert first is not None
-            cluster.move_leader(None)
-            await until(lambda: client.heard_s is not None and client.heard_s > first)
-        finally:
-            await client.close()
+    async with fake_cluster() as cluster, client_of(cluster.bootstrap, want="") as client:
+        first = client.heard_s
+        assert Cluster(cluster.bootstrap).heard_s is None
+        assert first is not None
+        cluster.move_leader(None)
+        await until(lambda: client.heard_s is not None and client.heard_s > first)
 
 
 async def test_waits_have_deadlines() -> None:
     """A wait that times out is rejected with the caller's message; a result is returned at once."""
-    async with fake_cluster() as cluster:
-        client = Cluster(cluster.bootstrap)
-        await client.start()
-        try:
-            gone = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "still led")
-            with pytest.raises(Refused, match="still led"):
-                await client.wait_for(lambda view: None, otherwise=gone, deadline_ms=20)
-            waiting = asyncio.create_task(
-                client.wait_for(lambda view: view.leader_of(cluster.tp()) is None or None, otherwise=gone)
-            )
-            cluster.move_leader(None)
+    async with fake_cluster() as cluster, client_of(cluster.bootstrap, want="") as client:
+        gone = Refusal(ErrorCode.LEADER_NOT_AVAILABLE, "still led")
+        with pytest.raises(Refused, match="still led"):
+            await client.wait_for(lambda view: None, otherwise=gone, deadline_ms=20)
+        waiting = asyncio.create_task(
+            client.wait_for(lambda view: view.leader_of(cluster.tp()) is None or None, otherwise=gone)
+        )
+        cluster.move_leader(None)
 
-            assert await waiting
-        finally:
-            await client.close()
+        assert await waiting

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Literal
+from typing import Any, Literal
 
 import crc32c
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until, write
 
-from strandline.client import ClientClosed, Consumer, LogTruncated, OffsetOutOfRange, TopicDeleted, UnreadableBatch
+from strandline.client import ClientClosed, Consumer, LogTruncated, TopicDeleted, UnreadableBatch
 from strandline.core.errors import ErrorCode, Refused
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.records.compression import Compression
 from strandline.v1 import error_pb2, partition_pb2
-
-
-def write(cluster: FakeCluster, *values: bytes, partition: int = 0, timestamp_ms: int = 1) -> None:
-    """One batch of these values."""
-    batch = encode_batch([NewRecord(None, value, timestamp_ms) for value in values])
-    cluster.append(cluster.tp(partition), batch)
 
 
 async def read_all(consumer: Consumer) -> list[bytes | None]:
@@ -43,19 +37,6 @@ async def test_reads_everything_once_in_order() -> None:
         assert seen == {index: list(range(40)) for index in range(3)}
 
 
-async def test_batches_come_as_lists() -> None:
-    """`fetch_batches` returns consecutive records of a partition with the HW, and moves the position past them."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        write(cluster, b"a", b"b")
-        await consumer.assign([(TOPIC, 0)])
-        (fetched,) = await consumer.fetch_batches(5_000)
-
-        assert [(record.offset, record.value) for record in fetched.records] == [(0, b"a"), (1, b"b")]
-        assert fetched.high_watermark == 2
-        assert consumer.position(TOPIC, 0) == 2
-        assert await consumer.fetch_batches(30) == []
-
-
 async def test_batches_tell_their_leader_epochs() -> None:
     """Records come with the leader epochs that they were appended in, batch by batch."""
     async with fake_cluster(nodes=2) as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
@@ -69,62 +50,6 @@ async def test_batches_tell_their_leader_epochs() -> None:
                 epochs.extend(fetched.epoch_starts)
 
         assert epochs == [(0, 1), (2, 2)]
-
-
-async def test_waits_for_what_is_written_later() -> None:
-    """A fetch parked at the end of the log is answered when something is written."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        await consumer.assign([TOPIC], start="end")
-        reading = asyncio.create_task(consumer.fetch_batches(5_000))
-        await until(lambda: bool(cluster.nodes[0].fetched))
-        write(cluster, b"late")
-        (fetched,) = await reading
-
-        assert [record.value for record in fetched.records] == [b"late"]
-
-
-async def test_begins_inside_a_batch() -> None:
-    """A position in the middle of a batch returns the records from there on."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
-        write(cluster, b"a", b"b", b"c")
-        await consumer.assign([TOPIC], start=1)
-
-        assert await read_all(consumer) == [b"b", b"c"]
-
-
-async def test_seeks() -> None:
-    """Beginning, end, an offset and a time are found; records buffered before a seek are not returned after it."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
-        write(cluster, b"a", b"b", timestamp_ms=100)
-        write(cluster, b"c", timestamp_ms=200)
-        await consumer.assign([TOPIC])
-        first = await anext(consumer)
-        consumer.seek(TOPIC, 0, 2)
-        second = await read_all(consumer)
-        consumer.seek_to_beginning()
-        third = await read_all(consumer)
-        consumer.seek_to_time(150)
-        fourth = await read_all(consumer)
-        consumer.seek_to_time(10_000)
-        fifth = await read_all(consumer)
-        consumer.seek_to_end((TOPIC, 0))
-        sixth = await read_all(consumer)
-
-        assert first.value == b"a"
-        assert (second, third, fourth) == ([b"c"], [b"a", b"b", b"c"], [b"c"])
-        assert (fifth, sixth) == ([], [])
-
-
-async def test_batches_after_iteration_go_on_where_it_was() -> None:
-    """Records that iteration had taken but not returned come with the next `fetch_batches`."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        write(cluster, b"a", b"b", b"c")
-        await consumer.assign([TOPIC])
-        first = await anext(consumer)
-        (fetched,) = await consumer.fetch_batches(5_000)
-
-        assert first.value == b"a"
-        assert [record.value for record in fetched.records] == [b"b", b"c"]
 
 
 async def test_follows_the_leader() -> None:
@@ -182,17 +107,6 @@ async def test_reads_from_a_follower() -> None:
         assert await read_all(consumer) == [b"a", b"b"]
         assert cluster.nodes[1].follower_fetches > 0
         assert cluster.nodes[0].fetched == []
-
-
-async def test_position_out_of_range_is_an_error() -> None:
-    """By default a consumer whose offset is gone raises an error with the offset."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        write(cluster, b"a")
-        await consumer.assign([TOPIC], start=7)
-        with pytest.raises(OffsetOutOfRange) as lost:
-            await consumer.fetch_batches(5_000)
-
-        assert lost.value.offset == 7
 
 
 async def test_goes_on_after_an_error() -> None:
@@ -264,21 +178,6 @@ async def test_an_unreadable_batch_behind_the_stop_offset_is_no_failure() -> Non
         assert await read_all(consumer) == [b"a"]
 
 
-async def test_what_was_read_before_a_failure_is_given_before_it() -> None:
-    """An error that occurs while records are buffered is raised by the next call, and no record is lost."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, max_bytes=1) as consumer:
-        write(cluster, b"a")
-        await consumer.assign([TOPIC])
-        cursor = consumer._cursor(TOPIC, 0)
-        await until(lambda: bool(cursor.chunks))
-        cursor.failure = Refused(ErrorCode.INVALID_REQUEST, "something; else")
-        (fetched,) = await consumer.fetch_batches(5_000)
-        with pytest.raises(Refused, match="something"):
-            await consumer.fetch_batches(5_000)
-
-        assert [record.value for record in fetched.records] == [b"a"]
-
-
 @pytest.mark.parametrize(("policy", "values"), [("earliest", [b"a"]), ("latest", [])])
 async def test_position_out_of_range_is_reset(policy: str, values: list[bytes]) -> None:
     """`auto_offset_reset` moves to the named end of the log instead."""
@@ -298,15 +197,23 @@ def diverging(epoch: int, end_offset: int) -> partition_pb2.FetchPartitionRespon
     return partition_pb2.FetchPartitionResponse(partition_index=0, diverging_epoch=end)
 
 
+async def read_until_truncated(cluster: FakeCluster, consumer: Consumer) -> None:
+    """Two records are read, of which the leader of the next epoch has the first only."""
+    write(cluster, b"a")
+    write(cluster, b"b")
+    await consumer.assign([TOPIC])
+    assert [(await anext(consumer)).value for _ in range(2)] == [b"a", b"b"]
+    await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
+    cluster.nodes[0].next_fetch.append(diverging(1, 1))
+    cluster.log().truncate(1)
+    write(cluster, b"B")
+    cluster.move_leader(0)
+
+
 async def test_truncation_is_an_error() -> None:
     """A log that lost records already read raises LogTruncated with position and first different offset."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        write(cluster, b"a", b"b")
-        await consumer.assign([TOPIC])
-        await consumer.fetch_batches(5_000)
-        await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
-        cluster.nodes[0].next_fetch.append(diverging(1, 1))
-        cluster.move_leader(0)
+        await read_until_truncated(cluster, consumer)
         with pytest.raises(LogTruncated) as lost:
             await consumer.fetch_batches(5_000)
 
@@ -316,15 +223,7 @@ async def test_truncation_is_an_error() -> None:
 async def test_truncation_is_reset_by_policy() -> None:
     """With a reset policy reading continues at the first offset that differs now."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, auto_offset_reset="earliest") as consumer:
-        write(cluster, b"a")
-        write(cluster, b"b")
-        await consumer.assign([TOPIC])
-        await consumer.fetch_batches(5_000)
-        await until(lambda: cluster.nodes[0].fetched[-1].fetch_offset == 2)
-        cluster.nodes[0].next_fetch.append(diverging(1, 1))
-        cluster.log().truncate(1)
-        write(cluster, b"B")
-        cluster.move_leader(0)
+        await read_until_truncated(cluster, consumer)
         (fetched,) = await consumer.fetch_batches(5_000)
 
         assert [(record.offset, record.value) for record in fetched.records] == [(1, b"B")]
@@ -343,20 +242,6 @@ async def test_damaged_answer_is_asked_again() -> None:
 
         assert await read_all(consumer) == [b"a"]
         assert len(cluster.nodes[0].fetched) >= 2
-
-
-async def test_gap_in_an_answer_is_damage() -> None:
-    """An answer that does not hold the requested offset is rejected: consumers see no gap (P4)."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
-        write(cluster, b"a")
-        write(cluster, b"b")
-        beyond = cluster.log().batches[1]
-        cluster.nodes[0].next_fetch.append(
-            partition_pb2.FetchPartitionResponse(partition_index=0, high_watermark=2, records=beyond)
-        )
-        await consumer.assign([TOPIC])
-
-        assert await read_all(consumer) == [b"a", b"b"]
 
 
 async def test_end_that_is_not_settled_is_asked_again() -> None:
@@ -455,36 +340,13 @@ async def test_partition_added_later_is_read_from_its_beginning() -> None:
         assert consumer.assignment() == {(TOPIC, 0), (TOPIC, 1)}
 
 
-@pytest.mark.parametrize("entry", [(TOPIC, 0), TOPIC])
-async def test_chosen_partitions_and_a_fixed_end_do_not_grow(entry: tuple[str, int] | str) -> None:
-    """Partitions assigned one by one, and reading that stops at the end, take no partition that is added later."""
-    stop_at_end = entry == TOPIC
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=stop_at_end) as consumer:
-        await consumer.assign([entry])
+@pytest.mark.parametrize("given", [{"partitions": [(TOPIC, 0)]}, {"partitions": TOPIC, "follow_topic": False}, {}])
+async def test_chosen_partitions_and_a_fixed_end_do_not_grow(given: dict[str, Any]) -> None:
+    """No partition that is added later is read where partitions were assigned one by one, with `follow_topic=False`,
+    and where reading stops at the end."""
+    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=not given) as consumer:
+        await consumer.assign(**(given or {"partitions": TOPIC}))
         cluster.add_partition()
         await until(lambda: consumer._cluster.view.partition(cluster.tp(1)) is not None)
 
         assert consumer.assignment() == {(TOPIC, 0)}
-
-
-async def test_a_topic_can_be_assigned_without_being_followed() -> None:
-    """`assign("topic", follow_topic=False)` reads the partitions that the topic has now, and no later ones."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        await consumer.assign(TOPIC, follow_topic=False)
-        cluster.add_partition()
-        await until(lambda: consumer._cluster.view.partition(cluster.tp(1)) is not None)
-
-        assert consumer.assignment() == {(TOPIC, 0)}
-
-
-async def test_committed_records_are_asked_for() -> None:
-    """Without a setting fetches ask for read_committed; "read_uncommitted" asks for the other."""
-    asked = []
-    for isolation in ({}, {"isolation": "read_uncommitted"}):
-        async with fake_cluster() as cluster, Consumer(cluster.bootstrap, **isolation) as consumer:  # type: ignore[arg-type]
-            write(cluster, b"a")
-            await consumer.assign(TOPIC)
-            await consumer.poll(5_000)
-            asked.append(cluster.nodes[0].isolation_levels)
-
-    assert asked == [{partition_pb2.ISOLATION_LEVEL_READ_COMMITTED}, {partition_pb2.ISOLATION_LEVEL_UNSPECIFIED}]

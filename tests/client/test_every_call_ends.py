@@ -10,10 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, fake_cluster
-from tests.client.test_consumer import write
-from tests.client.test_sync import in_thread
-from tests.client.test_sync import write as write_in_thread
+from tests.client.fake_cluster import TOPIC, FakeCluster, Hold, fake_cluster, in_thread, write
 
 from strandline.client import Admin, ClusterUnreachable, Consumer, Producer, blocking, sync
 from strandline.client.blocking import LoopThread
@@ -24,7 +21,6 @@ PATIENT_MS = 10 * DEADLINE_MS
 """Where an answer comes: no machine is so slow that it comes later."""
 LIMIT_S = 10 * DEADLINE_MS / 1000
 """Of a call with one or two such deadlines, on a machine that is five times slower."""
-
 
 Client = Producer | Consumer | Admin
 Call = Callable[[Any], Awaitable[object]]
@@ -95,7 +91,6 @@ PRODUCER_CALLS: dict[str, Call] = {
     "close": lambda it: it.close(),
 }
 
-
 CONSUMER_CALLS: dict[str, Call] = {
     "assign": lambda it: it.assign(TOPIC),
     "subscribe": lambda it: it.subscribe(TOPIC),
@@ -107,7 +102,6 @@ CONSUMER_CALLS: dict[str, Call] = {
     "unsubscribe": lambda it: it.unsubscribe(),
     "close": lambda it: it.close(),
 }
-
 
 ADMIN_CALLS: dict[str, Call] = {
     "list_nodes": lambda it: it.list_nodes(),
@@ -184,57 +178,42 @@ def judge(way: Any, name: str, error: BaseException | None) -> None:
     assert error is None or str(error)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", PRODUCER_CALLS)
-async def test_a_call_of_a_producer(name: str, way: Any) -> None:
-    """It ends by its deadlines, with what it was asked for or with an error that says why."""
-    async with fake_cluster() as cluster:
-        producer = await started(lambda: producer_of(cluster, deadline_of(way, name)))
-        try:
-            await producer.ready(TOPIC)
-            await way(cluster, producer)
-            error, _ = await ended(PRODUCER_CALLS[name](producer), deadline_of(way, name) / 100)
-        finally:
-            await ended(producer.close())
-
-    judge(way, name, error)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", CONSUMER_CALLS)
-async def test_a_call_of_a_consumer(name: str, way: Any) -> None:
-    """It ends by its deadlines, with what it was asked for or with an error that says why."""
-    async with fake_cluster() as cluster:
+async def at_work(kind: str, name: str, cluster: FakeCluster, deadline_ms: int) -> Any:
+    """A client that has done what goes before this call."""
+    if kind == "producer":
+        client = await started(lambda: producer_of(cluster, deadline_ms))
+        await client.ready(TOPIC)
+    elif kind == "admin":
+        cluster.groups.committed["g"] = {(TOPIC, 0): 1}
+        client = await started(lambda: Admin(cluster.bootstrap, timeout_ms=deadline_ms))
+        await client.list_offsets(TOPIC)
+    else:
         cluster.groups.has_topic = True
         write(cluster, b"one")
-        consumer = await started(lambda: consumer_of(cluster, deadline_of(way, name)))
-        try:
-            if name in ("commit", "unsubscribe", "close"):
-                await consumer.subscribe(TOPIC)
-                await consumer.poll(max_records=1)
-            elif name != "subscribe":
-                await consumer.assign(TOPIC)
-            await way(cluster, consumer)
-            error, _ = await ended(CONSUMER_CALLS[name](consumer), deadline_of(way, name) / 100)
-        finally:
-            await ended(consumer.close())
+        client = await started(lambda: consumer_of(cluster, deadline_ms))
+        if name in ("commit", "unsubscribe", "close"):
+            await client.subscribe(TOPIC)
+            await client.poll(max_records=1)
+        elif name != "subscribe":
+            await client.assign(TOPIC)
+    return client
 
-    judge(way, name, error)
+
+KINDS = {"producer": PRODUCER_CALLS, "consumer": CONSUMER_CALLS, "admin": ADMIN_CALLS}
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ADMIN_CALLS)
-async def test_a_call_of_an_admin(name: str, way: Any) -> None:
-    """It ends by its deadline, with what it was asked for or with an error that says why."""
-    async with fake_cluster(partitions=40) as cluster:
-        cluster.groups.committed["g"] = {(TOPIC, 0): 1}
-        admin = await started(lambda: Admin(cluster.bootstrap, timeout_ms=deadline_of(way, name)))
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, calls in KINDS.items() for name in calls])
+async def test_a_call_ends(kind: str, name: str, way: Any) -> None:
+    """It ends by its deadlines, with what it was asked for or with an error that says why."""
+    deadline_ms = deadline_of(way, name)
+    async with fake_cluster(partitions=40 if kind == "admin" else 1) as cluster:
+        client = await at_work(kind, name, cluster, deadline_ms)
         try:
-            await admin.list_offsets(TOPIC)
-            await way(cluster, admin)
-            error, _ = await ended(ADMIN_CALLS[name](admin), deadline_of(way, name) / 100)
+            await way(cluster, client)
+            error, _ = await ended(KINDS[kind][name](client), deadline_ms / 100)
         finally:
-            await ended(admin.close())
+            await ended(client.close())
 
     judge(way, name, error)
 
@@ -279,12 +258,8 @@ async def test_a_record_ends_though_every_task_of_its_producer_was_cancelled() -
     assert delivery.done
 
 
-# The thread of the blocking clients is stuck or loses its tasks: no call waits for it for ever.
-
-
 PATIENCE_S = 0.3
 CallStuck = Callable[[sync.Producer, sync.Consumer, sync.Admin], Any]
-
 
 CALLS: dict[str, CallStuck] = {
     "send": lambda producer, consumer, admin: producer.send(TOPIC, b"x"),
@@ -313,7 +288,7 @@ BLOCKED, RELEASE = threading.Event(), threading.Event()
 async def seen_by(call: CallStuck, ruin: Callable[[sync.Producer], None]) -> tuple[BaseException, float]:
     """How a call ends after the thread was ruined, and after how many seconds."""
     async with fake_cluster() as cluster:
-        write_in_thread(cluster, *(b"%d" % number for number in range(3)))
+        write(cluster, *(b"%d" % number for number in range(3)))
 
         def program() -> tuple[BaseException, float]:
             producer, consumer = sync.Producer(cluster.bootstrap), sync.Consumer(cluster.bootstrap)

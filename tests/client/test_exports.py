@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster
 
-import strandline.client as client
-from strandline import client as client_page
+from strandline import client
 from strandline.client import Admin, Consumer, Producer, sync
 
 _NAMES = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
 _QUOTED = re.compile(r"(?<!`)`([A-Za-z_]+)(?:\.([a-z_]+))?`(?!`)")
 _NOT_MADE_BY_USERS = {"OutgoingBatch", "Blocking", "BlockingReader", "Cluster", "TransactionalId"}
 """Parameters of constructors that only the client itself calls."""
-
 
 _SHARED = {
     "Acks",
@@ -40,7 +38,6 @@ _SHARED = {
 }
 """Words of the protocol that every part uses: what is refused and how, and what a record is. Nothing else that a user
 meets is a type of the core."""
-
 
 _MODULES = [client, sync]
 
@@ -139,9 +136,6 @@ def _parameters(function: typing.Any) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-# Whose call it is: every call of a client begins its user agent with the client's name.
-
-
 async def test_every_call_says_whose_it_is() -> None:
     """Streams and single calls to controllers, leaders and followers have the name as the first word."""
     async with (
@@ -174,9 +168,6 @@ def test_a_name_is_one_word(kind: type[Any], name: str) -> None:
         kind("127.0.0.1:1", client_id=name)
 
 
-# docs/CLIENT.md names every error of the client; tests/cluster/test_client_page.py runs what it shows.
-
-
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "CLIENT.md").read_text()
 
 
@@ -185,8 +176,8 @@ def test_the_page_has_every_error() -> None:
     table = PAGE.partition("### What is raised")[2].partition("## ")[0]
     errors = {
         name
-        for name in client_page.__all__
-        if inspect.isclass(one := getattr(client_page, name)) and issubclass(one, BaseException)
+        for name in client.__all__
+        if inspect.isclass(one := getattr(client, name)) and issubclass(one, BaseException)
     }
     named = set(re.findall(r"`(\w+)`", table))
 

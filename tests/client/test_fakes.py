@@ -11,21 +11,9 @@ import pytest
 import pytest_asyncio
 from tests.client.fake_cluster import TOPIC, Refuse, fake_cluster
 
-from strandline.client import (
-    BatchOutcome,
-    Consumer,
-    DeserializationFailed,
-    NewRecord,
-    OffsetOutOfRange,
-    Producer,
-    RebalanceListener,
-    RecordMetadata,
-    Refused,
-    SendFailed,
-    SerializationFailed,
-    TopicPartition,
-)
+from strandline import client
 from strandline.client.fakes import FakeConsumer, FakeProducer, FakeTopics
+from strandline.client.produce.routes import partition_for_key
 from strandline.core.errors import ErrorCode
 
 PARTITIONS = 3
@@ -36,8 +24,8 @@ class World:
 
     def __init__(
         self,
-        producer: Callable[..., Producer[Any, Any]],
-        consumer: Callable[..., Consumer[Any, Any]],
+        producer: Callable[..., client.Producer[Any, Any]],
+        consumer: Callable[..., client.Consumer[Any, Any]],
         refuse: Callable[[ErrorCode], None],
     ) -> None:
         self.producer = producer
@@ -69,8 +57,8 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         cluster.groups.has_topic = True
 
         yield World(
-            lambda **settings: Producer(cluster.bootstrap, **{"max_block_ms": 100, **settings}),
-            lambda **settings: Consumer(cluster.bootstrap, **settings),
+            lambda **settings: client.Producer(cluster.bootstrap, **{"max_block_ms": 100, **settings}),
+            lambda **settings: client.Consumer(cluster.bootstrap, **settings),
             lambda code: cluster.nodes[0].next_produce.append(Refuse(code)),
         )
 
@@ -79,32 +67,32 @@ async def test_what_is_sent_is_read(world: World) -> None:
     """By every way of sending: keys, headers, partition and time come back, with the offset of the acknowledgement."""
     async with world.producer() as producer:
         sent = await producer.send_and_wait(TOPIC, b"a", b"k", partition=1, timestamp_ms=7, headers=[("h", b"1")])
-        assert sent == RecordMetadata(TOPIC, 1, 0, 7)  # type: ignore[arg-type]
+        assert sent == client.RecordMetadata(TOPIC, 1, 0, 7)  # type: ignore[arg-type]
         delivery = await producer.send(TOPIC, b"b", partition=1)
         assert (await delivery).offset == 1
         assert delivery.done
         assert await producer.ready(TOPIC) == PARTITIONS
         producer.send_nowait(TOPIC, b"c", partition=1)
         many = await producer.send_many(TOPIC, [(b"k", b"d"), (b"k", b"e")])
-        await producer.send_batch(TOPIC, 2, [NewRecord(None, b"f", 1), NewRecord(None, b"g", 2)])
+        await producer.send_batch(TOPIC, 2, [client.NewRecord(None, b"f", 1), client.NewRecord(None, b"g", 2)])
         await producer.flush()
         placed = [one.result() for one in many]
     async with world.consumer(stop_at_end=True) as consumer:
-        assert await consumer.assign(TOPIC) == {TopicPartition(TOPIC, index) for index in range(PARTITIONS)}
+        assert await consumer.assign(TOPIC) == {client.TopicPartition(TOPIC, index) for index in range(PARTITIONS)}
         records = [record async for record in consumer]
         assert consumer.is_finished
 
     assert {record.value for record in records} == {b"a", b"b", b"c", b"d", b"e", b"f", b"g"}
     first = next(record for record in records if record.value == b"a")
     assert (first.key, first.timestamp_ms, list(first.headers)) == (b"k", 7, [("h", b"1")])
-    assert placed[0].partition == placed[1].partition
+    assert [one.partition for one in placed] == [partition_for_key(b"k", PARTITIONS)] * 2
     assert [one.value for one in records if one.partition == 2][-2:] == [b"f", b"g"]
 
 
 async def test_serializers_callbacks_and_partitioners(world: World) -> None:
     """Functions of the user are called alike, and what one raises is the same error."""
     ended: list[object] = []
-    outcomes: list[BatchOutcome] = []
+    outcomes: list[client.BatchOutcome] = []
 
     def to_json(value: object) -> bytes:
         return json.dumps(value).encode()
@@ -114,7 +102,7 @@ async def test_serializers_callbacks_and_partitioners(world: World) -> None:
     ) as producer:
         await producer.send(TOPIC, {"a": 1}, "k", on_done=lambda at, failed: ended.append(at and at.partition), tag=5)
         await producer.send(TOPIC, None, "k")
-        with pytest.raises(SerializationFailed):
+        with pytest.raises(client.SerializationFailed):
             await producer.send(TOPIC, object())
     values = []
     async with world.consumer(value=json.loads, stop_at_end=True) as consumer:
@@ -131,11 +119,11 @@ async def test_errors_of_a_producer(world: World) -> None:
     async with world.producer() as producer:
         await producer.ready(TOPIC)
         world.refuse(ErrorCode.INVALID_RECORD)
-        with pytest.raises(SendFailed) as failed:
+        with pytest.raises(client.SendFailed) as failed:
             await producer.send_and_wait(TOPIC, b"x")
-        with pytest.raises(Refused) as unknown:
+        with pytest.raises(client.Refused) as unknown:
             await producer.send("missing", b"x")
-        with pytest.raises(Refused) as beyond:
+        with pytest.raises(client.Refused) as beyond:
             await producer.send(TOPIC, b"x", partition=PARTITIONS)
         await producer.send_and_wait(TOPIC, b"after")
         stats = producer.stats()
@@ -157,6 +145,8 @@ async def test_positions(world: World) -> None:
         assert [record.value for record in await consumer.poll(max_records=2)] == [b"1", b"2"]
         consumer.seek_to_time(1_004)
         assert (await anext(consumer)).value == b"4"
+        consumer.seek_to_time(9_999)
+        assert await consumer.poll(50) == []
         consumer.seek_to_beginning()
         consumer.pause()
         assert await consumer.poll(50) == []
@@ -169,8 +159,9 @@ async def test_positions(world: World) -> None:
         await world.write(b"later")
         assert [record.value for record in await waiting] == [b"later"]
         consumer.seek(TOPIC, 0, 99)
-        with pytest.raises(OffsetOutOfRange):
+        with pytest.raises(client.OffsetOutOfRange) as lost:
             await consumer.poll(5_000)
+        assert lost.value.offset == 99
 
 
 async def test_a_record_that_cannot_be_read_is_passed_over(world: World) -> None:
@@ -182,19 +173,19 @@ async def test_a_record_that_cannot_be_read_is_passed_over(world: World) -> None
         while not consumer.is_finished:
             try:
                 given += [record.value for record in await consumer.poll()]
-            except DeserializationFailed as failure:
+            except client.DeserializationFailed as failure:
                 given.append(failure.record.offset)
 
     assert given == [1, 1, 3]
 
 
-class Heard(RebalanceListener):
+class Heard(client.RebalanceListener):
     """What is assigned."""
 
     def __init__(self) -> None:
-        self.partitions: list[TopicPartition] = []
+        self.partitions: list[client.TopicPartition] = []
 
-    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+    async def on_assigned(self, partitions: Sequence[client.TopicPartition]) -> None:
         self.partitions += partitions
 
 
@@ -219,7 +210,7 @@ async def test_a_member_goes_on_where_its_group_has_committed(world: World, by: 
     assert [record.value for record in records] == [b"2", b"3"]
     assert [one and one.offset for one in committed.values()] == [4, None]
     assert rest == [b"4", b"5"]
-    assert sorted(heard.partitions) == [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+    assert sorted(heard.partitions) == [client.TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
 
 
 async def test_what_was_sent_can_be_looked_at() -> None:

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, Hold, fake_cluster
-from tests.client.test_consumer import write
+from tests.client.fake_cluster import TOPIC, Hold, fake_cluster, write
 
 from strandline.client import Admin, Consumer, Delivery, Producer, WrongLoop
 from strandline.client.background import Background
@@ -90,16 +89,9 @@ async def test_a_program_that_uses_the_client_can_fork() -> None:
         async with asyncio.timeout(60):
             said, errors = await program.communicate()
 
-    assert said.decode().splitlines() == [
-        "before 10",
-        "after 20 True",
-        "collected 10",
-        "open 20",
-        "busy [0]",
-    ], errors.decode()[-2000:]
-
-
-# A program that ends without `flush` and `close`: what its producers held is sent, or said.
+    assert said.decode().splitlines() == ["before 10", "after 20 True", "collected 10", "open 20", "busy [0]"], (
+        errors.decode()[-2000:]
+    )
 
 
 _BLOCKING = """
@@ -111,7 +103,6 @@ producer.start()
 for number in range(100):
     producer.send(sys.argv[2], b"%d" % number)
 """
-
 
 _ASYNCHRONOUS = """
 import asyncio, logging, sys
@@ -126,7 +117,6 @@ async def main():
 
 asyncio.run(main())
 """
-
 
 _FORKED = (
     _BLOCKING
@@ -154,10 +144,12 @@ async def ended(program: str, bootstrap: str) -> str:
     return said.decode()
 
 
-async def test_a_blocking_producer_sends_what_it_holds_at_the_end_of_the_process() -> None:
-    """Records that lingered when the program ended are all there, and nothing is said."""
+@pytest.mark.parametrize("program", [_BLOCKING, _FORKED], ids=["alone", "with a child"])
+async def test_a_blocking_producer_sends_what_it_holds_at_the_end_of_the_process(program: str) -> None:
+    """Records that lingered when the program ended are all there, and nothing is said, nor by a child of what its
+    parent held at the fork."""
     async with fake_cluster() as cluster:
-        said = await ended(_BLOCKING, cluster.bootstrap)
+        said = await ended(program, cluster.bootstrap)
 
     assert cluster.log().values() == [b"%d" % number for number in range(100)]
     assert "given up" not in said
@@ -182,15 +174,6 @@ async def test_what_an_asynchronous_producer_held_is_said() -> None:
     assert said.count("ResourceWarning: 100 records are given up") == 1
 
 
-async def test_a_child_says_nothing_of_what_its_parent_holds() -> None:
-    """What a parent holds at a fork is the parent's to send, and no loss of the child's."""
-    async with fake_cluster() as cluster:
-        said = await ended(_FORKED, cluster.bootstrap)
-
-    assert len(cluster.log().values()) == 100
-    assert "given up" not in said
-
-
 def test_a_producer_that_is_forgotten_says_what_it_held(caplog: pytest.LogCaptureFixture) -> None:
     """A producer whose loop is over and that nobody refers to says how many records are given up with it."""
 
@@ -211,9 +194,6 @@ def test_a_producer_that_is_forgotten_says_what_it_held(caplog: pytest.LogCaptur
     assert "2 records are given up" in caplog.text
 
 
-# A client that is used outside of the event loop in which it was started says so at once.
-
-
 MOMENT_S = 5.0
 
 
@@ -231,7 +211,6 @@ async def _now(result: object) -> object:
 
 
 Call = Callable[[Clients], Awaitable[object]]
-
 
 CALLS: dict[str, Call] = {
     "send": lambda those: those.producer.send(TOPIC, b"x"),
@@ -334,17 +313,13 @@ def test_what_does_not_wait_may_be_called_between_two_runs_of_the_loop() -> None
     assert [record.value for record in records] == [b"two"]
 
 
-# Tasks end with their owner, and their defects are not lost.
-
-
 async def test_close_ends_every_task() -> None:
     """Nothing keeps running after `close`."""
     background = Background()
     task = background.start(_forever, "forever").task
     await background.close()
 
-    assert task is not None
-    assert task.cancelled()
+    assert task is not None and task.cancelled()
 
 
 async def test_close_ends_a_task_that_misses_a_cancellation() -> None:

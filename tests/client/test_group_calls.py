@@ -6,8 +6,7 @@ import sys
 from types import FrameType
 
 import pytest
-from tests.client.fake_cluster import TOPIC, fake_cluster
-from tests.client.test_consumer import write
+from tests.client.fake_cluster import TOPIC, fake_cluster, write
 
 from strandline.client import Consumer
 

@@ -4,49 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
-from tests.client.test_consumer import write
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until, write
+from tests.client.rebalance_listener import Heard, lost_and_assigned_again
 
-from strandline.client import (
-    CommitFailed,
-    Consumer,
-    NothingCommitted,
-    RebalanceListener,
-    Refused,
-    TopicDeleted,
-    TopicPartition,
-)
+from strandline.client import CommitFailed, Consumer, NothingCommitted, Refused, TopicDeleted, TopicPartition
 from strandline.core.errors import ErrorCode
 
 ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 NEVER_MS = 3_600_000
-
-
-class Heard(RebalanceListener):
-    """Notes what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, list[int]]] = []
-        self.do: Callable[[str], Any] = lambda _: None
-
-    async def _hear(self, what: str, partitions: Sequence[TopicPartition]) -> None:
-        self.heard.append((what, [one.partition for one in partitions]))
-        done = self.do(what)
-        if done is not None:
-            await done
-
-    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        await self._hear("assigned", partitions)
-
-    async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        await self._hear("revoked", partitions)
-
-    async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        await self._hear("lost", partitions)
 
 
 def member(cluster: FakeCluster, **settings: Any) -> Consumer:
@@ -54,18 +22,6 @@ def member(cluster: FakeCluster, **settings: Any) -> Consumer:
     cluster.groups.has_topic = True
     usual = {"auto_commit_interval_ms": NEVER_MS, "session_timeout_ms": 5_000}
     return Consumer(cluster.bootstrap, group="g", **{**usual, **settings})
-
-
-async def test_one_member_reads_all_partitions_of_its_topics() -> None:
-    """Nothing is assigned by hand, and reading begins at the beginning where nothing was committed (U12)."""
-    async with fake_cluster(partitions=2) as cluster, member(cluster) as consumer:
-        write(cluster, b"a", partition=0)
-        write(cluster, b"b", partition=1)
-        await consumer.subscribe(TOPIC)
-        values = {(await anext(consumer)).value for _ in range(2)}
-
-        assert values == {b"a", b"b"}
-        assert consumer.assignment() == {ZERO, ONE}
 
 
 async def test_without_an_offset_a_strict_member_reads_nothing() -> None:
@@ -90,7 +46,7 @@ async def test_without_an_offset_a_strict_member_reads_nothing() -> None:
 
 
 async def test_a_strict_member_reads_where_its_listener_seeks() -> None:
-    """A place that is sought in `on_assigned` needs no committed offset."""
+    """A place that is sought in `on_assigned` is where reading begins, and needs no committed offset."""
     async with fake_cluster() as cluster, member(cluster, auto_offset_reset="error") as consumer:
         write(cluster, b"a", b"b")
         heard = Heard()
@@ -200,12 +156,6 @@ async def test_a_commit_from_before_a_loss_is_not_taken_after_it(waits: bool) ->
         assert cluster.groups.committed["g"] == {(TOPIC, 0): 20}
 
 
-async def lost_and_assigned_again(cluster: FakeCluster, heard: Heard) -> None:
-    """The member's session ends at the coordinator, and it joins again at once."""
-    cluster.groups.refusals.append(ErrorCode.FENCED_MEMBER_EPOCH)
-    await until(lambda: [what for what, _ in heard.heard] == ["assigned", "lost", "assigned"])
-
-
 async def test_records_from_before_a_loss_are_not_committed_after_it() -> None:
     """The member's new epoch covers the partition again, and would take the group back behind what another member has
     committed, or over what that one still works on. Once given again they are committed."""
@@ -271,10 +221,7 @@ async def test_without_answers_reading_ends_with_the_lease() -> None:
 
 async def test_ownership_that_is_not_strict_goes_on_reading() -> None:
     """`strict_ownership=False` gives records without a lease."""
-    async with (
-        fake_cluster() as cluster,
-        member(cluster, session_timeout_ms=600, strict_ownership=False) as consumer,
-    ):
+    async with fake_cluster() as cluster, member(cluster, session_timeout_ms=600, strict_ownership=False) as consumer:
         await consumer.subscribe(TOPIC)
         await until(lambda: bool(consumer.assignment()) and consumer.position(TOPIC, 0) == 0)
         cluster.groups.is_silent = True
@@ -368,17 +315,6 @@ async def test_the_listeners_exception_reaches_the_user() -> None:
         with pytest.raises(LookupError):
             await consumer.poll(5_000)
         await until(lambda: cluster.groups.members.group().members == {})
-
-
-async def test_on_assigned_may_seek() -> None:
-    """Reading begins where the listener says, before the first record is given."""
-    async with fake_cluster() as cluster, member(cluster) as consumer:
-        write(cluster, b"0", b"1", b"2")
-        heard = Heard()
-        heard.do = lambda what: consumer.seek(TOPIC, 0, 2) if what == "assigned" else None
-        await consumer.subscribe(TOPIC, listener=heard)
-
-        assert (await anext(consumer)).value == b"2"
 
 
 async def test_a_lost_answer_is_asked_for_again_in_full() -> None:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
-from tests.client.test_consumer import write
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until, write
 
 from strandline.client import CommitFailed, Consumer, Interceptor, OffsetAndMetadata, Outcome, Refused, TopicPartition
 from strandline.client.background import Background
 from strandline.client.consume.cursor import Cursor
-from strandline.client.errors import CommitFailed as CommitFailedCommitting
 from strandline.client.groups.committed_offsets import AsMember
 from strandline.client.groups.committing import Commits, Positions
 from strandline.client.groups.group_commits import GroupCommits
+from strandline.core import types
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.types import Offset
-from strandline.core.types import TopicPartition as TopicPartitionCommits
 
 ZERO = TopicPartition(TOPIC, 0)
 NEVER_MS = 3_600_000
@@ -38,21 +36,6 @@ def _written(cluster: FakeCluster, count: int = 10) -> None:
 async def _first(consumer: Consumer) -> bytes | None:
     (record,) = await consumer.poll(5_000, max_records=1)
     return record.value
-
-
-async def test_reading_begins_where_the_group_has_committed() -> None:
-    """The next consumer of the group goes on behind what the last one committed."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-            records = await consumer.poll(5_000, max_records=4)
-            await consumer.commit(records)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-
-            assert await _first(consumer) == b"4"
-            assert await consumer.committed() == {ZERO: OffsetAndMetadata(offset=4)}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("reset", "start", "value"), [("latest", "beginning", b"new"), (None, "beginning", b"0")])
@@ -100,17 +83,6 @@ async def test_what_the_coordinator_refuses_for_good_is_raised() -> None:
             await consumer.poll(5_000)
 
         assert refused.value.refusal.code is ErrorCode.STALE_MEMBER_EPOCH
-
-
-async def test_a_seek_before_the_answer_wins() -> None:
-    """A seek goes elsewhere than to the committed offset, also while that is being found."""
-    async with fake_cluster() as cluster, _consumer(cluster) as consumer:
-        _written(cluster)
-        cluster.groups.committed["g"] = {(TOPIC, 0): 6}
-        await consumer.assign(TOPIC)
-        consumer.seek(TOPIC, 0, 2)
-
-        assert await _first(consumer) == b"2"
 
 
 async def test_the_coordinator_is_followed_by_its_hint() -> None:
@@ -202,29 +174,52 @@ async def test_a_commit_that_a_close_cuts_off_ends() -> None:
     assert outcomes == [Outcome.MAY_APPEAR, Outcome.NOT_APPENDED]
 
 
-async def test_what_is_in_hand_is_not_committed_by_itself() -> None:
-    """Only what was given before the present poll is, at the end as at every interval (U4)."""
+async def _polled(consumer: Consumer) -> None:
+    await consumer.poll(5_000, max_records=3)
+    await consumer.poll(5_000, max_records=2)
+
+
+async def _iterated(consumer: Consumer) -> None:
+    assert [(await anext(consumer)).offset for _ in range(5)][-1] == 4
+
+
+async def _fetched(consumer: Consumer) -> None:
+    assert await consumer.fetch_batches(5_000)
+
+
+async def _committed_in_part(consumer: Consumer) -> None:
+    records = await consumer.poll(5_000, max_records=6)
+    await consumer.commit(records[:4])
+
+
+async def _sought(consumer: Consumer) -> None:
+    await consumer.poll(5_000, max_records=8)
+    consumer.seek(TOPIC, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("work", "settings", "commits"),
+    [
+        (_polled, {}, [{0: 3}]),
+        (_iterated, {}, [{0: 4}]),
+        (_fetched, {}, []),
+        (_committed_in_part, {}, [{0: 4}]),
+        (_sought, {}, []),
+        (_polled, {"auto_commit": False, "auto_commit_interval_ms": 1}, []),
+    ],
+)
+async def test_only_what_was_worked_on_is_committed_by_itself(
+    work: Callable[[Consumer], Awaitable[None]], settings: dict[str, Any], commits: list[dict[int, int]]
+) -> None:
+    """What was given before the present step is, at the end as at every interval (U4); nothing below what the user has
+    committed, nothing that was in hand before a seek, and nothing at all without `auto_commit`."""
     async with fake_cluster() as cluster:
         _written(cluster)
-        async with _consumer(cluster) as consumer:
+        async with _consumer(cluster, **settings) as consumer:
             await consumer.assign(TOPIC)
-            await consumer.poll(5_000, max_records=3)
-            await consumer.poll(5_000, max_records=2)
+            await work(consumer)
 
-        assert cluster.groups.commits == [{0: 3}]
-
-
-async def test_iteration_commits_up_to_the_record_in_hand() -> None:
-    """The record whose step has not been left is not committed by itself (U4)."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-            async for record in consumer:
-                if record.offset == 4:
-                    break
-
-        assert cluster.groups.commits == [{0: 4}]
+        assert cluster.groups.commits == commits
 
 
 async def test_everything_is_committed_once_more_was_asked_for() -> None:
@@ -243,17 +238,6 @@ async def test_everything_is_committed_once_more_was_asked_for() -> None:
                     pass
 
             assert cluster.groups.committed["g"] == {(TOPIC, 0): 10}, way
-
-
-async def test_batches_in_hand_are_not_committed_by_themselves() -> None:
-    """`fetch_batches` is a step as `poll` is."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-            assert await consumer.fetch_batches(5_000)
-
-        assert cluster.groups.commits == []
 
 
 async def test_the_interval_commits_while_the_next_record_is_waited_for() -> None:
@@ -280,42 +264,6 @@ async def test_an_explicit_commit_takes_in_what_is_in_hand() -> None:
         await consumer.commit()
 
         assert cluster.groups.commits == [{0: 3}]
-
-
-async def test_what_the_user_committed_is_never_taken_back() -> None:
-    """The records in hand are committed explicitly, in part: the end commits nothing below that."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-            records = await consumer.poll(5_000, max_records=6)
-            await consumer.commit(records[:4])
-
-        assert cluster.groups.commits == [{0: 4}]
-
-
-async def test_after_a_seek_only_what_is_given_there_counts() -> None:
-    """What was in hand before a seek is not committed behind it."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster) as consumer:
-            await consumer.assign(TOPIC)
-            await consumer.poll(5_000, max_records=8)
-            consumer.seek(TOPIC, 0, 2)
-
-        assert cluster.groups.commits == []
-
-
-async def test_without_auto_commit_nothing_is_committed() -> None:
-    """Neither at the interval nor at the end."""
-    async with fake_cluster() as cluster:
-        _written(cluster)
-        async with _consumer(cluster, auto_commit=False, auto_commit_interval_ms=1) as consumer:
-            await consumer.assign(TOPIC)
-            await consumer.poll(5_000, max_records=3)
-            await consumer.poll(5_000, max_records=3)
-
-        assert cluster.groups.commits == []
 
 
 async def test_a_consumer_without_a_group_says_what_to_give() -> None:
@@ -364,12 +312,9 @@ async def test_an_interceptor_sees_what_was_committed() -> None:
     assert seen.commits == [{ZERO: 3}, {ZERO: 4}]
 
 
-# What a consumer of a group holds for worked on, without a cluster.
-
-
 async def test_what_the_user_commits_counts_as_worked_on_at_once() -> None:
     """While the coordinator is asked already: a step meanwhile, or the end of reading, must not fall behind it."""
-    cursor = Cursor("t", TopicPartitionCommits("id", 0))
+    cursor = Cursor("t", types.TopicPartition("id", 0))
     cursor.position = Offset(5)
     is_sent, may_answer = asyncio.Event(), asyncio.Event()
 
@@ -395,31 +340,25 @@ async def test_what_the_user_commits_counts_as_worked_on_at_once() -> None:
     assert meanwhile == {cursor.name: OffsetAndMetadata(Offset(5))}
 
 
-# One commit at a time, and each in the name of the member epoch in which it was asked for.
-
-
-ZERO_COMMITTING = TopicPartition("t", 0)
-
-
 def at(offset: int) -> Positions:
-    return {ZERO_COMMITTING: OffsetAndMetadata(Offset(offset))}
+    return {ZERO: OffsetAndMetadata(Offset(offset))}
 
 
 async def test_commits_of_two_member_epochs_are_not_merged() -> None:
     """What is asked for while a commit is under way goes with the next one, together with what its own epoch has asked
     for and with nothing of another epoch, in the order in which it was asked for."""
     sent: list[tuple[int | None, int]] = []
-    heard: list[tuple[int, CommitFailedCommitting | None]] = []
+    heard: list[tuple[int, CommitFailed | None]] = []
     is_answered = asyncio.Event()
     epoch = 1
 
     async def send(offsets: Positions, member: AsMember | None) -> dict[TopicPartition, Refusal]:
-        sent.append((None if member is None else member.member_epoch, offsets[ZERO_COMMITTING].offset))
+        sent.append((None if member is None else member.member_epoch, offsets[ZERO].offset))
         await is_answered.wait()
         return {}
 
-    def done(offsets: Positions, failed: CommitFailedCommitting | None) -> None:
-        heard.append((offsets[ZERO_COMMITTING].offset, failed))
+    def done(offsets: Positions, failed: CommitFailed | None) -> None:
+        heard.append((offsets[ZERO].offset, failed))
 
     background = Background()
     commits = Commits("g", send, background, lambda: AsMember("m", epoch, None))

@@ -11,18 +11,15 @@ from typing import Any, Literal, cast
 
 import grpc
 import pytest
-from tests.client.fake_cluster import TOPIC, fake_cluster, until
-from tests.client.test_cluster_view import at_epoch, client_of, seen
-from tests.client.test_consumer import write
-from tests.core.test_metadata_history import image, topic
+from tests.client.fake_cluster import TOPIC, fake_cluster, until, write
+from tests.client.subscribed_client import at_epoch, client_of, seen
+from tests.core.metadata_images import image, topic
 from tests.subscriptions.served_metadata import served
 
-from strandline.client import Admin, ClusterUnreachable, Consumer, Producer
+from strandline.client import Admin, ClusterUnreachable, Consumer, ControllersAway, Producer
 from strandline.client.cluster import metadata
 from strandline.client.cluster.metadata import SILENCE_MS, Cluster
 from strandline.client.cluster.repeating import ask_again
-from strandline.client.errors import ClusterUnreachable as ClusterUnreachableRepeating
-from strandline.client.errors import ControllersAway
 from strandline.client.groups import coordinator
 from strandline.client.groups.coordinator import ATTEMPT_MS, Coordinator, CoordinatorKind
 from strandline.core.errors import ControllerHint, ErrorCode, Outcome, Refusal, Refused
@@ -201,10 +198,7 @@ async def test_a_controller_that_did_not_answer_is_asked_last() -> None:
         assert len(await admin.list_nodes()) == 1
 
 
-# What is asked of controllers again while one takes over from another (C32).
-
-
-LOST = ClusterUnreachableRepeating("no answer")
+LOST = ClusterUnreachable("no answer")
 AWAY = ControllersAway(["a:1"], "no connection")
 STANDBY = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "another decides", hint=ControllerHint("STANDBY")))
 
@@ -302,7 +296,7 @@ async def test_what_another_controller_would_not_change_is_raised_at_once(error:
 
 async def test_at_the_deadline_a_lost_answer_is_what_is_reported() -> None:
     """After a lost answer the work may have been done, whatever the later attempts met."""
-    with pytest.raises(ClusterUnreachableRepeating) as raised:
+    with pytest.raises(ClusterUnreachable) as raised:
         await _ask(Scripted(LOST, AWAY), deadline_ms=200)
     assert raised.value is LOST
 
@@ -313,30 +307,16 @@ async def test_at_the_deadline_a_lost_answer_is_what_is_reported() -> None:
 
 LEADERLESS = metadata_pb2.PartitionMetadata(partition_index=0, leader_epoch=7, partition_epoch=9)
 LED = metadata_pb2.PartitionMetadata(partition_index=1, leader_epoch=3, partition_epoch=3, leader_id=1)
-TOPIC_REPEATING = metadata_pb2.TopicMetadata(name="t", topic_id="id-t", partitions=[LEADERLESS, LED])
-DESCRIBED = pb.DescribeTopicsResponse(topics=[pb.DescribedTopic(topic=TOPIC_REPEATING)])
+TIDES = metadata_pb2.TopicMetadata(name="t", topic_id="id-t", partitions=[LEADERLESS, LED])
+DESCRIBED = pb.DescribeTopicsResponse(topics=[pb.DescribedTopic(topic=TIDES)])
 NODES = pb.ListNodesResponse(nodes=[pb.ListedNode(node=metadata_pb2.NodeMetadata(node_id=4, node_epoch=41))])
 GONE = pb.TopicResult(error_code=error_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID, error_message="UNKNOWN_TOPIC_ID: gone")
 STALE = pb.ShutdownNodeResponse(error_code=error_pb2.ERROR_CODE_STALE_BROKER_EPOCH)
 REMOVED = pb.UnregisterNodeResponse(error_code=error_pb2.ERROR_CODE_BROKER_ID_NOT_REGISTERED)
-
-
-HELD = pb.ElectLeadersResponse(
-    replica_election_results=[
-        pb.ElectionTopicResult(
-            topic="t",
-            topic_id="id-t",
-            partition_result=[
-                pb.ElectionPartitionResult(
-                    partition_index=0,
-                    leader_id=2,
-                    leader_epoch=8,
-                    error_code=error_pb2.ERROR_CODE_ELECTION_NOT_NEEDED,
-                )
-            ],
-        )
-    ]
-)
+NOT_NEEDED = error_pb2.ERROR_CODE_ELECTION_NOT_NEEDED
+ELECTED = pb.ElectionPartitionResult(partition_index=0, leader_id=2, leader_epoch=8, error_code=NOT_NEEDED)
+RESULT = pb.ElectionTopicResult(topic="t", topic_id="id-t", partition_result=[ELECTED])
+HELD = pb.ElectLeadersResponse(replica_election_results=[RESULT])
 
 
 def _admin(*answers: Any) -> tuple[Admin, Scripted]:
@@ -390,9 +370,6 @@ async def test_a_node_that_a_lost_request_removed_is_removed() -> None:
     assert len(cluster.asked) == 2
     with pytest.raises(Refused):
         await _admin(REMOVED)[0].unregister_node(4)
-
-
-# How long the coordinator of a key is asked again, and what its caller hears in the end.
 
 
 LEFT_MS = 500

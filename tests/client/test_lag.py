@@ -11,9 +11,9 @@ from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
 from strandline.client import Consumer, Lag, TopicPartition
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.offsets import FoundOffset, OffsetFinder
+from strandline.core import types
 from strandline.core.errors import ErrorCode, Refused
 from strandline.core.types import LeaderEpoch, Offset
-from strandline.core.types import TopicPartition as TopicPartitionFinder
 from strandline.records.codec import NewRecord, encode_batch
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -97,17 +97,14 @@ async def test_a_partition_without_a_leader_is_left_out() -> None:
         assert set(await consumer.lag()) == {PLACE}
 
 
-# Finding offsets: what the caller gets when the time is up.
-
-
-FIRST, SECOND = TopicPartitionFinder("T", 0), TopicPartitionFinder("T", 1)
+FIRST, SECOND = types.TopicPartition("T", 0), types.TopicPartition("T", 1)
 ANSWER = FoundOffset(Offset(7), None, LeaderEpoch(1))
 
 
 class AnsweredAndCutOff(OffsetFinder):
     """Stores the answers for ``answered``, and does not return before the deadline."""
 
-    def __init__(self, *answered: TopicPartitionFinder) -> None:
+    def __init__(self, *answered: types.TopicPartition) -> None:
         super().__init__(Cluster.__new__(Cluster))
         self._answered = answered
 

@@ -9,32 +9,15 @@ import re
 from typing import Any, cast
 
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, Refuse, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, Refuse, fake_cluster, until, write
 
-from strandline.client import (
-    Admin,
-    Consumer,
-    ConsumerStats,
-    ControllerHint,
-    Producer,
-    ProducerStats,
-    Refusal,
-    Refused,
-    TopicPartition,
-    log,
-)
+from strandline import client
 from strandline.client.cluster.metadata import Cluster
 from strandline.client.cluster.repeating import ask_again
 from strandline.client.log import RetryLog, some_of
 from strandline.core.errors import ErrorCode
-from strandline.records.codec import NewRecord, encode_batch
 
 LOGGER = "strandline.client"
-
-
-def write(cluster: FakeCluster, *values: bytes) -> None:
-    """One batch of these values."""
-    cluster.append(cluster.tp(), encode_batch([NewRecord(None, value, 1) for value in values]))
 
 
 def test_only_what_lasts_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -86,7 +69,7 @@ def test_a_line_names_a_few_partitions() -> None:
 
 async def test_a_produce_that_is_refused_for_long_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """A partition whose leader keeps refusing is one WARNING with the reason, and one INFO when it works."""
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+    async with fake_cluster() as cluster, client.Producer(cluster.bootstrap) as producer:
         refusing = [Refuse(ErrorCode.NOT_ENOUGH_REPLICAS) for _ in range(100)]
         cluster.nodes[0].next_produce.extend(refusing)
         with caplog.at_level(logging.INFO, LOGGER):
@@ -105,8 +88,8 @@ async def test_a_partition_without_a_leader_is_warned_of(caplog: pytest.LogCaptu
     """A consumer and a producer that wait for a leader say so."""
     async with (
         fake_cluster() as cluster,
-        Producer(cluster.bootstrap) as producer,
-        Consumer(cluster.bootstrap) as consumer,
+        client.Producer(cluster.bootstrap) as producer,
+        client.Consumer(cluster.bootstrap) as consumer,
     ):
         await consumer.assign([(TOPIC, 0)], start=0)
         cluster.move_leader(None)
@@ -128,7 +111,7 @@ async def test_a_partition_without_a_leader_is_warned_of(caplog: pytest.LogCaptu
 async def test_metadata_that_nobody_sends_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """A client that looks for metadata for more than a second says at which address and why."""
     async with fake_cluster() as cluster:
-        admin = Admin(cluster.bootstrap)
+        admin = client.Admin(cluster.bootstrap)
         await admin.start()
         with caplog.at_level(logging.WARNING, LOGGER):
             await cluster.stop()
@@ -143,16 +126,16 @@ async def test_an_admin_that_waits_for_a_leader_says_so(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     """What is asked of leaders again for long is a WARNING with the reason."""
-    monkeypatch.setattr(log, "WARN_AFTER_MS", 10)
-    async with fake_cluster() as cluster, Admin(cluster.bootstrap, timeout_ms=500) as admin:
+    monkeypatch.setattr(client.log, "WARN_AFTER_MS", 10)
+    async with fake_cluster() as cluster, client.Admin(cluster.bootstrap, timeout_ms=500) as admin:
         cluster.move_leader(None)
         await admin._cluster.wait_for(
             lambda view: view.topic(TOPIC) if view.leader_of(cluster.tp()) is None else None,
-            otherwise=Refusal(ErrorCode.NONE),
+            otherwise=client.Refusal(ErrorCode.NONE),
         )
         with caplog.at_level(logging.WARNING, LOGGER):
             if work == "finding offsets":
-                with pytest.raises(Refused):
+                with pytest.raises(client.Refused):
                     await admin.list_offsets(TOPIC)
             else:
                 await admin.delete_records(TOPIC, {0: 0})
@@ -165,8 +148,10 @@ async def test_an_admin_that_waits_for_a_controller_says_so(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question that is asked again while controllers change is a WARNING, and an INFO once it is answered."""
-    monkeypatch.setattr(log, "WARN_AFTER_MS", 10)
-    standby = Refused.of(Refusal(ErrorCode.NOT_CONTROLLER, "another decides", hint=ControllerHint("STANDBY")))
+    monkeypatch.setattr(client.log, "WARN_AFTER_MS", 10)
+    standby = client.Refused.of(
+        client.Refusal(ErrorCode.NOT_CONTROLLER, "another decides", hint=client.ControllerHint("STANDBY"))
+    )
     answers = [standby, standby, standby, "answer"]
 
     class Scripted:
@@ -174,7 +159,7 @@ async def test_an_admin_that_waits_for_a_controller_says_so(
 
         async def ask_controller(self, *_: object, **__: object) -> object:
             answer = answers.pop(0)
-            if isinstance(answer, Refused):
+            if isinstance(answer, client.Refused):
                 raise answer
             return answer
 
@@ -192,8 +177,8 @@ async def test_assignments_and_leader_moves_are_lines(caplog: pytest.LogCaptureF
     """INFO has what is assigned, what a topic is given later, and which partitions have a new leader; no more."""
     async with (
         fake_cluster(nodes=2) as cluster,
-        Producer(cluster.bootstrap) as producer,
-        Consumer(cluster.bootstrap) as consumer,
+        client.Producer(cluster.bootstrap) as producer,
+        client.Consumer(cluster.bootstrap) as consumer,
     ):
         await producer.send_and_wait(TOPIC, b"x")
         with caplog.at_level(logging.DEBUG, LOGGER):
@@ -214,8 +199,8 @@ async def test_records_leave_no_trace_in_the_log(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.DEBUG, LOGGER):
         async with (
             fake_cluster() as cluster,
-            Producer(cluster.bootstrap, linger_ms=0) as producer,
-            Consumer(cluster.bootstrap, stop_at_end=True) as consumer,
+            client.Producer(cluster.bootstrap, linger_ms=0) as producer,
+            client.Consumer(cluster.bootstrap, stop_at_end=True) as consumer,
         ):
             for _ in range(50):
                 await producer.send_and_wait(TOPIC, b"secret", b"secret", headers=[("secret", b"secret")])
@@ -228,7 +213,10 @@ async def test_records_leave_no_trace_in_the_log(caplog: pytest.LogCaptureFixtur
 
 async def test_a_producer_counts() -> None:
     """Records, batches, failures and retries are counted; a snapshot does not change."""
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap, client_id="shop", linger_ms=60_000) as producer:
+    async with (
+        fake_cluster() as cluster,
+        client.Producer(cluster.bootstrap, client_id="shop", linger_ms=60_000) as producer,
+    ):
         before = producer.stats()
         cluster.nodes[0].next_produce.append(Refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         for _ in range(3):
@@ -253,7 +241,7 @@ async def test_a_producer_counts() -> None:
 
 async def test_a_consumer_counts() -> None:
     """Records, bytes, answers and where it stands in each partition."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, client_id="shop") as consumer:
+    async with fake_cluster() as cluster, client.Consumer(cluster.bootstrap, client_id="shop") as consumer:
         write(cluster, b"a", b"b", b"c")
         await consumer.assign(TOPIC)
         await consumer.poll(5_000, max_records=2)
@@ -262,18 +250,18 @@ async def test_a_consumer_counts() -> None:
 
         assert (stats.client_id, stats.records_read, stats.fetch_answers, stats.fetches_rejected) == ("shop", 3, 1, 0)
         assert stats.bytes_read == sum(len(batch) for batch in cluster.log().batches)
-        assert list(stats.partitions) == [TopicPartition(TOPIC, 0)]
+        assert list(stats.partitions) == [client.TopicPartition(TOPIC, 0)]
         assert (partition.position, partition.high_watermark, partition.lag) == (2, 3, 1)
         assert (partition.log_start_offset, partition.is_paused) == (0, False)
 
 
 async def test_stats_come_by_themselves(caplog: pytest.LogCaptureFixture) -> None:
     """`on_stats` gets a snapshot every `stats_interval_ms`; what it raises is logged, and the next one comes."""
-    of_producer: list[ProducerStats] = []
-    of_consumer: list[ConsumerStats] = []
+    of_producer: list[client.ProducerStats] = []
+    of_consumer: list[client.ConsumerStats] = []
     enough = asyncio.Event()
 
-    def note(stats: ConsumerStats) -> None:
+    def note(stats: client.ConsumerStats) -> None:
         of_consumer.append(stats)
         if len(of_consumer) >= 2 and len(of_producer) >= 2:
             enough.set()
@@ -282,8 +270,8 @@ async def test_stats_come_by_themselves(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level(logging.ERROR, LOGGER):
         async with (
             fake_cluster() as cluster,
-            Producer(cluster.bootstrap, on_stats=of_producer.append, stats_interval_ms=10),
-            Consumer(cluster.bootstrap, on_stats=note, stats_interval_ms=10),
+            client.Producer(cluster.bootstrap, on_stats=of_producer.append, stats_interval_ms=10),
+            client.Consumer(cluster.bootstrap, on_stats=note, stats_interval_ms=10),
             asyncio.timeout(10),
         ):
             await enough.wait()
@@ -291,8 +279,8 @@ async def test_stats_come_by_themselves(caplog: pytest.LogCaptureFixture) -> Non
     assert "on_stats failed" in caplog.text
 
 
-@pytest.mark.parametrize("kind", [Producer, Consumer])
-def test_stats_need_an_interval(kind: type[Producer] | type[Consumer]) -> None:
+@pytest.mark.parametrize("kind", [client.Producer, client.Consumer])
+def test_stats_need_an_interval(kind: type[client.Producer] | type[client.Consumer]) -> None:
     """`stats_interval_ms` must be positive."""
     with pytest.raises(ValueError, match="stats_interval_ms 0 must be positive"):
         kind("127.0.0.1:1", stats_interval_ms=0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import crc32c
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until, write
 
 from strandline.client import (
     Consumer,
@@ -31,33 +31,6 @@ from strandline.core.types import NodeId, Offset, TopicPartition
 from strandline.records.batch import stamp
 from strandline.records.codec import NewRecord, encode_batch
 from strandline.rpc.convert.subscription import update_of_image
-
-
-def write(cluster: FakeCluster, *values: bytes | None, partition: int = 0, key: bytes | None = None) -> None:
-    """One batch of these values."""
-    cluster.append(cluster.tp(partition), encode_batch([NewRecord(key, value, 1) for value in values]))
-
-
-async def polled(consumer: Consumer[Any, Any], *, max_records: int = 500) -> list[list[Any]]:
-    """The values of every poll until the end."""
-    seen = []
-    while not consumer.is_finished:
-        seen.append([record.value for record in await consumer.poll(5_000, max_records=max_records)])
-    return seen
-
-
-async def test_a_poll_is_bounded_and_the_rest_comes_next() -> None:
-    """`max_records` bounds a poll; the position is behind what was given, and the next poll goes on there."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
-        write(cluster, b"a", b"b", b"c")
-        await consumer.assign(TOPIC)
-        first = await consumer.poll(5_000, max_records=2)
-        position = consumer.position(TOPIC, 0)
-
-        assert [(record.offset, record.value) for record in first] == [(0, b"a"), (1, b"b")]
-        assert position == 2
-        assert await polled(consumer, max_records=2) == [[b"c"]]
-        assert await consumer.poll(0) == []
 
 
 async def test_a_poll_without_time_gives_what_is_buffered() -> None:
@@ -249,19 +222,6 @@ async def test_a_record_that_cannot_be_deserialized(way: Callable[[Consumer[Any,
         assert position == 2
 
 
-async def test_a_poll_ends_in_front_of_what_cannot_be_deserialized() -> None:
-    """Records before it in the same poll are returned first, those behind it after the error."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap, value=int) as consumer:
-        write(cluster, b"1", b"2", b"x", b"4")
-        await consumer.assign(TOPIC)
-        before = await consumer.poll(5_000)
-        with pytest.raises(DeserializationFailed):
-            await consumer.poll(5_000)
-        behind = await consumer.poll(5_000)
-
-        assert [[record.value for record in records] for records in (before, behind)] == [[1, 2], [4]]
-
-
 class _Odd(Interceptor):
     """Leaves even values out."""
 
@@ -301,9 +261,6 @@ async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureF
         assert [record.value for record in records] == [b"1", b"2"]
         assert "on_records of _Broken failed" in caplog.text
         assert "not today" in caplog.text
-
-
-# What a cursor keeps of an answer, and what it gives of it, without sockets.
 
 
 def _batch(base_offset: int, *values: bytes, attributes: int = 0) -> bytes:
@@ -386,9 +343,6 @@ def test_nothing_behind_a_batch_that_cannot_be_unpacked_is_given() -> None:
     assert not cursor.may_fetch(0, 1 << 20)
 
 
-# Which replica a reader of followers asks.
-
-
 RACKS = {0: "a", 1: "b", 2: "b", 3: "c"}
 
 
@@ -427,35 +381,22 @@ def without(image_: MetadataImage, *node_ids: int) -> MetadataImage:
     return replace(image_, nodes=nodes)
 
 
-@pytest.mark.parametrize(
-    ("of", "rack", "expected"),
-    [
-        (image(), "b", {1, 2}),
-        (image(), "c", {3}),
-        (image(), "a", {0}),
-        (image(), "elsewhere", {1, 2, 3}),
-        (image(), None, {1, 2, 3}),
-        (with_isr(0, 2, 3), "b", {2}),
-        (with_isr(0, 3), "b", {3}),
-        (with_isr(0), "b", {1, 2}),
-        (with_isr(0), "elsewhere", {1, 2, 3}),
-        (without(image(), 1), "b", {2}),
-        (without(image(), 1, 2, 3), "b", {0}),
-    ],
-    ids=[
-        "in the rack",
-        "one in the rack",
-        "only the leader is in the rack",
-        "nobody in the rack",
-        "no rack",
-        "in the rack and in sync",
-        "in sync goes before the rack",
-        "nobody else in sync",
-        "nobody else in sync, none in the rack",
-        "the rack's other one is gone",
-        "only the leader lives",
-    ],
-)
+CHOICES = {
+    "in the rack": (image(), "b", {1, 2}),
+    "one in the rack": (image(), "c", {3}),
+    "only the leader is in the rack": (image(), "a", {0}),
+    "none in the rack": (image(), "elsewhere", {1, 2, 3}),
+    "no rack": (image(), None, {1, 2, 3}),
+    "in the rack and in sync": (with_isr(0, 2, 3), "b", {2}),
+    "in sync goes before the rack": (with_isr(0, 3), "b", {3}),
+    "no other in sync": (with_isr(0), "b", {1, 2}),
+    "no other in sync, none in the rack": (with_isr(0), "elsewhere", {1, 2, 3}),
+    "the rack's other one is gone": (without(image(), 1), "b", {2}),
+    "only the leader lives": (without(image(), 1, 2, 3), "b", {0}),
+}
+
+
+@pytest.mark.parametrize(("of", "rack", "expected"), CHOICES.values(), ids=CHOICES)
 def test_rack_first_then_spread(of: MetadataImage, rack: str | None, expected: set[int]) -> None:
     """An in-sync replica in the reader's rack goes first; readers are spread over all that are equally good."""
     assert chosen(of, rack) == expected

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import crc32c
 import pytest
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, write
+from tests.client.transactional_log import A, end, fill_committed, send
 
 from strandline.client import Consumer, TopicPartition, sync
 from strandline.client.consume.cursor import Cursor
@@ -17,9 +19,8 @@ from strandline.client.groups.committed_offsets import OffsetAndMetadata
 from strandline.client.groups.committing import OlderAssignments, refusals
 from strandline.core import types
 from strandline.core.errors import ErrorCode, Outcome
-from strandline.core.types import Marker, Offset
-from strandline.records.batch import TRANSACTIONAL_BIT, parse_header, stamp
-from strandline.records.codec import NewRecord, encode_batch, encode_marker
+from strandline.core.types import Offset
+from strandline.records.codec import NewRecord, encode_batch
 from strandline.v1 import partition_pb2
 
 PARTITIONS = 3
@@ -83,167 +84,110 @@ class Reader:
         if kind == "seek":
             self.consumer.seek(TOPIC, partition, offset)
         elif kind == "look":
-            assert self.consumer.position(TOPIC, partition) in (self.next[partition], None)
+            counted = self.consumer.stats().partitions[TopicPartition(TOPIC, partition)].position
+            assert {self.consumer.position(TOPIC, partition), counted} <= {self.next[partition], None}
         else:
             getattr(self.consumer, kind)((TOPIC, partition))
         self.changed(kind, partition, offset)
 
 
-@pytest.mark.parametrize("seed", range(12))
-async def test_in_a_loop(seed: int) -> None:
-    """The asynchronous consumer."""
-    draw = random.Random(seed)
-    async with fake_cluster(partitions=PARTITIONS) as cluster, Consumer(cluster.bootstrap, max_wait_ms=10) as consumer:
-        fill(cluster, draw)
-        reader = Reader(consumer, cluster, draw)
-        await consumer.assign(TOPIC)
-        async with asyncio.timeout(30):
-            for _ in range(STEPS):
-                kind, arguments = reader.step()
-                if kind == "poll":
-                    found = await consumer.poll(10_000, max_records=arguments[0])
-                    assert 0 < len(found) <= arguments[0]
-                    for record in found:
-                        reader.give(record.partition, record)
-                elif kind == "next":
-                    record = await anext(consumer)
-                    reader.give(record.partition, record)
-                elif kind == "batches":
-                    for batch in await consumer.fetch_batches(10_000):
-                        for one in batch.records:
-                            reader.give(batch.partition, one)
-                else:
-                    reader.do(kind, *arguments)
-            consumer.resume()
-            reader.paused.clear()
-            while reader.left:
-                for record in await consumer.poll(10_000):
-                    reader.give(record.partition, record)
-
-
-@pytest.mark.parametrize("seed", range(100, 108))
-async def test_without_a_loop(seed: int) -> None:
-    """The blocking consumer, whose `for` takes records in another thread."""
+@pytest.mark.parametrize(
+    ("kind", "seed"), [*((Consumer, one) for one in range(12)), *((sync.Consumer, one) for one in range(100, 108))]
+)
+async def test_steps_in_any_order(kind: Any, seed: int) -> None:
+    """Whatever a user does next, each record comes once and in order; the blocking consumer's `for` takes them in
+    another thread."""
     draw = random.Random(seed)
 
-    def program() -> None:
-        with sync.Consumer(cluster.bootstrap, max_wait_ms=10) as consumer:
-            reader = Reader(consumer, cluster, draw)
-            consumer.assign(TOPIC)
-            for _ in range(STEPS):
-                kind, arguments = reader.step()
-                if kind == "poll":
-                    found = consumer.poll(10_000, max_records=arguments[0])
-                    assert 0 < len(found) <= arguments[0]
-                    for record in found:
-                        reader.give(record.partition, record)
-                elif kind == "next":
-                    record = next(consumer)
-                    reader.give(record.partition, record)
-                elif kind == "batches":
-                    for batch in consumer.fetch_batches(10_000):
-                        for one in batch.records:
-                            reader.give(batch.partition, one)
-                else:
-                    reader.do(kind, *arguments)
-            consumer.resume()
-            reader.paused.clear()
-            while reader.left:
-                for record in consumer.poll(10_000):
-                    reader.give(record.partition, record)
+    async def call(work: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        return await (
+            asyncio.to_thread(work, *given, **named) if kind is sync.Consumer else _now(work(*given, **named))
+        )
 
     async with fake_cluster(partitions=PARTITIONS) as cluster, asyncio.timeout(60):
         fill(cluster, draw)
-        await asyncio.to_thread(program)
+        consumer = kind(cluster.bootstrap, max_wait_ms=10)
+        await call(consumer.start)
+        reader = Reader(consumer, cluster, draw)
+        await call(consumer.assign, TOPIC)
+        for _ in range(STEPS):
+            step, arguments = reader.step()
+            if step == "poll":
+                found = await call(consumer.poll, 10_000, max_records=arguments[0])
+                assert 0 < len(found) <= arguments[0]
+                for record in found:
+                    reader.give(record.partition, record)
+            elif step == "next":
+                record = await call(next if kind is sync.Consumer else anext, consumer)
+                reader.give(record.partition, record)
+            elif step == "batches":
+                for batch in await call(consumer.fetch_batches, 10_000):
+                    for one in batch.records:
+                        reader.give(batch.partition, one)
+            else:
+                await call(reader.do, step, *arguments)
+        await call(consumer.resume)
+        reader.paused.clear()
+        while reader.left:
+            for record in await call(consumer.poll, 10_000):
+                reader.give(record.partition, record)
+        await call(consumer.close)
+
+
+async def _now(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result
 
 
 @pytest.mark.parametrize("way", ["poll", "fetch_batches", "iterate"])
 async def test_the_position_stops_where_reading_does(way: str) -> None:
     """Reading that stops in the middle of a batch leaves the position there, and not behind the batch."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
-        for first in (0, 3):
-            values = [b"%d" % number for number in range(first, first + 3)]
-            cluster.append(cluster.tp(0), encode_batch([NewRecord(None, value, 1) for value in values]))
+        write(cluster, b"0", b"1", b"2")
+        write(cluster, b"3", b"4", b"5")
         await consumer.assign(TOPIC, end=4)
-        given: list[bytes | None] = []
-        while not consumer.is_finished:
-            if way == "poll":
-                given += [record.value for record in await consumer.poll()]
-            elif way == "fetch_batches":
-                given += [record.value for batch in await consumer.fetch_batches() for record in batch.records]
-            else:
-                given += [record.value async for record in consumer]
-        position = consumer.position(TOPIC, 0)
 
-    assert (given, position) == ([b"0", b"1", b"2", b"3"], 4)
+        assert await given(consumer, way) == [b"0", b"1", b"2", b"3"]
+        assert consumer.position(TOPIC, 0) == 4
 
 
-# A consumer over a log with transactions: no marker, nothing aborted, and the position behind what is left out.
+async def given(consumer: Consumer, way: str) -> list[bytes | None]:
+    """Every value up to the end."""
+    values: list[bytes | None] = []
+    while not consumer.is_finished:
+        if way == "poll":
+            values += [record.value for record in await consumer.poll()]
+        elif way == "fetch_batches":
+            for batch in await consumer.fetch_batches():
+                assert batch.end > batch.records[-1].offset
+                values += [record.value for record in batch.records]
+        else:
+            values += [record.value async for record in consumer]
+    return values
 
 
-A, B = 7, 8
+async def test_what_is_committed_is_asked_for() -> None:
+    """X14: without a setting fetches and the end of a reading are of committed records, or a reading up to the end
+    would wait for an open transaction; "read_uncommitted" asks for the others."""
+    asked = []
+    for isolation in ({}, {"isolation": "read_uncommitted"}):
+        async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True, **isolation) as consumer:  # type: ignore[arg-type]
+            write(cluster, b"a")
+            await consumer.assign([(TOPIC, 0)])
+            assert await given(consumer, "poll") == [b"a"]
+            asked += [cluster.nodes[0].isolation_levels, cluster.nodes[0].list_offsets_levels]
+
+    committed, uncommitted = partition_pb2.ISOLATION_LEVEL_READ_COMMITTED, partition_pb2.ISOLATION_LEVEL_UNSPECIFIED
+    assert asked == [{committed}, {committed}, {uncommitted}, {uncommitted}]
 
 
-def send(cluster: FakeCluster, producer: int, *values: bytes) -> None:
-    """A batch of a transaction."""
-    batch = bytearray(
-        encode_batch([NewRecord(None, v, 1) for v in values], producer_id=producer, producer_epoch=0, base_sequence=0)
-    )
-    batch[22] |= TRANSACTIONAL_BIT
-    batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
-    write(cluster, batch)
-
-
-def end(cluster: FakeCluster, producer: int, *, commit: bool) -> None:
-    """The marker of a transaction."""
-    marker = encode_marker(Marker(commit, 1), producer_id=producer, producer_epoch=1, timestamp_ms=1)
-    write(cluster, bytearray(marker.view))
-
-
-def write(cluster: FakeCluster, batch: bytearray) -> None:
-    """A batch at the end of the only partition."""
-    log = cluster.log(0)
-    stamp(batch, log.leo, 1)
-    log.batches.append(bytes(batch))
-    log.leo += parse_header(batch).record_count
-    log.wake()
-
-
-def fill_committed(cluster: FakeCluster) -> None:
-    """B commits what it sent at 1, A aborts what it sent at 0 and 2; the log ends with A's marker at 4."""
-    send(cluster, A, b"a0")
-    send(cluster, B, b"b1")
-    send(cluster, A, b"a2")
-    end(cluster, B, commit=True)
-    end(cluster, A, commit=False)
-    cluster.log(0).aborted = [(A, 0)]
-
-
-async def test_aborted_records_are_not_given() -> None:
-    """X14: by iteration up to the end, which lies behind a marker; the reading ends there."""
+@pytest.mark.parametrize("way", ["poll", "fetch_batches", "iterate"])
+async def test_aborted_records_are_not_given(way: str) -> None:
+    """X14, KAFKA-5443: by no way to read, and the position is behind what was left out, up to the end of the log."""
     async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
         fill_committed(cluster)
         await consumer.assign([(TOPIC, 0)])
-        given = [(record.offset, record.value) async for record in consumer]
 
-        assert given == [(1, b"b1")]
-        assert consumer.position(TOPIC, 0) == 5
-
-
-@pytest.mark.parametrize("way", ["poll", "batches"])
-async def test_the_position_is_behind_what_was_left_out(way: str) -> None:
-    """KAFKA-5443: a lag of 0 and a commit mean the end of what was read, whichever way the records are given."""
-    async with fake_cluster() as cluster, Consumer(cluster.bootstrap) as consumer:
-        fill_committed(cluster)
-        await consumer.assign([(TOPIC, 0)])
-        if way == "poll":
-            values = [record.value for record in await consumer.poll(5_000)]
-        else:
-            (fetched,) = await consumer.fetch_batches(5_000)
-            values = [record.value for record in fetched.records]
-            assert fetched.end == 5
-
-        assert values == [b"b1"]
+        assert await given(consumer, way) == [b"b1"]
         assert consumer.position(TOPIC, 0) == 5
 
 
@@ -257,21 +201,6 @@ async def test_a_log_of_nothing_but_aborted_records_ends_a_reading() -> None:
 
         assert [record async for record in consumer] == []
         assert consumer.position(TOPIC, 0) == 3
-
-
-async def test_the_end_of_committed_records_is_asked_for() -> None:
-    """X14: with stop_at_end the end is the last stable offset, or the reading would wait for an open transaction."""
-    asked = []
-    for isolation in ({}, {"isolation": "read_uncommitted"}):
-        async with fake_cluster() as cluster, Consumer(cluster.bootstrap, stop_at_end=True, **isolation) as consumer:  # type: ignore[arg-type]
-            await consumer.assign([(TOPIC, 0)])
-            assert [record async for record in consumer] == []
-            asked.append(cluster.nodes[0].list_offsets_levels)
-
-    assert asked == [{partition_pb2.ISOLATION_LEVEL_READ_COMMITTED}, {partition_pb2.ISOLATION_LEVEL_UNSPECIFIED}]
-
-
-# Which positions rest on what was given before a partition was lost.
 
 
 ZERO = TopicPartition("waves", 0)

@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
 import pytest
 from tests.client.fake_cluster import TOPIC, fake_cluster, until
 
-from strandline.client import (
-    BatchOutcome,
-    BufferFull,
-    Interceptor,
-    OutgoingRecord,
-    Producer,
-    RecordMetadata,
-    Refused,
-    SendFailed,
-    SendToDeletedTopic,
-    SerializationFailed,
-    TopicDeleted,
-)
+from strandline import client
 from strandline.client.produce import routes
 from strandline.core.errors import ErrorCode
 
-Done = tuple[RecordMetadata | None, SendFailed | None]
-
-
-async def test_serializers_make_bytes() -> None:
-    """Keys and values are sent as the serializers return them; None stays None: a tombstone, or no key."""
-    async with (
-        fake_cluster() as cluster,
-        Producer(cluster.bootstrap, key=str.encode, value=lambda value: json.dumps(value).encode()) as producer,
-    ):
-        await producer.send_and_wait(TOPIC, {"a": 1}, "k")
-        await producer.send(TOPIC, None, "k")
-        producer.send_nowait(TOPIC, [2])
-        await producer.flush()
-
-        records = [(record.key, record.value) for record in cluster.log().records()]
-        assert records == [(b"k", b'{"a": 1}'), (b"k", None), (None, b"[2]")]
+Done = tuple[client.RecordMetadata | None, client.SendFailed | None]
 
 
 @pytest.mark.parametrize(
@@ -48,10 +20,10 @@ async def test_serializers_make_bytes() -> None:
 )
 async def test_what_cannot_be_serialized_is_not_sent(key: object, why: str) -> None:
     """The error names topic and field; nothing was buffered."""
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap, key=key) as producer:  # type: ignore[arg-type]
-        with pytest.raises(SerializationFailed, match=f"'t' was not sent: its key .*{why}") as caught:
+    async with fake_cluster() as cluster, client.Producer(cluster.bootstrap, key=key) as producer:  # type: ignore[arg-type]
+        with pytest.raises(client.SerializationFailed, match=f"'t' was not sent: its key .*{why}") as caught:
             await producer.send(TOPIC, b"v", "secret")  # type: ignore[arg-type]
-        with pytest.raises(SerializationFailed):
+        with pytest.raises(client.SerializationFailed):
             producer.send_nowait(TOPIC, b"v", "secret")  # type: ignore[arg-type]
         buffered = producer.stats().buffered_bytes
 
@@ -70,7 +42,7 @@ async def test_a_partitioner_decides() -> None:
 
     async with (
         fake_cluster(partitions=3) as cluster,
-        Producer(cluster.bootstrap, key=str.encode, partitioner=last) as producer,
+        client.Producer(cluster.bootstrap, key=str.encode, partitioner=last) as producer,
     ):
         with_key = await producer.send_and_wait(TOPIC, b"v", "k")
         without = await producer.send_and_wait(TOPIC, b"v")
@@ -82,23 +54,23 @@ async def test_a_partitioner_decides() -> None:
 
 async def test_a_partitioner_that_names_no_partition_is_refused() -> None:
     """A partition that the topic does not have is rejected, and nothing is sent."""
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap, partitioner=lambda *_: 7) as producer:
-        with pytest.raises(Refused, match="partition 7 of topic 't' must be 0 to 0"):
+    async with fake_cluster() as cluster, client.Producer(cluster.bootstrap, partitioner=lambda *_: 7) as producer:
+        with pytest.raises(client.Refused, match="partition 7 of topic 't' must be 0 to 0"):
             await producer.send(TOPIC, b"v")
 
 
-class _Tag(Interceptor):
+class _Tag(client.Interceptor):
     """Adds a header with its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+    def on_send(self, record: client.OutgoingRecord) -> client.OutgoingRecord:
         return record._replace(headers=[*record.headers, (self._name, b"")])
 
 
-class _Broken(Interceptor):
-    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+class _Broken(client.Interceptor):
+    def on_send(self, record: client.OutgoingRecord) -> client.OutgoingRecord:
         raise LookupError("not today")
 
 
@@ -106,7 +78,7 @@ async def test_interceptors_change_records_in_their_order() -> None:
     """Each gets what the one before returned, before it is serialized."""
     async with (
         fake_cluster() as cluster,
-        Producer(cluster.bootstrap, value=str.encode, interceptors=[_Tag("a"), _Tag("b")]) as producer,
+        client.Producer(cluster.bootstrap, value=str.encode, interceptors=[_Tag("a"), _Tag("b")]) as producer,
     ):
         await producer.send_and_wait(TOPIC, "v")
         (record,) = cluster.log().records()
@@ -118,7 +90,7 @@ async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureF
     """Its exception is logged, and the record is sent as the others leave it."""
     async with (
         fake_cluster() as cluster,
-        Producer(cluster.bootstrap, interceptors=[_Broken(), _Tag("b")]) as producer,
+        client.Producer(cluster.bootstrap, interceptors=[_Broken(), _Tag("b")]) as producer,
     ):
         with caplog.at_level(logging.ERROR, "strandline.client"):
             await producer.send_and_wait(TOPIC, b"v")
@@ -131,7 +103,7 @@ async def test_a_failing_interceptor_swallows_nothing(caplog: pytest.LogCaptureF
 async def test_each_record_can_call_back() -> None:
     """`on_done` gets each record's own place once, whether it was sent with or without waiting."""
     done: list[Done] = []
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+    async with fake_cluster() as cluster, client.Producer(cluster.bootstrap) as producer:
         await producer.ready(TOPIC)
         await producer.send(TOPIC, b"a", timestamp_ms=7, on_done=lambda *end: done.append(end))
         await producer.send(TOPIC, b"b")
@@ -143,10 +115,10 @@ async def test_each_record_can_call_back() -> None:
 
 async def test_a_batch_has_the_tags_of_its_records() -> None:
     """`on_delivery` gets them in the order of the records; None for a record without one, nothing if none has one."""
-    ended: list[BatchOutcome] = []
+    ended: list[client.BatchOutcome] = []
     async with (
         fake_cluster() as cluster,
-        Producer(cluster.bootstrap, linger_ms=60_000, on_delivery=ended.append) as producer,
+        client.Producer(cluster.bootstrap, linger_ms=60_000, on_delivery=ended.append) as producer,
     ):
         await producer.ready(TOPIC)
         await producer.send(TOPIC, b"a")
@@ -160,54 +132,25 @@ async def test_a_batch_has_the_tags_of_its_records() -> None:
         assert [list(outcome.tags) for outcome in ended] == [[None, "two", (3,), None], []]
 
 
-async def test_a_batch_that_was_given_up_has_its_tags() -> None:
-    """By them a sender knows which records it lost."""
-    ended: list[BatchOutcome] = []
-    async with fake_cluster() as cluster:
-        producer = Producer(cluster.bootstrap, on_delivery=ended.append)
-        await producer.start()
-        cluster.move_leader(None)
-        await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
-        await producer.send(TOPIC, b"a", tag=1)
-        await producer.send(TOPIC, b"b", tag=2)
-        await producer.close(flush=False)
-
-        assert [(outcome.refusal is None, list(outcome.tags)) for outcome in ended] == [(False, [1, 2])]
-
-
-async def test_callbacks_of_one_batch_share_no_failure() -> None:
-    """Each gets a failure of its own: a sender that raises it adds to its traceback."""
-    failures: list[SendFailed | None] = []
-    async with fake_cluster() as cluster:
-        producer = Producer(cluster.bootstrap)
-        await producer.start()
-        cluster.move_leader(None)
-        await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
-        for value in (b"a", b"b"):
-            await producer.send(TOPIC, value, on_done=lambda _, failed: failures.append(failed))
-        await producer.close(flush=False)
-
-        first, second = failures
-        assert first is not second
-        assert str(first) == str(second)
-
-
-async def test_a_failed_record_calls_back_with_why() -> None:
-    """`on_done` gets the same failure that awaiting the delivery raises."""
+async def test_a_batch_that_is_given_up_says_so_record_by_record() -> None:
+    """Each `on_done` gets a failure of its own, for raising it adds to its traceback; `on_delivery` gets the tags."""
     done: list[Done] = []
+    ended: list[client.BatchOutcome] = []
     async with fake_cluster() as cluster:
-        producer = Producer(cluster.bootstrap)
+        producer = client.Producer(cluster.bootstrap, on_delivery=ended.append)
         await producer.start()
         cluster.move_leader(None)
         await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
-        await producer.send(TOPIC, b"a", on_done=lambda *end: done.append(end))
+        for tag in (1, 2):
+            await producer.send(TOPIC, b"x", tag=tag, on_done=lambda *end: done.append(end))
         await producer.close(flush=False)
+        (first, failed), (second, other) = done
 
-        ((metadata, failed),) = done
-        assert metadata is None
-        assert failed is not None
-        assert failed.is_definite
+        assert (first, second) == (None, None)
+        assert failed is not None and failed.is_definite
         assert failed.refusal.code is ErrorCode.NETWORK_EXCEPTION
+        assert (failed is other, str(failed)) == (False, str(other))
+        assert [(outcome.refusal is None, list(outcome.tags)) for outcome in ended] == [(False, [1, 2])]
 
 
 async def test_a_callback_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,10 +160,10 @@ async def test_a_callback_that_fails_ends_nothing(caplog: pytest.LogCaptureFixtu
     def fail(*_: object) -> None:
         raise LookupError("not today")
 
-    def fail_too(_: BatchOutcome) -> None:
+    def fail_too(_: client.BatchOutcome) -> None:
         raise LookupError("nor tomorrow")
 
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap, on_delivery=fail_too) as producer:
+    async with fake_cluster() as cluster, client.Producer(cluster.bootstrap, on_delivery=fail_too) as producer:
         with caplog.at_level(logging.ERROR, "strandline.client"):
             await producer.send(TOPIC, b"a", on_done=fail)
             await producer.send(TOPIC, b"b", on_done=lambda *end: done.append(end))
@@ -233,47 +176,27 @@ async def test_a_callback_that_fails_ends_nothing(caplog: pytest.LogCaptureFixtu
         assert "nor tomorrow" in caplog.text
 
 
-async def test_a_deleted_topic_ends_deliveries() -> None:
-    """What was on its way raises an error that is caught as SendFailed and as TopicDeleted, and says which topic."""
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
-        cluster.move_leader(None)
-        await until(lambda: producer._cluster.view.leader_of(cluster.tp()) is None)
-        delivery = await producer.send(TOPIC, b"x")
-        cluster.delete_topic()
-        with pytest.raises(TopicDeleted) as caught:
-            await delivery
-
-        assert isinstance(caught.value, SendToDeletedTopic)
-        assert isinstance(caught.value, SendFailed)
-        assert (caught.value.topic, caught.value.partition, caught.value.is_definite) == (TOPIC, 0, True)
-        assert caught.value.refusal.code is ErrorCode.UNKNOWN_TOPIC_ID
-
-
 async def test_sending_to_a_deleted_topic_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is TopicDeleted once the topic has been gone for a while, and not only after `max_block_ms`."""
+    """It is TopicDeleted once the topic has been gone for 5 s (U2), and not only after `max_block_ms`."""
+    assert routes.DELETED_AFTER_MS == 5_000
     monkeypatch.setattr(routes, "DELETED_AFTER_MS", 50)
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+    async with fake_cluster() as cluster, client.Producer(cluster.bootstrap) as producer:
         await producer.send_and_wait(TOPIC, b"x")
         cluster.delete_topic()
         await until(lambda: producer._cluster.view.topic(TOPIC) is None)
-        with pytest.raises(TopicDeleted, match="topic 't' was deleted"):
+        with pytest.raises(client.TopicDeleted, match="topic 't' was deleted"):
             await producer.send(TOPIC, b"y")
-        with pytest.raises(TopicDeleted):
+        with pytest.raises(client.TopicDeleted):
             producer.send_nowait(TOPIC, b"y")
-
-
-def test_a_deleted_topic_is_waited_for_at_most_5_s() -> None:
-    """The rule of U2."""
-    assert routes.DELETED_AFTER_MS == 5_000
 
 
 async def test_a_topic_that_is_created_again_is_sent_to() -> None:
     """A send that waits for a deleted topic goes to the new one of its name, and so do the next ones."""
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap) as producer:
+    async with fake_cluster() as cluster, client.Producer(cluster.bootstrap) as producer:
         await producer.send_and_wait(TOPIC, b"old")
         cluster.delete_topic()
         await until(lambda: producer._cluster.view.topic(TOPIC) is None)
-        with pytest.raises(BufferFull):
+        with pytest.raises(client.BufferFull):
             producer.send_nowait(TOPIC, b"x")
         cluster.recreate_topic()
         await producer.send_and_wait(TOPIC, b"new")
@@ -284,11 +207,14 @@ async def test_a_topic_that_is_created_again_is_sent_to() -> None:
 
 async def test_many_records_are_sent_by_one_call() -> None:
     """Each has a key and a value, goes where `send` would send it, in order; those before a wrong one are sent."""
-    async with fake_cluster() as cluster, Producer(cluster.bootstrap, key=str.encode, value=str.encode) as producer:
+    async with (
+        fake_cluster() as cluster,
+        client.Producer(cluster.bootstrap, key=str.encode, value=str.encode) as producer,
+    ):
         deliveries = await producer.send_many(TOPIC, [("k", "a"), (None, "b"), ("k", None)])
         places = [(await one).offset for one in deliveries]
         wrong: list[tuple[Any, Any]] = [("k", "c"), ("k", 4), ("k", "d")]
-        with pytest.raises(SerializationFailed):
+        with pytest.raises(client.SerializationFailed):
             await producer.send_many(TOPIC, wrong)
         await producer.flush()
 

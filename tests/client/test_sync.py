@@ -9,42 +9,20 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import pytest
 from tests.client import sync_source
-from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, until
+from tests.client.fake_cluster import TOPIC, FakeCluster, fake_cluster, in_thread, until, write
 
 from strandline import client
-from strandline.client import (
-    ClientClosed,
-    DeserializationFailed,
-    ForkedAfterUse,
-    Interceptor,
-    RecordMetadata,
-    Refused,
-    SendFailed,
-    sync,
-)
+from strandline.client import sync
 from strandline.client.blocking import LoopThread
 from strandline.core.errors import ErrorCode
 from strandline.core.types import Offset
-from strandline.records.codec import NewRecord, encode_batch
 
 T = TypeVar("T")
-
-
-def write(cluster: FakeCluster, *values: bytes, partition: int = 0) -> None:
-    """One batch of these values."""
-    cluster.append(cluster.tp(partition), encode_batch([NewRecord(None, value, 1) for value in values]))
-
-
-async def in_thread(program: Callable[[], T]) -> T:
-    """What a program without a loop returns; the cluster runs in ours meanwhile."""
-    async with asyncio.timeout(30):
-        return await asyncio.to_thread(program)
 
 
 def test_the_module_is_as_written() -> None:
@@ -91,54 +69,6 @@ def test_nothing_is_said_of_awaiting(name: str) -> None:
     assert [text for text in said if re.search(r"await|async|event loop", text)] == []
 
 
-async def test_records_come_back() -> None:
-    """What a blocking producer sent, a blocking consumer reads with `for`, to the end."""
-
-    def program() -> tuple[list[RecordMetadata], list[tuple[int, bytes | None]]]:
-        with sync.Producer(cluster.bootstrap) as producer:
-            deliveries = [producer.send(TOPIC, b"%d" % number) for number in range(3)]
-            found = [delivery.result(5_000) for delivery in deliveries]
-            producer.send_and_wait(TOPIC, b"3")
-            done = deliveries[0].done
-        with sync.Consumer(cluster.bootstrap, stop_at_end=True) as consumer:
-            consumer.assign(TOPIC)
-            records = [(record.offset, record.value) for record in consumer]
-        assert done
-        return found, records
-
-    async with fake_cluster() as cluster:
-        found, records = await in_thread(program)
-
-    assert [one.offset for one in found] == [0, 1, 2]
-    assert records == [(number, b"%d" % number) for number in range(4)]
-
-
-async def test_a_position_is_behind_what_for_gave() -> None:
-    """Records that were unpacked and not given yet do not count, whichever call asks or reads next."""
-
-    def program() -> None:
-        with sync.Consumer(cluster.bootstrap) as consumer:
-            consumer.assign(TOPIC)
-            first = next(consumer)
-            assert (first.value, consumer.position(TOPIC, 0)) == (b"0", 1)
-            assert next(consumer).value == b"1"
-            assert consumer.stats().partitions[client.TopicPartition(TOPIC, 0)].position == 2
-            assert [record.value for record in consumer.poll(max_records=2)] == [b"2", b"3"]
-            assert next(consumer).value == b"4"
-            consumer.seek(TOPIC, 0, 1)
-            assert next(consumer).value == b"1"
-            consumer.pause((TOPIC, 0))
-            assert consumer.poll(50) == []
-            consumer.resume((TOPIC, 0))
-            assert next(consumer).value == b"2"
-            (rest,) = consumer.fetch_batches(5_000)
-            assert [record.value for record in rest.records] == [b"3", b"4", b"5"]
-
-    async with fake_cluster() as cluster:
-        write(cluster, *(b"%d" % number for number in range(6)))
-        await in_thread(program)
-
-
 async def test_records_are_converted_where_for_takes_them() -> None:
     """Deserializers and interceptors see each record once, in the thread that iterates."""
     threads: set[threading.Thread] = set()
@@ -147,7 +77,7 @@ async def test_records_are_converted_where_for_takes_them() -> None:
         threads.add(threading.current_thread())
         return int(value)
 
-    class Odd(Interceptor):
+    class Odd(client.Interceptor):
         def on_records(self, records: list[client.ConsumerRecord[Any, Any]]) -> list[client.ConsumerRecord[Any, Any]]:
             threads.add(threading.current_thread())
             return [record for record in records if record.value % 2]
@@ -156,7 +86,7 @@ async def test_records_are_converted_where_for_takes_them() -> None:
         seen: list[int | None] = []
         with sync.Consumer(cluster.bootstrap, value=number, interceptors=[Odd()], stop_at_end=True) as consumer:
             consumer.assign(TOPIC)
-            with pytest.raises(DeserializationFailed, match="offset 2"):
+            with pytest.raises(client.DeserializationFailed, match="offset 2"):
                 seen.extend(record.value for record in consumer)
             assert consumer.position(TOPIC, 0) == 3
             seen.extend(record.value for record in consumer)
@@ -197,10 +127,10 @@ async def test_errors_are_the_same() -> None:
     def program() -> None:
         with (
             sync.Producer(cluster.bootstrap, max_block_ms=50) as producer,
-            pytest.raises(Refused, match="no topic is named 'other'"),
+            pytest.raises(client.Refused, match="no topic is named 'other'"),
         ):
             producer.send("other", b"x")
-        with pytest.raises(ClientClosed):
+        with pytest.raises(client.ClientClosed):
             producer.send(TOPIC, b"x")
         with pytest.raises(ValueError, match="acks"):
             sync.Producer(cluster.bootstrap, acks=7)
@@ -225,7 +155,7 @@ async def test_a_delivery_that_takes_too_long() -> None:
             with pytest.raises(TimeoutError):
                 delivery.result(20)
             producer.close(flush=False)
-            with pytest.raises(SendFailed) as failed:
+            with pytest.raises(client.SendFailed) as failed:
                 delivery.result()
             assert failed.value.refusal.code is ErrorCode.NETWORK_EXCEPTION
 
@@ -403,12 +333,9 @@ async def test_workers_that_are_forked_can_use_it() -> None:
         said, errors = await program.communicate()
         values = cluster.log().values()
 
-    assert said.decode().splitlines() == [
-        "workers [10, 10, 10, 10]",
-        "started 20",
-        "close 20",
-        "fresh 20",
-    ], errors.decode()[-2000:]
+    assert said.decode().splitlines() == ["workers [10, 10, 10, 10]", "started 20", "close 20", "fresh 20"], (
+        errors.decode()[-2000:]
+    )
     assert sorted(value or b"" for value in values) == sorted(
         [b"parent", *(b"made %d" % number for number in range(4)), *([b"request %d" % n for n in range(4)] * 3)]
     )
@@ -431,7 +358,7 @@ def test_a_thread_is_no_other_processs() -> None:
     """What is left of a parent's thread in a child is an error at once, whatever is asked of it."""
     thread = LoopThread()
     thread._pid = os.getpid() + 1
-    with pytest.raises(ForkedAfterUse, match=r"start clients after the fork \(in gunicorn: in the worker\)"):
+    with pytest.raises(client.ForkedAfterUse, match=r"start clients after the fork \(in gunicorn: in the worker\)"):
         thread.check()
     thread._pid = os.getpid()
     thread.close()

@@ -166,9 +166,6 @@ def test_a_row_has_what_leader_and_replica_say() -> None:
     assert row.is_at_min
 
 
-# Transitions: differences between two states of the controller, with the measurements of that time.
-
-
 def _found(before: Picture, after: MetadataImage) -> list[Transition]:
     return list(transitions_between(before, after, wall_ms=0))
 

@@ -157,10 +157,7 @@ async def test_it_fits_phones_and_the_dark(probe: Probe, shown: tuple[Console, T
 async def test_without_scripts_the_state_is_there(cluster: LocalCluster, probe: Probe, tmp_path: Path) -> None:
     """A browser without scripts shows the same parts, and when they were made."""
     await probe.create_topic("plain")
-    async with (
-        console(tmp_path, cluster.bootstrap) as running,
-        chromium(tmp_path / "profile", script=False) as tab,
-    ):
+    async with console(tmp_path, cluster.bootstrap) as running, chromium(tmp_path / "profile", script=False) as tab:
         html = ""
         async with asyncio.timeout(20):
             while "plain-0" not in html:

@@ -14,8 +14,7 @@ import pytest
 from http_calls import ask
 from reported_cluster import NOW_MS, held, led, node, partition, picture, topic_of, tp
 from running_console import console_here
-from tests.client.fake_cluster import TOPIC, fake_cluster
-from tests.client.test_consumer import write
+from tests.client.fake_cluster import TOPIC, fake_cluster, write
 
 import strandline.console
 from strandline.client import DescribedGroup, DescribedMember, TopicPartition
@@ -202,9 +201,6 @@ async def test_it_is_shown_which_controller_decides_and_how_far_the_others_are()
     assert 'id="controllers"' not in _html(picture(), "/")
 
 
-# The table of partitions: filters, orders and pages, for thousands of them.
-
-
 _ROWS = partition_rows(
     picture(
         topic_of(partition(0), partition(1, isr=(1, 2)), partition(2, isr=(1,)), partition(3, isr=(2,), leader=None)),
@@ -266,10 +262,7 @@ def test_an_address_keeps_what_was_asked() -> None:
     assert query.url(q="", show="all", page=1) == "/partitions"
 
 
-# The pages of groups: lag from what was measured and committed, who is late, what is asked back; names are escaped.
-
-
-EVIL = "<img src=x onerror=alert(1)>\"'&/x"
+EVIL = _EVIL + "/x"
 ANSWERED_S = 20.0
 
 
@@ -314,12 +307,6 @@ def shown(*groups: HeldGroup, answered_ms: int = NOW_MS - 500, **changed: Any) -
 def rows(of: Picture) -> Mapping[str, GroupRow]:
     """The groups by name, in their order."""
     return {row.name: row for row in group_rows(of, partition_rows(of))}
-
-
-def page(of: Picture, path: str) -> str:
-    """A page as HTML."""
-    watching = Watching(ConsoleSettings(bootstrap=("127.0.0.1:1",)), lambda: None, clock=lambda: NOW_MS)
-    return write_page(Site(watching, report="", allow_changes=False).page(path, {}, see(1, of)))
 
 
 def words(html: str) -> str:
@@ -379,7 +366,7 @@ async def test_the_list_shows_state_members_and_total_lag() -> None:
     of = shown(
         held_groups("readers", member("m1", 0, 1), p0=90, p1=80), failure="no answer", left_out=3, lacking="loads"
     )
-    html = page(of, "/groups")
+    html = _html(of, "/groups")
 
     assert "readers Stable 1 2 30 2 0.5 s" in words(html)
     assert 'href="/groups/readers"' in html
@@ -391,7 +378,9 @@ async def test_the_list_shows_state_members_and_total_lag() -> None:
 async def test_the_page_of_a_group_shows_members_and_partitions() -> None:
     """Each partition with its offset, HW, lag and reader; nobody reads what no member has."""
     asked = member("m1", 0, revoking=(TopicPartition("tides", 1),), instance_id="till-7")
-    text = words(page(shown(held_groups("readers", asked, state="Reconciling", p0=90, p1=80, p2=7)), "/groups/readers"))
+    text = words(
+        _html(shown(held_groups("readers", asked, state="Reconciling", p0=90, p1=80, p2=7)), "/groups/readers")
+    )
 
     assert "m1 instance till-7 app 10.0.0.7 Stable e3 1 1 1 30 1.5 s" in text
     assert "tides-1 80 100 20 m1 asked back tides-0 90 100 10 m1 tides-2 7 – – nobody" in text
@@ -399,7 +388,7 @@ async def test_the_page_of_a_group_shows_members_and_partitions() -> None:
 
 async def test_a_group_that_is_not_known_is_not_found() -> None:
     """A page says so, with its status."""
-    text = words(page(shown(), "/groups/nobody"))
+    text = words(_html(shown(), "/groups/nobody"))
 
     assert "No node has reported a group nobody." in text
 
@@ -410,7 +399,7 @@ async def test_names_of_groups_and_members_are_escaped(path: str) -> None:
     evil = member(EVIL, 0, instance_id=EVIL, client_id=EVIL, client_host=EVIL, rack=EVIL, state=EVIL)
     described = DescribedGroup(EVIL, EVIL, 3, 3, EVIL, 2, (evil,))
     committed = {TopicPartition(EVIL, 0): 5, TopicPartition("tides", 0): 5}
-    html = page(shown(HeldGroup(described, committed), failure=EVIL, lacking=EVIL), path)
+    html = _html(shown(HeldGroup(described, committed), failure=EVIL, lacking=EVIL), path)
 
     assert "<img" not in html
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
@@ -422,10 +411,10 @@ async def test_a_table_has_a_bounded_number_of_rows() -> None:
     many = shown(*(held_groups(f"g{number}", p0=number % 100) for number in range(1_000)))
     crowded = shown(held_groups("g", *(member(f"m{number}") for number in range(1_000)), p0=1))
 
-    assert page(many, "/groups").count("<tr>") == MOST_ROWS + 1
-    assert f"1,000 groups, the first {MOST_ROWS} of them" in words(page(many, "/groups"))
-    assert page(crowded, "/groups/g").count("instance") == 0
-    assert f"the first {MOST_ROWS} of 1,000" in words(page(crowded, "/groups/g"))
+    assert _html(many, "/groups").count("<tr>") == MOST_ROWS + 1
+    assert f"1,000 groups, the first {MOST_ROWS} of them" in words(_html(many, "/groups"))
+    assert _html(crowded, "/groups/g").count("instance") == 0
+    assert f"the first {MOST_ROWS} of 1,000" in words(_html(crowded, "/groups/g"))
 
 
 async def test_groups_are_asked_for_at_their_coordinators() -> None:

@@ -211,9 +211,6 @@ async def test_the_health_port_tells_of_the_console(tmp_path: Path, nowhere: str
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING, name
 
 
-# Streams to browsers: only changes, the newest state for slow ones, and an end for all.
-
-
 DEADLINE_S = 10.0
 
 
@@ -338,9 +335,6 @@ async def test_places_are_bounded_and_a_stop_ends_all() -> None:
     with pytest.raises(TooManyBrowsers):
         await streams.serve(_page, browsers[2].receive, browsers[2].send)
     assert pulse.version == 0
-
-
-# The console with a cluster over TLS: it is a client with a certificate, and has that certificate's permissions.
 
 
 _KNOWN_S = 20.0

@@ -8,65 +8,18 @@ import pytest
 from controller_builders import TOPIC, Controller
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.core.metadata_images import image, node, partition, topic
 
 from strandline.core.control.messages import AlterTopicConfigs, ConfigChange, ElectionKind, ElectLeaders, TopicRef
 from strandline.core.control.state import ClusterState, ControllerTimings
 from strandline.core.control.subscriptions import MOST_TOPICS, MetadataHistory, StateChange, Subscription
 from strandline.core.errors import ControllerHint, ErrorCode, Refusal
-from strandline.core.messages import AsOf, MetadataImage, NodeImage, PartitionImage, TopicImage, Wanted
+from strandline.core.messages import AsOf, MetadataImage, PartitionImage, TopicImage, Wanted
 from strandline.core.types import (
     Durability,
-    LeaderEpoch,
-    NodeEpoch,
     NodeId,
-    PartitionEpoch,
-    Role,
     Rules,
-    TopicPartition,
 )
-
-
-def partition(topic: str, index: int, *, epoch: int = 1, leader: int | None = 1) -> PartitionImage:
-    return PartitionImage(
-        tp=TopicPartition(f"id-{topic}", index),
-        replicas=(NodeId(1), NodeId(2)),
-        isr=(NodeId(1), NodeId(2)),
-        elr=(),
-        leader=None if leader is None else NodeId(leader),
-        leader_epoch=LeaderEpoch(epoch),
-        partition_epoch=PartitionEpoch(epoch),
-        min_isr=1,
-    )
-
-
-def topic(name: str, *partitions: PartitionImage, configs: tuple[tuple[str, str], ...] = ()) -> TopicImage:
-    return TopicImage(name=name, topic_id=f"id-{name}", configs=configs, partitions=partitions or (partition(name, 0),))
-
-
-def node(node_id: int, *, fenced: bool = False) -> NodeImage:
-    return NodeImage(
-        node_id=NodeId(node_id),
-        node_epoch=NodeEpoch(1),
-        roles=frozenset({Role.LEADER}),
-        client_endpoint=None,
-        internal_endpoint=None,
-        rack=None,
-        fenced=fenced,
-    )
-
-
-def image(offset: int, *topics: TopicImage, whole: bool = True, epoch: int = 1, **more: object) -> MetadataImage:
-    return replace(
-        MetadataImage(
-            cluster_id="c",
-            controller_epoch=epoch,
-            metadata_offset=offset,
-            is_snapshot=whole,
-            rules=Rules(),
-            topics=topics,
-        ),
-        **more,  # type: ignore[arg-type]
-    )
 
 
 def history(*images: MetadataImage, **kept: int) -> MetadataHistory:

@@ -109,7 +109,7 @@ class Liars:
         draws = self.draws
         header = batch(draws.integer(1, 3), producer=draws.choice((None, 1)), sequence=draws.choice((0, 1, 5)))
         acks = draws.choice(tuple(Acks))
-        part = events.ProducePartition(self.place(), header, b"")
+        part = messages.ProducePartition(self.place(), header, b"")
         self.step(events.ProduceArrived(self.now, self.cluster.request_id(), acks, draws.choice((0, 500)), (part,)))
 
     def ask(self) -> None:

@@ -25,7 +25,7 @@ LIMITS = {
     "strandline_sim": (120, 22_550),
     "strandline_analytics": (167, 22_400),
     "strandline_kafka": (58, 10_300),
-    "tests": (548, 118_500),
+    "tests": (552, 117_050),
 }
 """Files and lines that a package may have: what it has, and no more. A change that needs more takes something away."""
 _ANYTHING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)

@@ -7,7 +7,8 @@ import os
 import random
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import grpc
@@ -20,7 +21,7 @@ from strandline.etcd.client import Etcd
 from strandline.rpc.channels import Backoff, Channels, call, open_channel, parse_endpoint, reconnection, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.interceptors import abort
-from strandline.v1 import controller_service_pb2 as pb_link
+from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
 from strandline.v1.controller_service_pb2_grpc import ControllerServiceServicer, add_ControllerServiceServicer_to_server
@@ -122,15 +123,9 @@ async def _echo(request: bytes, _: object) -> bytes:
 
 
 _ECHO = grpc.unary_unary_rpc_method_handler(_echo)
-
-
-# A channel whose dialled name gets another address, like a pod's at every restart.
-
-
 NOBODY, SOMEBODY = "127.0.0.2", "127.0.0.1"
 READY_S = 10.0
 """gRPC by itself asks again after 30 s."""
-
 
 _TYPE_A = 1
 _POINTER_TO_QUESTION = 0xC00C
@@ -185,10 +180,22 @@ async def _reaches(channel: grpc.aio.Channel, wanted: grpc.ChannelConnectivity) 
             await channel.wait_for_state_change(state)
 
 
-# How a node finds its controller again when the controller's name resolves to another address.
-
-
 _CALL_MS = 5_000
+
+
+@asynccontextmanager
+async def _served(servicer: Any, *others: Endpoint) -> AsyncIterator[tuple[ControllerLink, Endpoint]]:
+    """A link to a controller, with the controller's address, and to others behind it."""
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    add_ControllerServiceServicer_to_server(servicer, server)
+    endpoint = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    link = ControllerLink([endpoint, *others])
+    try:
+        yield link, endpoint
+    finally:
+        await link.close()
+        await server.stop(None)
 
 
 class SomebodyElse(ControllerServiceServicer):
@@ -203,7 +210,7 @@ class SomebodyElse(ControllerServiceServicer):
         self.peers.append(context.peer())
         if len(set(self.peers)) == 1:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-        return pb_link.HeartbeatResponse(controller_epoch=1)
+        return controller_pb.HeartbeatResponse(controller_epoch=1)
 
 
 class Standby(ControllerServiceServicer):
@@ -219,18 +226,9 @@ async def test_the_address_that_did_not_decide_is_the_one_resolved_again(monkeyp
     """A watch that a standby refuses renews the connection to that standby, and the next address is asked."""
     renewed: list[Endpoint] = []
     monkeypatch.setattr(Channels, "renew", lambda _, endpoint, grace_s: renewed.append(endpoint))
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    add_ControllerServiceServicer_to_server(cast(Any, Standby()), server)
-    standby = Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
-    await server.start()
-    link = ControllerLink([standby, Endpoint("127.0.0.1", 1)])
-    try:
+    async with _served(Standby(), Endpoint("127.0.0.1", 1)) as (link, standby):
         with pytest.raises(Refused):
-            async for _ in link.watch("c", NodeId(1), NodeEpoch(1), None):
-                pass
-    finally:
-        await link.close()
-        await server.stop(None)
+            await anext(link.watch("c", NodeId(1), NodeEpoch(1), None))
 
     assert renewed == [standby]
     assert link.endpoint == Endpoint("127.0.0.1", 1)
@@ -238,20 +236,12 @@ async def test_the_address_that_did_not_decide_is_the_one_resolved_again(monkeyp
 
 async def test_who_serves_no_controller_is_left() -> None:
     """Another process at the controller's old address does not know the method: the next call dials again."""
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     somebody = SomebodyElse()
-    add_ControllerServiceServicer_to_server(cast(Any, somebody), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    link = ControllerLink([Endpoint("127.0.0.1", port)])
     beat = Heartbeat(cluster_id="c", node_id=NodeId(1), node_epoch=NodeEpoch(1), metadata_offset=0)
-    try:
+    async with _served(somebody) as (link, _):
         with pytest.raises(Refused):
             await link.heartbeat(beat, _CALL_MS)
         answer = await link.heartbeat(beat, _CALL_MS)
-    finally:
-        await link.close()
-        await server.stop(None)
 
     assert answer.controller_epoch == 1
     assert len(set(somebody.peers)) == 2
@@ -300,16 +290,11 @@ async def test_an_internal_topic_that_another_made_is_made(code: int, refused: E
         async def CreateTopics(  # noqa: N802 - gRPC calls a handler by the name of its RPC
             self, request: Any, context: Any
         ) -> Any:
-            return pb_link.CreateTopicsResponse(topics=[pb_link.CreatedTopic(name="t", error_code=cast(Any, code))])
+            return controller_pb.CreateTopicsResponse(
+                topics=[controller_pb.CreatedTopic(name="t", error_code=cast(Any, code))]
+            )
 
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    add_ControllerServiceServicer_to_server(cast(Any, Decides()), server)
-    link = ControllerLink([Endpoint("127.0.0.1", server.add_insecure_port("127.0.0.1:0"))])
-    await server.start()
-    try:
+    async with _served(Decides()) as (link, _):
         answer = await link.create_internal_topic("t")
-    finally:
-        await link.close()
-        await server.stop(None)
 
     assert (answer and answer.code) == refused

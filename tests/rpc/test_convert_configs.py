@@ -83,8 +83,7 @@ def test_a_change_that_cannot_be_read_is_refused_whole(
     """The refusal names setting, rule and remedy, and nothing of the entry remains."""
     read = change(*configs, pb.AlterableConfig(name="z", value="9"))
 
-    assert read.invalid is not None
-    assert read.invalid.code is code
+    assert read.invalid is not None and read.invalid.code is code
     assert words in read.invalid.message
     assert (read.set_configs, read.delete_configs) == ((), ())
 
@@ -132,9 +131,6 @@ def test_described_settings_arrive_as_they_left() -> None:
 
     assert convert.read_describe_configs(request).topics[0].names == ("a",)
     assert tuple(convert.read_described(row)) == configs
-
-
-# A field that a request leaves out is not known, and never the 0 or the empty text that it would be by default.
 
 
 TOPICS = FixedTopics()
@@ -243,9 +239,6 @@ def test_the_epoch_of_a_committed_offset_is_its_own_field() -> None:
     assert epochs == [None, 0]
 
 
-# How many entries one request may have.
-
-
 PARTITIONS = [partition_pb2.FetchPartition() for _ in range(50)]
 HEADERS = [record_pb2.SimpleRecord(headers=[record_pb2.RecordHeader()] * 9) for _ in range(10)]
 
@@ -270,9 +263,6 @@ def test_entries_are_counted_at_every_depth(message: Any, named: int) -> None:
     """A request is rejected exactly when all its repeated fields together have more entries than the limit."""
     assert not names_too_much(message, named)
     assert named == 0 or names_too_much(message, named - 1)
-
-
-# Who asks, and which partitions a request means.
 
 
 @pytest.mark.parametrize(

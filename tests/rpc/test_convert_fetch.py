@@ -177,9 +177,6 @@ def test_half_a_divergence_is_a_damaged_answer(without: str) -> None:
     assert fetched.corrupt is not None and "diverging_epoch" in fetched.corrupt
 
 
-# OffsetForLeaderEpoch and ListOffsets on the wire, in both directions.
-
-
 TOPICS = FixedTopics()
 
 
@@ -243,9 +240,6 @@ def test_a_replica_must_name_the_epoch_it_knows() -> None:
         convert.read_epoch_questions(message, TOPICS)
 
     assert caught.value.refusal.code is ErrorCode.INVALID_REQUEST
-
-
-# Single records as messages, in both directions.
 
 
 def test_records_go_in_as_messages_and_come_out_as_messages() -> None:

@@ -17,7 +17,7 @@ from strandline.rpc.convert.produce import markers_request, markers_response, re
 from strandline.rpc.convert.producers import producers_response, read_described
 from strandline.rpc.convert.transactions import Adding, add_partitions_request, read_added, read_results
 from strandline.v1 import leader_service_pb2 as pb
-from strandline.v1 import transaction_service_pb2 as pb_transactions
+from strandline.v1 import transaction_service_pb2 as transaction_pb
 
 TOPICS = FixedTopics()
 NOW_MS = 1_700_000_000_000
@@ -157,9 +157,6 @@ def test_an_answer_that_does_not_fit_is_no_success() -> None:
     assert [answer and answer.code for answer in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
 
 
-# AddPartitionsToTxn between two nodes: what one asks is what the other reads, and each answer is for its question.
-
-
 def question(name: str, *partitions: int, verify_only: bool = False) -> AddPartitions:
     """Partitions of the one topic."""
     tps = tuple(TopicPartition(ID, index) for index in partitions)
@@ -173,7 +170,7 @@ def test_what_is_asked_is_what_is_read() -> None:
     asked = [question("a", 0, 1), question("b", 1, verify_only=True)]
     sent = add_partitions_request(asked, TOPICS, CLUSTER)
 
-    assert read_added(pb_transactions.AddPartitionsToTxnRequest.FromString(sent.SerializeToString()), TOPICS) == tuple(
+    assert read_added(transaction_pb.AddPartitionsToTxnRequest.FromString(sent.SerializeToString()), TOPICS) == tuple(
         Adding(each.transactional_id, each) for each in asked
     )
     assert sent.transactions[0].topics[0].topic == NAME
@@ -181,7 +178,7 @@ def test_what_is_asked_is_what_is_read() -> None:
 
 def test_each_answer_is_for_its_question() -> None:
     """By transactional id, in whatever order they come; one that is left out is no success."""
-    response = pb_transactions.AddPartitionsToTxnResponse()
+    response = transaction_pb.AddPartitionsToTxnResponse()
     write_error(
         response.results_by_transaction.add(transactional_id="b"), Refusal(ErrorCode.CONCURRENT_TRANSACTIONS, "wait")
     )

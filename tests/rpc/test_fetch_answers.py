@@ -10,7 +10,7 @@ import pytest
 from fixed_topics import FixedTopics
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.test_metadata_history import image, node, partition, topic
+from tests.core.metadata_images import image, node, partition, topic
 
 from strandline.core.errors import ErrorCode, Refusal
 from strandline.core.messages import FetchResult, LeaderHint, PositionProof, Reign, ServedPartition
@@ -30,7 +30,6 @@ from strandline.v1 import leader_service_pb2 as pb
 OFFSETS = st.integers(0, 2**62).map(Offset)
 REFUSALS = st.just(Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "ask another"))
 
-
 results = st.builds(
     FetchResult,
     st.builds(TopicPartition, st.sampled_from(["a" * 36, "b" * 36]), st.integers(0, 2**31 - 1)),
@@ -46,10 +45,8 @@ results = st.builds(
     ).map(tuple),
 )
 
-
 payloads = st.sampled_from([0, 1, 127, 128, 16_383, 16_384, 70_000]).map(lambda size: b"r" * size)
 served = st.lists(st.builds(ServedPartition, results, payloads), max_size=4)
-
 
 unresolved = st.lists(
     st.builds(Unresolved, st.sampled_from(["", "t"]), st.just("c" * 36), st.integers(0, 9), REFUSALS), max_size=2
@@ -68,9 +65,6 @@ def test_an_encoded_answer_is_the_same_message(
     wanted.responses.extend(fetch_topics((), vain, topics))
     wanted.responses.extend(fetch_topics(parts, (), topics))
     assert found == wanted
-
-
-# The cost limits of decoding an answer, and the caller's answer for a batch that cannot be decoded.
 
 
 TP0, TP1 = TopicPartition("id", 0), TopicPartition("id", 1)
@@ -115,8 +109,7 @@ def test_what_is_readable_in_front_of_a_bad_batch_is_answered() -> None:
     first, second = _decoded(payload), _decoded(payload[len(_batch(0, b"a", b"b")) :], 2)
 
     assert (_offsets(first), first.refusal) == ([0, 1], None)
-    assert second.refusal is not None
-    assert second.refusal.code is ErrorCode.CORRUPT_MESSAGE
+    assert second.refusal is not None and second.refusal.code is ErrorCode.CORRUPT_MESSAGE
     assert "offset 2 " in second.refusal.message and "from offset 5 on" in second.refusal.message
 
 
@@ -127,8 +120,7 @@ def test_records_that_are_too_large_as_messages_are_refused() -> None:
     refused = _decoded(large)
 
     assert _offsets(found) == [0, 1]
-    assert refused.refusal is not None
-    assert refused.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert refused.refusal is not None and refused.refusal.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_an_answer_may_be_filled_to_its_last_byte() -> None:
@@ -165,9 +157,6 @@ def test_an_answer_gives_up_after_several_bad_batches() -> None:
     found = decode_records([FetchedBatches(tp, _claiming(0, 3)) for tp in tps], dict.fromkeys(tps, Offset(0)))
 
     assert [found[tp].refusal is not None for tp in tps] == [True] * 8 + [False] * 4
-
-
-# The metadata as a node saves it: read as it was, and only what changed encoded again.
 
 
 ONE = image(7, topic("a", partition("a", 0)), topic("b"), nodes=(node(1),))

@@ -20,18 +20,9 @@ from scripted_service import Scripted, serving
 
 from strandline.core.errors import ErrorCode, Outcome, Refused
 from strandline.core.messages import Endpoint
+from strandline.rpc import server as rpc_server
 from strandline.rpc.channels import MAX_MESSAGE_BYTES, Keepalive, open_channel, target
 from strandline.rpc.interceptors import BeforeRegistration
-from strandline.rpc.server import (
-    LIVENESS,
-    READINESS,
-    HealthPort,
-    PortTaken,
-    RoleHealth,
-    ServerSettings,
-    bind,
-    build_server,
-)
 from strandline.v1 import group_service_pb2_grpc, leader_service_pb2_grpc, metadata_service_pb2_grpc
 from strandline.v1 import leader_service_pb2 as pb
 
@@ -41,15 +32,23 @@ SERVICE = "strandline.v1.LeaderService"
 
 async def test_a_second_server_on_a_taken_port_is_refused() -> None:
     """Two servers never share a port silently."""
-    first, second = build_server(ServerSettings(name="first")), build_server(ServerSettings(name="second"))
-    endpoint = bind(first, LOOPBACK)
-    await first.start()
-
-    with pytest.raises(PortTaken, match=f"127.0.0.1:{endpoint.port}"):
-        bind(second, endpoint)
-
-    await first.stop(0)
+    second = rpc_server.build_server(rpc_server.ServerSettings(name="second"))
+    async with _running() as endpoint:
+        with pytest.raises(rpc_server.PortTaken, match=f"127.0.0.1:{endpoint.port}"):
+            rpc_server.bind(second, endpoint)
     await second.stop(0)
+
+
+@asynccontextmanager
+async def _running(health: rpc_server.RoleHealth | None = None, **settings: Any) -> AsyncIterator[Endpoint]:
+    """Where a server with these settings listens, which serves health and reflection if ``health`` is given."""
+    server = rpc_server.build_server(rpc_server.ServerSettings(name="test", **settings))
+    if health is not None:
+        health.attach(server)
+    endpoint = rpc_server.bind(server, LOOPBACK)
+    await server.start()
+    yield endpoint
+    await server.stop(0)
 
 
 async def _echo(request: pb.ProduceRequest, context: Any) -> pb.ProduceResponse:
@@ -123,12 +122,8 @@ async def test_a_message_that_is_no_protobuf_ends_only_its_call() -> None:
 
 async def test_health_is_reported_per_service_and_for_all() -> None:
     """Health answers under the empty name and under each service's own."""
-    server = build_server(ServerSettings(name="health"))
-    health = RoleHealth([SERVICE])
-    health.attach(server)
-    endpoint = bind(server, LOOPBACK)
-    await server.start()
-    async with open_channel(endpoint) as channel:
+    health = rpc_server.RoleHealth([SERVICE])
+    async with _running(health) as endpoint, open_channel(endpoint) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         await health.set_serving(True)
         serving_now = [
@@ -136,23 +131,21 @@ async def test_health_is_reported_per_service_and_for_all() -> None:
         ]
         await health.set_serving(False)
         stopping = (await stub.Check(health_pb2.HealthCheckRequest(service=""), timeout=5)).status
-    await server.stop(0)
 
     assert serving_now == [health_pb2.HealthCheckResponse.SERVING] * 2
     assert stopping == health_pb2.HealthCheckResponse.NOT_SERVING
 
 
+async def _reflected(**asked: str) -> Any:
+    """What reflection answers to this question."""
+    async with _running(rpc_server.RoleHealth([SERVICE])) as endpoint, open_channel(endpoint) as channel:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+        return await stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**asked)])).read()
+
+
 async def test_reflection_lists_the_roles_service() -> None:
     """grpcurl can list what is served."""
-    server = build_server(ServerSettings(name="reflection"))
-    RoleHealth([SERVICE]).attach(server)
-    endpoint = bind(server, LOOPBACK)
-    await server.start()
-    async with open_channel(endpoint) as channel:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
-        stream = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-        answer = await stream.read()
-    await server.stop(0)
+    answer = await _reflected(list_services="")
 
     assert SERVICE in [service.name for service in answer.list_services_response.service]
 
@@ -160,15 +153,7 @@ async def test_reflection_lists_the_roles_service() -> None:
 @pytest.mark.parametrize(("symbol", "is_found"), [("Produce", True), ("Brew", False), ("", False)])
 async def test_reflection_describes_a_method(symbol: str, is_found: bool) -> None:
     """`grpcurl describe` finds a method by its full name, and reports when there is none."""
-    server = build_server(ServerSettings(name="reflection"))
-    RoleHealth([SERVICE]).attach(server)
-    endpoint = bind(server, LOOPBACK)
-    await server.start()
-    async with open_channel(endpoint) as channel:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
-        asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol=f"{SERVICE}.{symbol}")
-        answer = await stub.ServerReflectionInfo(iter([asked])).read()
-    await server.stop(0)
+    answer = await _reflected(file_containing_symbol=f"{SERVICE}.{symbol}")
 
     assert answer.HasField("file_descriptor_response") is is_found
     assert answer.HasField("error_response") is not is_found
@@ -177,19 +162,17 @@ async def test_reflection_describes_a_method(symbol: str, is_found: bool) -> Non
 async def test_an_internal_port_welcomes_frequent_pings() -> None:
     """Both ends are configured: pings every 100 ms without a call do not lead to too_many_pings."""
     keepalive = Keepalive(ping_every_ms=100, ping_timeout_ms=1_000)
-    server = build_server(ServerSettings(name="pings", internal_keepalive=keepalive))
-    health = RoleHealth([SERVICE])
-    health.attach(server)
-    endpoint = bind(server, LOOPBACK)
-    await server.start()
-    await health.set_serving(True)
-    async with open_channel(endpoint, keepalive=keepalive) as channel:
+    health = rpc_server.RoleHealth([SERVICE])
+    async with (
+        _running(health, internal_keepalive=keepalive) as endpoint,
+        open_channel(endpoint, keepalive=keepalive) as channel,
+    ):
+        await health.set_serving(True)
         stub: Any = health_pb2_grpc.HealthStub(channel)
         watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
         first = await watch.read()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(watch.read(), 1.2)
-    await server.stop(0)
 
     assert first.status == health_pb2.HealthCheckResponse.SERVING
 
@@ -206,13 +189,10 @@ _PING = _frame(6, b"12345678")
 @pytest.mark.parametrize("keepalive", [None, Keepalive()], ids=["clients", "internal"])
 async def test_a_flood_of_pings_is_cut_off(keepalive: Keepalive | None) -> None:
     """On both ports: a connection that sends nothing but pings is ended with too_many_pings."""
-    server = build_server(ServerSettings(name="pings", internal_keepalive=keepalive))
-    endpoint = bind(server, LOOPBACK)
-    await server.start()
-    reader, writer = await asyncio.open_connection(*endpoint)
-    writer.write(_PREFACE)
-    said = b""
-    async with asyncio.timeout(10):
+    async with _running(internal_keepalive=keepalive) as endpoint, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(*endpoint)
+        writer.write(_PREFACE)
+        said = b""
         while b"too_many_pings" not in said:
             with contextlib.suppress(ConnectionError):
                 writer.write(_PING * 100)
@@ -221,25 +201,17 @@ async def test_a_flood_of_pings_is_cut_off(keepalive: Keepalive | None) -> None:
             received = await reader.read(1 << 16)
             assert received, "the connection ended without a word"
             said = said[-100:] + received
-    writer.close()
-    await server.stop(0)
+        writer.close()
 
 
 async def test_a_connection_that_says_nothing_is_ended() -> None:
     """A silent connection is ended after a time limit, and frees its slot."""
-    server = build_server(ServerSettings(name="silent", handshake_ms=100))
-    endpoint = bind(server, LOOPBACK)
-    await server.start()
-    reader, writer = await asyncio.open_connection(*endpoint)
-    async with asyncio.timeout(10):
+    async with _running(handshake_ms=100) as endpoint, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection(*endpoint)
         said = await reader.read()
-    writer.close()
-    await server.stop(0)
+        writer.close()
 
     assert b"handshake timeout" in said
-
-
-# The one table of a server's methods: what is found in it, and what the number of methods costs a call: nothing.
 
 
 class Nothing:
@@ -259,14 +231,14 @@ async def _answer(request: pb.ProduceRequest, context: Any) -> pb.ProduceRespons
 @asynccontextmanager
 async def _served(*interceptors: grpc.aio.ServerInterceptor) -> AsyncIterator[Any]:
     """A channel to a server of three services and health, of which LeaderService.Produce answers."""
-    server = build_server(ServerSettings(name="x", reflection=False), interceptors)
+    server = rpc_server.build_server(rpc_server.ServerSettings(name="x", reflection=False), interceptors)
     leader_service_pb2_grpc.add_LeaderServiceServicer_to_server(cast(Any, Scripted(Produce=_answer)), server)
     group_service_pb2_grpc.add_GroupServiceServicer_to_server(cast(Any, Nothing()), server)
     metadata_service_pb2_grpc.add_MetadataServiceServicer_to_server(cast(Any, Nothing()), server)
-    health = RoleHealth([])
+    health = rpc_server.RoleHealth([])
     health.attach(server)
     await health.begin()
-    endpoint = bind(server, Endpoint("127.0.0.1", 0))
+    endpoint = rpc_server.bind(server, Endpoint("127.0.0.1", 0))
     await server.start()
     async with open_channel(endpoint) as channel:
         yield channel
@@ -338,9 +310,6 @@ async def test_interceptors_are_asked_once_for_each_method() -> None:
     assert asked.methods == ["/strandline.v1.LeaderService/Produce", "/grpc.health.v1.Health/Check"]
 
 
-# The port for probes: it is open before anything is served, and ready includes serving.
-
-
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -352,15 +321,15 @@ async def _said(endpoint: Endpoint | None) -> list[int]:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         answers = [
             await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
-            for name in (LIVENESS, READINESS, "")
+            for name in (rpc_server.LIVENESS, rpc_server.READINESS, "")
         ]
     return [answer.status for answer in answers]
 
 
 async def test_what_does_not_serve_is_never_ready() -> None:
     """Readiness ends with the services at a stop, and begins only once they are there."""
-    health = RoleHealth([])
-    port = HealthPort("test", health)
+    health = rpc_server.RoleHealth([])
+    port = rpc_server.HealthPort("test", health)
     endpoint = await port.open("127.0.0.1:0")
 
     begun = await _said(endpoint)
@@ -380,7 +349,7 @@ async def test_what_does_not_serve_is_never_ready() -> None:
 
 async def test_no_address_means_no_port() -> None:
     """An empty setting opens nothing, and closing is harmless."""
-    port = HealthPort("test", RoleHealth([]))
+    port = rpc_server.HealthPort("test", rpc_server.RoleHealth([]))
 
     assert await port.open("") is None
     await port.close()
@@ -388,18 +357,18 @@ async def test_no_address_means_no_port() -> None:
 
 async def test_a_taken_port_is_said() -> None:
     """Two processes never share the port silently."""
-    first, second = HealthPort("first", RoleHealth([])), HealthPort("second", RoleHealth([]))
+    first, second = (
+        rpc_server.HealthPort("first", rpc_server.RoleHealth([])),
+        rpc_server.HealthPort("second", rpc_server.RoleHealth([])),
+    )
     endpoint = await first.open("127.0.0.1:0")
     assert endpoint is not None
 
-    with pytest.raises(PortTaken, match=str(endpoint.port)):
+    with pytest.raises(rpc_server.PortTaken, match=str(endpoint.port)):
         await second.open(target(endpoint))
 
     await first.close()
     await second.close()
-
-
-# The gate of a process that is not registered yet: what passes, what is refused, and from when on nothing is.
 
 
 OPEN, CLOSED = "strandline.v1.MetadataService", "strandline.v1.LeaderService"
@@ -432,29 +401,30 @@ async def generate(request: object, _: object) -> AsyncIterator[object]:
     yield request
 
 
-async def test_a_call_is_refused_until_the_process_is_registered() -> None:
-    """The caller learns that nothing was appended, and that it may ask again."""
-    gate = Gate()
-    handler = await gate.handler_of(CLOSED, grpc.unary_unary_rpc_method_handler(answer))
+KINDS: dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]] = {
+    "unary": (grpc.unary_unary_rpc_method_handler(answer), lambda it: it.unary_unary("asked", None)),
+    "a generated stream": (
+        grpc.unary_stream_rpc_method_handler(generate),
+        lambda it: anext(it.unary_stream("asked", None)),
+    ),
+    "a stream both ways": (grpc.stream_stream_rpc_method_handler(answer), lambda it: it.stream_stream("asked", None)),
+}
 
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_is_refused_until_the_process_is_registered(kind: str) -> None:
+    """The caller learns that nothing was appended and that it may ask again, before the first answer of a stream; the
+    same handler, which other interceptors keep, answers once the process is registered."""
+    gate, (given, called) = Gate(), KINDS[kind]
+    handler = await gate.handler_of(CLOSED, given)
     with pytest.raises(Refused) as refused:
-        await handler.unary_unary("asked", None)
-
+        await called(handler)
     refusal = refused.value.refusal
-    assert (refusal.code, refusal.outcome, refusal.retriable) == (
-        ErrorCode.NETWORK_EXCEPTION,
-        Outcome.NOT_APPENDED,
-        True,
-    )
-
-
-async def test_the_same_handler_answers_once_the_process_is_registered() -> None:
-    """Each call asks, because other interceptors keep a handler that they were given earlier."""
-    gate = Gate()
-    handler = await gate.handler_of(CLOSED, grpc.unary_unary_rpc_method_handler(answer))
     gate.is_registered = True
 
-    assert await handler.unary_unary("asked", None) == "asked"
+    assert (refusal.code, refusal.outcome) == (ErrorCode.NETWORK_EXCEPTION, Outcome.NOT_APPENDED)
+    assert refusal.retriable
+    assert await called(handler) == "asked"
 
 
 async def test_an_open_service_passes_as_it_is() -> None:
@@ -467,29 +437,3 @@ async def test_an_open_service_passes_as_it_is() -> None:
 async def test_a_method_that_nobody_serves_stays_unknown() -> None:
     """gRPC answers UNIMPLEMENTED, by which clients tell an earlier release."""
     assert await Gate().handler_of(CLOSED, None) is None
-
-
-async def test_a_generated_stream_is_refused_before_its_first_answer() -> None:
-    """It stays a generator, which is how gRPC knows that it streams."""
-    gate = Gate()
-    handler = await gate.handler_of(CLOSED, grpc.unary_stream_rpc_method_handler(generate))
-
-    with pytest.raises(Refused):
-        await anext(handler.unary_stream("asked", None))
-
-    gate.is_registered = True
-
-    assert await anext(handler.unary_stream("asked", None)) == "asked"
-
-
-async def test_a_stream_both_ways_is_refused() -> None:
-    """Produce and fetch streams are of this kind."""
-    gate = Gate()
-    handler = await gate.handler_of(CLOSED, grpc.stream_stream_rpc_method_handler(answer))
-
-    with pytest.raises(Refused):
-        await handler.stream_stream("asked", None)
-
-    gate.is_registered = True
-
-    assert await handler.stream_stream("asked", None) == "asked"

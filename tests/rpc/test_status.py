@@ -70,9 +70,6 @@ def test_a_write_to_a_stream_that_ended_is_a_lost_connection() -> None:
     assert refusal_of(error).code is ErrorCode.NETWORK_EXCEPTION
 
 
-# Refusals on the wire: what their number means to whoever reads it.
-
-
 @pytest.mark.parametrize("outcome", [None, *Outcome])
 def test_a_refusal_is_read_as_it_was_written(outcome: Outcome | None) -> None:
     """Its number, its sentence and its outcome, whatever its number is."""
@@ -100,8 +97,7 @@ def test_a_number_that_is_not_known_is_never_success(number: int) -> None:
     row.error_code = number  # type: ignore[assignment]
     refusal = read_error(row)
 
-    assert refusal is not None
-    assert refusal.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refusal is not None and refusal.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert f"{number}" in refusal.message and "something new" in refusal.message
 
 
@@ -120,9 +116,6 @@ def test_a_partition_without_a_leader_is_not_led_by_node_0() -> None:
 
     assert (nobody.HasField("leader_id"), nobody.leader_epoch) == (False, 4)
     assert (somebody.HasField("leader_id"), somebody.leader_id) == (True, 0)
-
-
-# What a caller sees of a failure inside a server, and what it does not.
 
 
 SECRET = "/var/lib/strandline/secret-path"
@@ -159,19 +152,20 @@ async def test_an_unmapped_exception_on_a_stream_is_hidden_too() -> None:
 
 
 async def test_a_refusal_keeps_its_number_sentence_and_outcome() -> None:
-    """A Refused raised by a handler is read back as the same rejection."""
+    """A Refused raised by a handler is read back as the same rejection, and `call` raises it."""
+    refusal = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait", Outcome.NOT_APPENDED)
 
     async def refusing(request: Any, context: Any) -> None:
-        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait", Outcome.NOT_APPENDED)
+        raise Refused.of(refusal)
 
     async with serving(Produce=refusing) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.Produce(pb.ProduceRequest(), timeout=5)
-        refusal = refusal_of(caught.value)
+        with pytest.raises(Refused) as called:
+            await call(stub.Produce, pb.ProduceRequest(), deadline_ms=5_000)
 
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert (refusal.code, refusal.message) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait")
-    assert refusal.outcome is Outcome.NOT_APPENDED
+    assert refusal_of(caught.value) == called.value.refusal == refusal
 
 
 async def test_each_refusal_of_a_call_is_reported() -> None:
@@ -237,16 +231,3 @@ async def test_an_unknown_method_is_unimplemented() -> None:
             await method(b"", timeout=5)
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-async def test_a_call_through_channels_comes_back_as_a_refusal() -> None:
-    """`call` turns a failed RPC into a Refused with the server's own code."""
-
-    async def refusing(request: Any, context: Any) -> None:
-        raise Refused(ErrorCode.INCONSISTENT_CLUSTER_ID, "cluster_id 'x' is not this cluster's")
-
-    async with serving(Produce=refusing) as stub:
-        with pytest.raises(Refused) as caught:
-            await call(stub.Produce, pb.ProduceRequest(), deadline_ms=5_000)
-
-    assert caught.value.refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID

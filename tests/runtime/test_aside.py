@@ -63,9 +63,6 @@ def test_giving_way_changes_no_item() -> None:
     assert list(giving_way(range(1_000))) == list(range(1_000))
 
 
-# The calls that wait on a node: how many, and of which total size.
-
-
 def take(_: object) -> bool:
     """Take a caller that expects one answer."""
     return True
@@ -89,9 +86,6 @@ def test_calls_are_bounded_by_number_and_by_what_they_name() -> None:
         calls.wait(number, take, named=33)
     with pytest.raises(Refused):
         calls.wait(7, take, named=0)
-
-
-# Answers of a stream are sent in order, and a full backlog is known before records are read for it.
 
 
 async def test_answers_leave_in_the_order_they_became_ready() -> None:
@@ -134,21 +128,6 @@ async def test_an_answer_that_is_made_later_keeps_its_place_and_its_room() -> No
     assert happened == ["first written, room 30", "made", "later written, room 40", "last written, room 100"]
 
 
-async def test_room_shrinks_with_the_backlog_and_grows_as_it_is_written() -> None:
-    """Bytes count from the put until the write is done."""
-    outbox: Outbox[int] = Outbox(max_bytes=100)
-    outbox.put(1, 60)
-    full = outbox.room_bytes()
-    outbox.close()
-
-    async def write(message: int) -> None:
-        return
-
-    await outbox.write_all(write)
-
-    assert (full, outbox.room_bytes()) == (40, 100)
-
-
 async def test_what_is_dropped_gives_its_room_back() -> None:
     """After `clear` the whole room may be read for again."""
     outbox: Outbox[int] = Outbox(max_bytes=100)
@@ -156,9 +135,6 @@ async def test_what_is_dropped_gives_its_room_back() -> None:
     outbox.clear()
 
     assert (len(outbox), outbox.room_bytes()) == (0, 100)
-
-
-# Offsets by time: one partition after another, within a time limit, and only for a caller who waits.
 
 
 TPS = [TopicPartition("id", index) for index in range(4)]

@@ -26,10 +26,7 @@ def test_effects_are_performed_in_list_order_and_their_events_follow_at_once() -
     other = TopicPartition("id", 1)
     done: list[str] = []
     core = ScriptedCore(
-        {
-            Ticked: lambda _: [OpenLog(TP, "t"), OpenLog(other, "t")],
-            LogOpened: lambda event: [Flush(event.tp)],
-        }
+        {Ticked: lambda _: [OpenLog(TP, "t"), OpenLog(other, "t")], LogOpened: lambda event: [Flush(event.tp)]}
     )
 
     def open_log(effect: OpenLog) -> Event:

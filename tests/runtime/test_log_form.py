@@ -117,9 +117,6 @@ def test_code_shared_with_clients_writes_lines_of_the_service() -> None:
     assert (line["level"], line["event"], line["reason"]) == ("error", "the new certificate is not used", "old")
 
 
-# Every rejection is counted; the log gets the first of a kind, and then from time to time the number.
-
-
 REFUSAL = Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, "one of two in sync")
 
 

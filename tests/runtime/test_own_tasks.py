@@ -50,9 +50,6 @@ async def test_a_task_that_fails_is_reported() -> None:
     assert str(error) == "broken"
 
 
-# What the signals of an operator do to a service process.
-
-
 SERVICE = """
 import asyncio
 from strandline.runtime.exit_codes import ExitCode
@@ -101,9 +98,6 @@ def test_one_signal_asks_for_a_clean_stop_and_a_second_ends_it(
     assert ("again: ended without a clean stop" in errors) == hangs
 
 
-# A service uses as many descriptors as the machine allows.
-
-
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
     """What a shell or a service manager gives by default is not what the process keeps."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -115,9 +109,6 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-# State that stays is taken out of the collector's sight as it grows, and seldom.
-
-
 _PROGRAM = """
 import gc
 from strandline.runtime.process import LongLived
@@ -125,7 +116,6 @@ logs = [[number] for number in range(50_000)]
 LongLived(lambda: len(logs)).look()
 assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
 """
-
 
 _LOADED = """
 import gc
@@ -141,16 +131,11 @@ assert gc.collect() >= 1
 """
 
 
-def test_what_was_loaded_is_not_looked_through_again() -> None:
-    """A full collection visits the objects created after the start, and still finds garbage. In a separate process."""
-    ended = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, timeout=60, check=False)
-
-    assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def test_what_grew_is_not_visited_by_the_next_full_collection() -> None:
-    """Objects that exist at the look are not in the collector's generations any more. In a separate process."""
-    ended = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("program", [_LOADED, _PROGRAM], ids=["what was loaded", "what grew"])
+def test_what_stays_is_not_visited_by_the_next_full_collection(program: str) -> None:
+    """Objects of the start, and those that exist at the look, are out of the collector's sight, and garbage is still
+    found. In a separate process."""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
     assert (ended.returncode, ended.stderr) == (0, "")
 

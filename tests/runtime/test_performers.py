@@ -132,9 +132,6 @@ def test_an_append_that_began_a_segment_says_so() -> None:
     assert table[Append](effect) == LogRolled(1_000, TP0)
 
 
-# Group commit: the event comes after the sync, one commit per log, and a failed sync ends everything.
-
-
 TP = TopicPartition("id", 0)
 
 
@@ -251,9 +248,6 @@ async def test_a_pause_of_the_process_is_no_age_of_a_sync() -> None:
     flusher.close()
 
     assert ages == [200, 700, 1_000, 1_500]
-
-
-# When the saves of a step become durable: once, before anything that others could see, and before the step ends.
 
 
 SAVES = {want.SaveEpochs, want.SaveHighWatermarks, want.SaveReconciledEpochs, want.SaveMetadata}

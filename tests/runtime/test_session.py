@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,8 @@ import pytest
 from scripted_core import ProcessEnded, ScriptedCore, driver_with, end
 
 from strandline.core.errors import ErrorCode, Refusal, Refused
+from strandline.core.log import events
 from strandline.core.log.effects import SendAlterPartition, SendReplicaLogs
-from strandline.core.log.events import (
-    AlterPartitionAnswered,
-    AlterPartitionFailed,
-    MetadataArrived,
-    Registered,
-    ReplicaLogsAnswered,
-)
 from strandline.core.messages import (
     AlterPartitionAnswer,
     AlterPartitionRequest,
@@ -106,19 +101,23 @@ class FakeController:
         return _said([self.reported])
 
 
-async def _run(forever: Coroutine[Any, Any, None], condition: Callable[[], bool]) -> None:
-    """Run it until something is so, then cancel it."""
+@asynccontextmanager
+async def _running(forever: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """It runs until the end of the block."""
     running = asyncio.create_task(forever)
     try:
-        async with asyncio.timeout(10):
-            while True:
-                if condition():
-                    return
-                assert not running.done()
-                await asyncio.sleep(0.001)
+        yield running
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def _run(forever: Coroutine[Any, Any, None], condition: Callable[[], bool]) -> None:
+    """Run it until something is so, then cancel it."""
+    async with _running(forever) as running, asyncio.timeout(10):
+        while not condition():
+            assert not running.done()
+            await asyncio.sleep(0.001)
 
 
 def _said(script: list[Any]) -> Any:
@@ -132,11 +131,7 @@ def _session(controller: FakeController, **options: Any) -> tuple[Session, Scrip
     core = ScriptedCore()
     unused: Any = None
     host = Host(
-        node_id=NodeId(1),
-        driver=driver_with(core, {}),
-        topics=TopicDirectory(),
-        sizes=unused,
-        low_space=lambda _: None,
+        node_id=NodeId(1), driver=driver_with(core, {}), topics=TopicDirectory(), sizes=unused, low_space=lambda _: None
     )
     return Session(controller, host, stop=end, backoff=NoWait, **options), core, host
 
@@ -148,10 +143,7 @@ def _begun(controller: FakeController, **options: Any) -> tuple[Session, Scripte
 
 
 def _image(
-    to_node_epoch: int = 7,
-    controller_epoch: int = 2,
-    metadata_offset: int = 4,
-    position: PositionProof | None = None,
+    to_node_epoch: int = 7, controller_epoch: int = 2, metadata_offset: int = 4, position: PositionProof | None = None
 ) -> MetadataImage:
     return MetadataImage(
         cluster_id="cluster",
@@ -172,7 +164,7 @@ async def test_a_controller_that_is_away_is_waited_for() -> None:
     session, core, host = _session(controller)
     session.begin(await session.register(REQUEST))
 
-    assert core.seen == [Registered(1_000, "cluster", NodeEpoch(7), 2)]
+    assert core.seen == [events.Registered(1_000, "cluster", NodeEpoch(7), 2)]
     assert (host.node_epoch, host.topics.cluster_id) == (7, "cluster")
 
 
@@ -242,7 +234,7 @@ async def test_the_core_decides_which_metadata_is_believed() -> None:
         controller.images.put_nowait(image)
     await _run(session.watch_forever(), lambda: len(core.seen) > 2)
 
-    assert [e.image for e in core.seen if isinstance(e, MetadataArrived)] == [_image(to_node_epoch=6), _image()]
+    assert [e.image for e in core.seen if isinstance(e, events.MetadataArrived)] == [_image(to_node_epoch=6), _image()]
     assert host.topics.metadata_offset == -1
 
 
@@ -251,16 +243,13 @@ async def test_an_image_reaches_the_core_in_the_turn_in_which_it_comes() -> None
     controller = FakeController()
     session, core, _ = _begun(controller)
     controller.images.put_nowait(_image())
-    watching = asyncio.create_task(session.watch_forever())
-    async with asyncio.timeout(10):
+    async with _running(session.watch_forever()), asyncio.timeout(10):
         while session.heard_us is None:  # noqa: ASYNC110 - a look from outside
             await asyncio.sleep(0)
-    session.refresh()
-    await controller.opened(2)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+        session.refresh()
+        await controller.opened(2)
 
-    assert [event.image for event in core.seen if isinstance(event, MetadataArrived)] == [_image()]
+    assert [event.image for event in core.seen if isinstance(event, events.MetadataArrived)] == [_image()]
 
 
 async def test_what_the_core_believed_is_named_by_the_next_heartbeat() -> None:
@@ -280,12 +269,11 @@ async def test_a_fenced_node_names_what_it_believed_at_once() -> None:
     slow = HeartbeatAnswer(is_fenced=True, heartbeat_interval_ms=3_600_000)
     controller.answers = [slow, slow, replace(slow, is_fenced=False)]
     session, _, _ = _begun(controller)
-    beating = asyncio.create_task(session.beat_forever())
-    for offset in range(4, 9):
-        session.believe(_image(metadata_offset=offset))
-        for _ in range(10):
-            await asyncio.sleep(0)
-    beating.cancel()
+    async with _running(session.beat_forever()):
+        for offset in range(4, 9):
+            session.believe(_image(metadata_offset=offset))
+            for _ in range(10):
+                await asyncio.sleep(0)
 
     assert [heartbeat.metadata_offset for heartbeat in controller.heartbeats] == [4, 5, 6]
 
@@ -329,7 +317,7 @@ async def test_the_position_of_the_registration_is_sent_from_then_on() -> None:
     await _run(session.beat_forever(), lambda: bool(controller.heartbeats))
     await _run(session.watch_forever(), lambda: bool(controller.positions))
 
-    assert core.seen[0] == Registered(1_000, "cluster", NodeEpoch(7), 2, position)
+    assert core.seen[0] == events.Registered(1_000, "cluster", NodeEpoch(7), 2, position)
     assert controller.heartbeats[0].position == position
     assert controller.positions[0] == position
 
@@ -338,12 +326,10 @@ async def test_a_refresh_opens_the_watch_anew() -> None:
     """RefreshMetadata ends the current watch, and the next one begins."""
     controller = FakeController()
     session, _, _ = _begun(controller)
-    watching = asyncio.create_task(session.watch_forever())
-    await controller.opened(1)
-    session.refresh()
-    await controller.opened(2)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+    async with _running(session.watch_forever()):
+        await controller.opened(1)
+        session.refresh()
+        await controller.opened(2)
 
     assert controller.watches == 2
 
@@ -352,10 +338,8 @@ async def test_a_watch_that_brings_nothing_is_opened_again() -> None:
     """Not even a sign of life for a few session time-outs: its connection hangs, and another one may not."""
     controller = FakeController()
     session, _, _ = _begun(controller, timings=SessionTimings(session_timeout_ms=1))
-    watching = asyncio.create_task(session.watch_forever())
-    await controller.opened(2)
-    watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+    async with _running(session.watch_forever()):
+        await controller.opened(2)
 
     assert controller.watches >= 2
 
@@ -366,10 +350,8 @@ async def test_a_controlled_shutdown_waits_for_the_controllers_word() -> None:
     fine = HeartbeatAnswer(is_fenced=False, heartbeat_interval_ms=1)
     controller.answers = [fine, fine, HeartbeatAnswer(is_fenced=False, should_shut_down=True, heartbeat_interval_ms=1)]
     session, _, _ = _begun(controller)
-    beating = asyncio.create_task(session.beat_forever())
-    agreed = await session.say_farewell(5_000)
-    beating.cancel()
-    await asyncio.gather(beating, return_exceptions=True)
+    async with _running(session.beat_forever()):
+        agreed = await session.say_farewell(5_000)
 
     assert agreed
     assert any(heartbeat.want_shut_down for heartbeat in controller.heartbeats)
@@ -388,11 +370,8 @@ async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> N
 
     controller.heartbeat = thrice  # type: ignore[method-assign]
     session, _, _ = _begun(controller, timings=SessionTimings(farewell_interval_ms=1))
-    beating = asyncio.create_task(session.beat_forever())
-    async with asyncio.timeout(10):
+    async with _running(session.beat_forever()), asyncio.timeout(10):
         agreed = await session.say_farewell(3_600_000)
-    beating.cancel()
-    await asyncio.gather(beating, return_exceptions=True)
 
     assert not agreed
 
@@ -400,14 +379,14 @@ async def test_a_shutdown_without_a_controller_gives_up_after_three_tries() -> N
 @pytest.mark.parametrize(
     ("decision", "event"),
     [
-        (AlterPartitionAnswer(), AlterPartitionAnswered(1_000, 5, AlterPartitionAnswer())),
+        (AlterPartitionAnswer(), events.AlterPartitionAnswered(1_000, 5, AlterPartitionAnswer())),
         (
             Refusal(ErrorCode.STALE_CONTROLLER_EPOCH, "newer"),
-            AlterPartitionAnswered(
+            events.AlterPartitionAnswered(
                 1_000, 5, AlterPartitionAnswer(refusal=Refusal(ErrorCode.STALE_CONTROLLER_EPOCH, "newer"))
             ),
         ),
-        (UNREACHABLE, AlterPartitionFailed(1_000, 5, str(UNREACHABLE))),
+        (UNREACHABLE, events.AlterPartitionFailed(1_000, 5, str(UNREACHABLE))),
     ],
     ids=["answered", "refused as a whole", "no answer"],
 )
@@ -435,11 +414,7 @@ _REFUSED = Refusal(ErrorCode.NOT_CONTROLLER, "another one")
 
 @pytest.mark.parametrize(
     ("reported", "refusal"),
-    [
-        (ReplicaLogsReported(), None),
-        (ReplicaLogsReported(refusal=_REFUSED), _REFUSED),
-        (UNREACHABLE, UNREACHABLE),
-    ],
+    [(ReplicaLogsReported(), None), (ReplicaLogsReported(refusal=_REFUSED), _REFUSED), (UNREACHABLE, UNREACHABLE)],
     ids=["taken", "refused as a whole", "no answer"],
 )
 async def test_a_report_of_logs_ends_in_exactly_one_event(reported: Any, refusal: Refusal | None) -> None:
@@ -451,7 +426,7 @@ async def test_a_report_of_logs_ends_in_exactly_one_event(reported: Any, refusal
     session.report_logs(SendReplicaLogs(3, request))
     await asyncio.sleep(0.01)
 
-    assert core.seen[1:] == [ReplicaLogsAnswered(1_000, 3, refusal)]
+    assert core.seen[1:] == [events.ReplicaLogsAnswered(1_000, 3, refusal)]
 
 
 async def test_heartbeats_return_the_proof_of_the_latest_position() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,53 +13,49 @@ from strandline.cli.app import app
 from strandline.console.settings import ConsoleSettings
 from strandline.controller.settings import ControllerSettings
 from strandline.node.settings import ReplicaSettings
-from strandline.runtime.settings import (
-    PREFIX,
-    Origin,
-    ServiceSettings,
-    SettingsWrong,
-    load_settings,
-    parse_flags,
-    split_commas,
-    unknown_variable,
-)
+from strandline.runtime import settings
 
 
-class Sample(ServiceSettings):
+class Sample(settings.ServiceSettings):
     """Settings for this test only."""
 
     size: int = Field(1, ge=1, description="a size")
     name: str = "default"
-    parts: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = ()
+    parts: Annotated[tuple[str, ...], BeforeValidator(settings.split_commas)] = ()
 
 
 def test_flags_beat_variables_beat_the_file_beats_defaults(tmp_path: Path) -> None:
     """A flag wins over a variable, a variable over the file, the file over a default; each value has its origin."""
     file = tmp_path / "settings.yaml"
     file.write_text("size: 2\nname: file\n")
-    loaded = load_settings(
+    loaded = settings.load_settings(
         Sample, flags={"size": "4"}, variables={"STRANDLINE_SIZE": "3", "STRANDLINE_NAME": "variable"}, file=file
     )
 
     assert (loaded.settings.size, loaded.settings.name) == (4, "variable")
-    named = {"size": Origin.FLAG, "name": Origin.VARIABLE, "parts": Origin.DEFAULT, "tune": Origin.DEFAULT}
+    named = {
+        "size": settings.Origin.FLAG,
+        "name": settings.Origin.VARIABLE,
+        "parts": settings.Origin.DEFAULT,
+        "tune": settings.Origin.DEFAULT,
+    }
     assert loaded.origins == named
 
 
 def test_lists_are_written_with_commas() -> None:
     """A flag or variable holds a list as one word."""
-    loaded = load_settings(Sample, flags={}, variables={"STRANDLINE_PARTS": "a, b"})
+    loaded = settings.load_settings(Sample, flags={}, variables={"STRANDLINE_PARTS": "a, b"})
 
     assert loaded.settings.parts == ("a", "b")
 
 
 def test_a_wrong_value_is_named_with_its_origin() -> None:
     """The message for a wrong value says where to correct it."""
-    with pytest.raises(SettingsWrong, match=r"size \(from variable\)"):
-        load_settings(Sample, flags={}, variables={"STRANDLINE_SIZE": "0"})
+    with pytest.raises(settings.SettingsWrong, match=r"size \(from variable\)"):
+        settings.load_settings(Sample, flags={}, variables={"STRANDLINE_SIZE": "0"})
 
 
-class Required(ServiceSettings):
+class Required(settings.ServiceSettings):
     """A setting without a default, and a rule between two of them."""
 
     node_id: int
@@ -78,16 +71,16 @@ class Required(ServiceSettings):
 
 def test_a_missing_setting_is_named_with_the_ways_to_give_it() -> None:
     """The sentence is ours, not the library's."""
-    with pytest.raises(SettingsWrong) as raised:
-        load_settings(Required, flags={}, variables={})
+    with pytest.raises(settings.SettingsWrong) as raised:
+        settings.load_settings(Required, flags={}, variables={})
 
     assert str(raised.value) == "setting node_id is missing; give --node-id, STRANDLINE_NODE_ID, or a line of --config"
 
 
 def test_a_rule_between_settings_is_said_as_it_is() -> None:
     """No word of the library stands before it."""
-    with pytest.raises(SettingsWrong) as raised:
-        load_settings(Required, flags={"node_id": "1", "low": "2"}, variables={})
+    with pytest.raises(settings.SettingsWrong) as raised:
+        settings.load_settings(Required, flags={"node_id": "1", "low": "2"}, variables={})
 
     assert str(raised.value) == "low is above high; exchange them"
 
@@ -97,13 +90,13 @@ def test_an_unknown_name_in_the_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("sise: 2\n")
 
-    with pytest.raises(SettingsWrong, match="sise"):
-        load_settings(Sample, flags={}, variables={}, file=file)
+    with pytest.raises(settings.SettingsWrong, match="sise"):
+        settings.load_settings(Sample, flags={}, variables={}, file=file)
 
 
 def test_flags_are_named_as_the_fields() -> None:
     """`--size 3 --config FILE` gives the flag and the file."""
-    flags, file = parse_flags(Sample, "sample", ["--size", "3", "--config", "x.yaml"])
+    flags, file = settings.parse_flags(Sample, "sample", ["--size", "3", "--config", "x.yaml"])
 
     assert (flags, file) == ({"size": "3"}, Path("x.yaml"))
 
@@ -111,7 +104,7 @@ def test_flags_are_named_as_the_fields() -> None:
 def test_wrong_usage_exits_with_2() -> None:
     """An unknown flag ends with exit code 2."""
     with pytest.raises(SystemExit) as ended:
-        parse_flags(Sample, "sample", ["--nosuch"])
+        settings.parse_flags(Sample, "sample", ["--nosuch"])
 
     assert ended.value.code == 2
 
@@ -122,11 +115,8 @@ def test_a_settings_file_that_cannot_be_read_is_named(tmp_path: Path, text: str)
     file = tmp_path / "settings.yaml"
     file.write_text(text)
 
-    with pytest.raises(SettingsWrong, match=r"settings file .*settings\.yaml cannot be read: "):
-        load_settings(Sample, flags={}, variables={}, file=file)
-
-
-# An unknown variable is rejected by name; those of other services and of links are not checked.
+    with pytest.raises(settings.SettingsWrong, match=r"settings file .*settings\.yaml cannot be read: "):
+        settings.load_settings(Sample, flags={}, variables={}, file=file)
 
 
 REQUIRED = {"node_id": "1", "data_dir": "/d", "controllers": "127.0.0.1:1"}
@@ -144,24 +134,24 @@ def _listed(envvar: str | list[str] | None) -> list[str]:
 def test_every_variable_of_a_service_or_command_is_known_to_all() -> None:
     """A setting that is added to one service does not stop the others that share its environment."""
     fields = {*ReplicaSettings.own_names(), *ControllerSettings.own_names(), *ConsoleSettings.own_names()}
-    every = {PREFIX + name.upper() for name in fields} | _of_commands(typer.main.get_command(app))
+    every = {settings.PREFIX + name.upper() for name in fields} | _of_commands(typer.main.get_command(app))
 
-    assert [name for name in sorted(every) if unknown_variable([name], ())] == []
+    assert [name for name in sorted(every) if settings.unknown_variable([name], ())] == []
 
 
 def test_a_tuned_value_is_set_by_tune_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--tune, its variable and its line of a file work; a flag, variable or line of the value's own is refused with
     what to give."""
-    flags, _ = parse_flags(ReplicaSettings, "replica", ["--tune", "tick_ms=7", "--tune", "fsync_threads=2"])
-    loaded = load_settings(ReplicaSettings, flags=REQUIRED | flags, variables={})
+    flags, _ = settings.parse_flags(ReplicaSettings, "replica", ["--tune", "tick_ms=7", "--tune", "fsync_threads=2"])
+    loaded = settings.load_settings(ReplicaSettings, flags=REQUIRED | flags, variables={})
     file = tmp_path / "settings.yaml"
     file.write_text("tick_ms: 7\n")
-    with pytest.raises(SettingsWrong) as of_a_file:
-        load_settings(ReplicaSettings, flags=REQUIRED, variables={}, file=file)
-    with pytest.raises(SettingsWrong) as of_a_variable:
-        load_settings(ReplicaSettings, flags=REQUIRED, variables={"STRANDLINE_TICK_MS": "7"})
+    with pytest.raises(settings.SettingsWrong) as of_a_file:
+        settings.load_settings(ReplicaSettings, flags=REQUIRED, variables={}, file=file)
+    with pytest.raises(settings.SettingsWrong) as of_a_variable:
+        settings.load_settings(ReplicaSettings, flags=REQUIRED, variables={"STRANDLINE_TICK_MS": "7"})
     with pytest.raises(SystemExit) as of_a_flag:
-        parse_flags(ReplicaSettings, "replica", ["--tick-ms", "7"])
+        settings.parse_flags(ReplicaSettings, "replica", ["--tick-ms", "7"])
 
     assert (loaded.settings.tick_ms, loaded.settings.fsync_threads) == (7, 2)
     assert loaded.origins["tick_ms"] == "flag"
@@ -176,24 +166,11 @@ def test_tune_in_a_variable_is_shared_by_services() -> None:
     """A node ignores what tunes the controller, and refuses a name that tunes nothing."""
     shared = {"STRANDLINE_TUNE": "part_bytes=200,tick_ms=7"}
 
-    assert load_settings(ReplicaSettings, flags=REQUIRED, variables=shared).settings.tick_ms == 7
-    with pytest.raises(SettingsWrong, match="'tick=7' is not NAME=VALUE with one of export_file_bytes, "):
-        load_settings(ReplicaSettings, flags=REQUIRED, variables={"STRANDLINE_TUNE": "tick=7"})
-    with pytest.raises(SettingsWrong, match=r"setting tick_ms \(from flag\): "):
-        load_settings(ReplicaSettings, flags={**REQUIRED, "tune": "tick_ms=0"}, variables={})
-
-
-def test_a_command_refuses_a_misspelled_variable() -> None:
-    """A command would otherwise go to another cluster than the one that was meant, or say that none was given."""
-    environment = {**os.environ, "STRANDLINE_BOOTSTRP": "127.0.0.1:1"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "strandline.cli", "topic", "list"], env=environment, capture_output=True, text=True
-    )
-
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        "strandline: variable STRANDLINE_BOOTSTRP is no setting; did you mean STRANDLINE_BOOTSTRAP?\n"
-    )
+    assert settings.load_settings(ReplicaSettings, flags=REQUIRED, variables=shared).settings.tick_ms == 7
+    with pytest.raises(settings.SettingsWrong, match="'tick=7' is not NAME=VALUE with one of export_file_bytes, "):
+        settings.load_settings(ReplicaSettings, flags=REQUIRED, variables={"STRANDLINE_TUNE": "tick=7"})
+    with pytest.raises(settings.SettingsWrong, match=r"setting tick_ms \(from flag\): "):
+        settings.load_settings(ReplicaSettings, flags={**REQUIRED, "tune": "tick_ms=0"}, variables={})
 
 
 @pytest.mark.parametrize(
@@ -206,8 +183,8 @@ def test_a_command_refuses_a_misspelled_variable() -> None:
 )
 def test_an_unknown_variable_is_refused_with_the_nearest_name(name: str, said: str) -> None:
     """For a mistyped name the message has the intended one, and the service does not start with the default."""
-    with pytest.raises(SettingsWrong) as raised:
-        load_settings(ReplicaSettings, flags=REQUIRED, variables={name: "1"})
+    with pytest.raises(settings.SettingsWrong) as raised:
+        settings.load_settings(ReplicaSettings, flags=REQUIRED, variables={name: "1"})
 
     assert said in str(raised.value)
 
@@ -226,4 +203,4 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name(name: str, said: s
 )
 def test_variables_of_others_are_let_be(name: str) -> None:
     """A variable of another service, or one that Kubernetes sets for a Service of this name, is not an error."""
-    assert unknown_variable([name], ReplicaSettings.model_fields) is None
+    assert settings.unknown_variable([name], ReplicaSettings.model_fields) is None

@@ -265,15 +265,9 @@ async def test_nothing_is_heard_after_the_end() -> None:
     assert len(world.asked) == 1
 
 
-# Names and ids of the newest metadata.
-
-
 def _image(*topics: TopicImage, snapshot: bool = True, deleted: tuple[str, ...] = ()) -> MetadataImage:
     node = NodeImage(
-        node_id=NodeId(1),
-        node_epoch=NodeEpoch(1),
-        client_endpoint=Endpoint("c", 1),
-        internal_endpoint=Endpoint("i", 2),
+        node_id=NodeId(1), node_epoch=NodeEpoch(1), client_endpoint=Endpoint("c", 1), internal_endpoint=Endpoint("i", 2)
     )
     return MetadataImage(
         cluster_id="cluster",

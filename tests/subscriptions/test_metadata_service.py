@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.core.test_metadata_history import image, node, partition, topic
+from tests.core.metadata_images import image, node, partition, topic
 from tests.subscriptions.served_metadata import CONTROLLER, Served, served
 
 from strandline.core.control.subscriptions import MetadataHistory
