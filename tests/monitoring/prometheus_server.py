@@ -21,6 +21,7 @@ import yaml
 from monitoring_files import ALERTS
 
 _LISTENING = re.compile(r'msg="Listening on" address=(\S+)')
+_READY = "Server is ready to receive web requests"
 _START_S = 30.0
 _CALL_S = 10.0
 
@@ -71,12 +72,13 @@ class PrometheusServer:
             self._process.wait()
 
     def _listening(self) -> str:
-        """Its address, as soon as it has one."""
+        """Its address, as soon as it serves there: it listens earlier, and answers 503 until then."""
         assert self._process is not None
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
-            found = _LISTENING.search(self._log.read_text())
-            if found:
+            said = self._log.read_text()
+            found = _LISTENING.search(said)
+            if found and _READY in said:
                 return found[1]
             assert self._process.poll() is None, self._log.read_text()
             time.sleep(0.05)
