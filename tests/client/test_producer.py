@@ -239,7 +239,7 @@ async def test_deleted_topic_fails_what_is_under_way() -> None:
         (delivery,) = await send_each(producer, values(1))
         cluster.delete_topic()
         with pytest.raises(client.TopicDeleted) as failed:
-            await delivery
+            await asyncio.wait_for(delivery, 30)
 
         assert isinstance(failed.value, client.SendToDeletedTopic)
         assert isinstance(failed.value, client.SendFailed)
