@@ -22,6 +22,7 @@ from strandline.rpc.authorization import PermissionInterceptor
 from strandline.rpc.channels import parse_endpoint, target
 from strandline.rpc.interceptors import RefusalInterceptor, Reported
 from strandline.rpc.tls import Tls
+from strandline.rpc.transports import aio
 
 # ---- method_table
 # Which handler a call gets: all methods of one server stand in one table, which a call is looked up in once.
@@ -182,7 +183,7 @@ def build_server(
         interceptors = [PermissionInterceptor(tls.identity.cluster), *interceptors]
     channels.note_use()
     table = MethodTable()
-    server = grpc.aio.server(
+    server = aio().server(
         handlers=[table],
         interceptors=[RefusalInterceptor(settings.name, reported=settings.on_refusal), *interceptors],
         options=server_options(settings),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -128,6 +128,11 @@ class ServiceSettings(BaseModel):
         "",
         "NAME=VALUE with commas between: values that `strandline settings` lists as `tune.NAME`",
         "Where an alert's page says so, and in tests.",
+    )
+    grpc_transport: Literal["asyncio", "grpcio"] = setting(
+        "grpcio",
+        "what carries gRPC: grpcio's C core, or asyncio itself",
+        "For more MB/s of small batches: see TRANSPORT.md.",
     )
 
     @classmethod
