@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
     def _data_piece(self, view: memoryview) -> None:
         assert self._data is not None, "there are bytes left of it"
         stream, ends = self._data
-        if stream is not None and not stream.is_deaf:
+        if stream is not None:
             try:
                 stream.data(view)
             except StreamFailed as failed:
@@ -406,9 +406,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._settled:
             self.calm.count("SETTINGS frames", _STREAM_ERROR_COST)
-        for key, value in frames.settings_of(payload, from_server=self.is_client):
-            self._set(key, value)
+        values = tuple(frames.settings_of(payload, from_server=self.is_client))
+        # Before the DATA that a larger window lets out: a peer may wait for it first.
         self.outgoing.control(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        for key, value in values:
+            self._set(key, value)
         if not self._settled:
             self._settled = True
             self.after("settings", SETTINGS_S, self.fail, Code.SETTINGS_TIMEOUT, "SETTINGS are not acknowledged")
@@ -463,8 +465,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         stream = self.streams.get(number)
         if stream is None:
-            if self._is_idle(number):
-                raise ConnectionFailed(Code.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
+            if self._is_idle(number) or not size:
+                raise ConnectionFailed(Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0, or on an idle stream")
             self.calm.count("WINDOW_UPDATE frames")
         elif not size:
             self.reset_for(number, Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
@@ -483,6 +485,8 @@ class Connection(asyncio.BufferedProtocol):
     def _late(self, number: int, what: str) -> None:
         """DATA or HEADERS on a stream that is over: harmless if we ended it, because the peer may not know yet."""
         by_peer = self._over.get(number)
+        if by_peer is None and what == "HEADERS":
+            raise ConnectionFailed(Code.PROTOCOL_ERROR, f"stream {number} is opened after a later one")
         if by_peer is None:
             self.calm.count(f"{what} frames on streams that are over")
         elif by_peer:

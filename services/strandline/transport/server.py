@@ -34,6 +34,8 @@ _ACCEPTED_AT_ONCE = 16
 _DRAIN_S = 1.0
 """How long streams that are on their way when the server stops may take to arrive."""
 _CANCEL_S = 5.0
+_REFUSED_AFTER_S = 1.0
+"""How long a request that is no gRPC may take to end before it is answered; what it sends is thrown away."""
 _TOO_SOON_WITHOUT_CALLS_S = 7_200.0
 """gRPC's least time between pings on a connection without calls, where those are not welcome."""
 _REFUSED_COST = 2
@@ -135,9 +137,9 @@ class ServerConnection(Connection):
     ) -> None:
         """Answer at once what is wrong with a call, or let its handler run."""
         if not given.get(b"content-type", b"").startswith(headers.TYPE):
-            stream.refuse(415, b"this port speaks gRPC: the content-type is application/grpc")
+            self._refuse(stream, 415, b"this port speaks gRPC: the content-type is application/grpc")
         elif pseudo[b":method"] != b"POST":
-            stream.refuse(405, b"this port speaks gRPC: the method is POST")
+            self._refuse(stream, 405, b"this port speaks gRPC: the method is POST")
         elif size > self.options.max_metadata_bytes:
             most = self.options.max_metadata_bytes
             _end(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, f"received metadata larger than max ({size} vs. {most})")
@@ -154,6 +156,13 @@ class ServerConnection(Connection):
             method = pseudo[b":path"].decode("utf-8", "replace")
             context = stream.context = Context(stream, method, headers.read_metadata(others), timeout_s)
             self._port.server.run(context, partial(self._task_over, stream))
+
+    def _refuse(self, stream: ServerStream, status: int, body: bytes) -> None:
+        stream.is_deaf, stream.refusal = True, (status, body)
+        if stream.peer_ended:
+            stream.refuse()
+        else:
+            self.loop.call_later(_REFUSED_AFTER_S, stream.refuse)
 
     def more_headers(self, stream: Stream, fields: Sequence[Field], ended: bool) -> None:
         """The client's trailers, which say nothing in gRPC."""

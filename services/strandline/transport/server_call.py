@@ -40,7 +40,7 @@ class HandlerCallDetails(grpc.HandlerCallDetails):
 class ServerStream(Stream):
     """The stream of a call."""
 
-    __slots__ = ("context", "is_answered", "is_given_up")
+    __slots__ = ("context", "is_answered", "is_given_up", "refusal")
 
     def __init__(self, connection: ServerConnection, number: int) -> None:
         super().__init__(connection, number)
@@ -49,6 +49,13 @@ class ServerStream(Stream):
         """Whether the response's headers were sent."""
         self.is_given_up = False
         """Whether it was reset, or its deadline passed, while its handler ran."""
+        self.refusal: tuple[int, bytes] | None = None
+        """Status and body for a request that is no gRPC; sent when the request has ended, as HTTP's clients expect."""
+
+    def end_of_data(self) -> None:
+        """As `Stream.end_of_data`; a refusal has waited for it."""
+        super().end_of_data()
+        self.refuse()
 
     def answer(self, block: bytes = b"") -> None:
         """Send the response's headers, once."""
@@ -77,8 +84,11 @@ class ServerStream(Stream):
         ending = frames.header_frames(connection.block_of(block), frames.END_STREAM, self.number, most)
         connection.outgoing.end(self, ending)
 
-    def refuse(self, status: int, body: bytes) -> None:
-        """Answer a request that is no gRPC, as HTTP."""
+    def refuse(self) -> None:
+        """Answer a request that is no gRPC, as HTTP, if `refusal` was not sent yet."""
+        if self.refusal is None or self.is_closed:
+            return
+        (status, body), self.refusal = self.refusal, None
         fields = (
             (b":status", b"%d" % status),
             (b"content-type", b"text/plain"),
@@ -88,7 +98,7 @@ class ServerStream(Stream):
         connection.outgoing.headers(
             connection.block_of(b"".join(headers.literal(*one) for one in fields)), 0, self.number
         )
-        self.is_answered = self.is_deaf = True
+        self.is_answered = True
         connection.outgoing.plain(self, body)
 
 

@@ -79,6 +79,8 @@ class Stream:
             self.declared -= size
             if self.declared < 0:
                 raise StreamFailed(Code.PROTOCOL_ERROR, "more DATA than content-length")
+        if self.is_deaf:
+            return
         at = 0
         while at < size:
             if not self._missing:
