@@ -18,7 +18,7 @@ VARIABLE = "STRANDLINE_GRPC_TRANSPORT"
 
 
 TRANSPORTS: dict[str, Any] = {"grpcio": grpc.aio, "asyncio": transport}
-"""What has ``server``, ``insecure_channel`` and ``secure_channel`` with `grpc.aio`'s signatures, by the choice's name."""
+"""By name, what has ``server``, ``insecure_channel`` and ``secure_channel`` with `grpc.aio`'s signatures."""
 
 _chosen: Any = None
 

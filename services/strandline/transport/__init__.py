@@ -4,7 +4,7 @@ Handlers, interceptors, generated stubs, reflection and health are grpcio's own 
 """
 
 from strandline.transport.channel import Channel, insecure_channel, secure_channel
-from strandline.transport.options import Security
+from strandline.transport.options import AuthContext, Security
 from strandline.transport.server import Server, server
 
-__all__ = ["Channel", "Security", "Server", "insecure_channel", "secure_channel", "server"]
+__all__ = ["AuthContext", "Channel", "Security", "Server", "insecure_channel", "secure_channel", "server"]

@@ -207,7 +207,7 @@ class Channel(grpc.aio.Channel):
     """gRPC's channel."""
 
     def __init__(self, target: str, options: Options, security: Security | None) -> None:
-        self.loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.options = options
         self._host, self._port, self._authority = _read_target(target)
         self._security = security
@@ -224,6 +224,13 @@ class Channel(grpc.aio.Channel):
         self._failure = ""
         self._addresses: list[Any] = []
         self._asked_s = float("-inf")
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """That in which the channel is used first; it may be made outside."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def block_of(self, path: str) -> bytes:
         """What the calls of a method begin with."""
@@ -295,8 +302,8 @@ class Channel(grpc.aio.Channel):
         try:
             async with asyncio.timeout(max(options.dial_s, backoff_s)):
                 connection = await self._connect()
-        except OSError as error:
-            # A time-out is one of these.
+        except (OSError, ValueError, RuntimeError) as error:
+            # The second and third: a name that is none, a loop that ends. A time-out is one of the first.
             self._dialling = None
             self._backoff_s = min(backoff_s * _GROWTH, options.most_backoff_s)
             self._next_dial_s = begun_s + backoff_s * random.uniform(1 - _JITTER, 1 + _JITTER)
@@ -364,8 +371,7 @@ class Channel(grpc.aio.Channel):
         now_s = self.loop.time()
         if not self._addresses or now_s - self._asked_s >= self.options.ask_name_s:
             self._asked_s = now_s
-            found = await self.loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            self._addresses = list(dict.fromkeys(found))
+            self._addresses = list(dict.fromkeys(await _addresses(self.loop, self._host, self._port)))
         return self._addresses
 
     def connection_over(self, connection: ClientConnection) -> None:
@@ -489,6 +495,19 @@ class Channel(grpc.aio.Channel):
     ) -> Any:
         """A method of two streams."""
         return Method(self, method, request_serializer, response_deserializer, (True, True))
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+    """What `socket.getaddrinfo` says, asked beside the loop unless there is nothing to ask."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        pass
+    try:
+        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except RuntimeError:
+        # The interpreter ends, and starts no more threads: what is sent at the end is sent all the same.
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def _read_target(target: str) -> tuple[str, int, str]:
