@@ -137,7 +137,11 @@ class ClientConnection(Connection):
             call.not_processed("the server refused the stream")
             return
         name = Code(code).name if code in Code._value2member_map_ else str(code)
-        stream.over((status_of_reset(code), f"the stream was reset: {name}", ()))
+        status = status_of_reset(code)
+        if status is grpc.StatusCode.CANCELLED and call is not None and call.time_remaining() == 0:
+            # The server's deadline is the caller's, and its clock may be first.
+            status = grpc.StatusCode.DEADLINE_EXCEEDED
+        stream.over((status, f"the stream was reset: {name}", ()))
 
     def stream_lost(self, stream: Stream) -> None:
         """The connection is over."""
