@@ -208,7 +208,9 @@ Script = Callable[[Peer], Awaitable[None]]
 
 
 @asynccontextmanager
-async def scripted(*scripts: Script, settings: bytes = setting()) -> AsyncIterator[Any]:
+async def scripted(
+    *scripts: Script, settings: bytes = setting(), options: tuple[tuple[str, Any], ...] = ()
+) -> AsyncIterator[Any]:
     """A channel of ours to a server whose connections follow these scripts, one each, after both have said hello."""
     left, tasks = list(scripts), []
 
@@ -225,7 +227,7 @@ async def scripted(*scripts: Script, settings: bytes = setting()) -> AsyncIterat
     listening = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 24)
     port = listening.sockets[0].getsockname()[1]
     try:
-        async with transport.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with transport.insecure_channel(f"127.0.0.1:{port}", options) as channel:
             yield channel
     finally:
         listening.close()
