@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import structlog
@@ -70,7 +70,7 @@ class TabledServer(grpc.aio.Server):
         """As gRPC's."""
         return self._server.add_insecure_port(address)
 
-    def add_secure_port(self, address: str, server_credentials: grpc.ServerCredentials) -> int:
+    def add_secure_port(self, address: str, server_credentials: Any) -> int:
         """As gRPC's."""
         return self._server.add_secure_port(address, server_credentials)
 
@@ -202,7 +202,7 @@ def bind(server: grpc.aio.Server, endpoint: Endpoint, *, tls: Tls | None = None)
         if tls is None:
             port = server.add_insecure_port(target(endpoint))
         else:
-            port = server.add_secure_port(target(endpoint), tls.server_credentials())
+            port = server.add_secure_port(target(endpoint), cast(Any, tls.server_credentials()))
     except RuntimeError as error:
         raise PortTaken(endpoint) from error
     if port == 0:

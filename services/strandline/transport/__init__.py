@@ -5,6 +5,6 @@ Handlers, interceptors, generated stubs, reflection and health are grpcio's own 
 
 from strandline.transport.channel import Channel, insecure_channel, secure_channel
 from strandline.transport.options import AuthContext, Security
-from strandline.transport.server import Server, server
+from strandline.transport.serving import Server, server
 
 __all__ = ["AuthContext", "Channel", "Security", "Server", "insecure_channel", "secure_channel", "server"]

@@ -140,6 +140,7 @@ class Call(grpc.aio.Call):
         self._changed: list[asyncio.Future[None]] = []
         self._callbacks: list[Callable[[Any], None]] = []
         self._sending: asyncio.Task[None] | None = None
+        self._answers: list[bytes] = []
 
     def start(self, requests: Any, is_stream: bool, timeout_s: float | None) -> None:
         """Begin the call: with its request, or what its requests come from; None: they are written."""
@@ -396,12 +397,15 @@ class AnswerCall(Call):
             self.cancel()
             raise
         self._raise_unless_ok()
-        messages = self._stream.messages if self._stream is not None else ()
-        if len(messages) != 1:
-            why = f"the server sent {len(messages)} answers where there is one"
+        stream = self._stream
+        if stream is not None and not self._answers:
+            self._answers = list(stream.messages)
+            stream.forget_messages()
+        if len(self._answers) != 1:
+            why = f"the server sent {len(self._answers)} answers where there is one"
             self._status = (grpc.StatusCode.INTERNAL, why, ())
             self._raise()
-        return self._decoded(messages[0])
+        return self._decoded(self._answers[0])
 
 
 class StreamCall(Call):
@@ -430,9 +434,9 @@ class StreamCall(Call):
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """The answers."""
-        return self._answers()
+        return self._all()
 
-    async def _answers(self) -> AsyncIterator[Any]:
+    async def _all(self) -> AsyncIterator[Any]:
         while (answer := await self.read()) is not grpc.aio.EOF:
             yield answer
 

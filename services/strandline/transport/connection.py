@@ -37,7 +37,7 @@ _STREAM_ERROR_COST = 10
 
 
 class Connection(asyncio.BufferedProtocol):
-    """What both sides have in common; `server.ServerConnection` and `channel.ClientConnection` decide about streams."""
+    """What both sides have in common; `ServerConnection` and `ClientConnection` decide about streams."""
 
     is_client = False
 

@@ -18,7 +18,7 @@ from strandline.transport.frames import Code
 from strandline.transport.stream import Stream
 
 if TYPE_CHECKING:
-    from strandline.transport.server import ServerConnection
+    from strandline.transport.serving import ServerConnection
 
 _log = logging.getLogger("strandline.transport")
 

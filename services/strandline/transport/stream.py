@@ -83,13 +83,8 @@ class Stream:
             return
         at = 0
         while at < size:
-            if not self._missing:
-                at = self._begin(view, at, size)
-                if at < 0:
-                    return
-                # A message of no bytes is complete.
-                if self._missing:
-                    continue
+            if not self._missing and (at := self._begin(view, at, size)) < 0:
+                return
             take = min(self._missing, size - at)
             end = at + take
             self._missing -= take
@@ -107,10 +102,7 @@ class Stream:
             self._ask()
 
     def _begin(self, view: memoryview, at: int, size: int) -> int:
-        """Read a message's prefix, or as much of it as there is; returns where the message begins, -1 without one.
-
-        A message that is complete in the view, as most are, is taken here.
-        """
+        """Read a message's prefix; returns where the message begins, -1 if not even the prefix is complete."""
         if self._head or size - at < 5:
             take = min(5 - len(self._head), size - at)
             self._head += bytes(view[at : at + take])
