@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from certificates import Certificates
 from go_tools import h2spec, interop_client, interop_server
 from interop_cases import CASES
 from interop_service import handlers
@@ -29,15 +31,27 @@ CALL_S = 60.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+Serving = Callable[..., Awaitable[int]]
+
+
 @pytest.fixture
-async def serving() -> AsyncIterator[Callable[[str], Awaitable[int]]]:
-    """Start the service on one of the transports; returns its port."""
+async def serving() -> AsyncIterator[Serving]:
+    """Start the service on one of the transports, with TLS if there is a certificate; returns its port."""
     servers = []
 
-    async def start(name: str) -> int:
+    async def start(name: str, certificates: Certificates | None = None) -> int:
         server = TRANSPORTS[name].server()
         server.add_generic_rpc_handlers((handlers(),))
-        port: int = server.add_insecure_port("127.0.0.1:0")
+        port: int
+        if certificates is None:
+            port = server.add_insecure_port("127.0.0.1:0")
+        else:
+            files = certificates.files("replica/1")
+            # As the product's, but for the client's certificate, which foreign clients do not have.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(files.cert, files.key)
+            context.set_alpn_protocols(["h2"])
+            port = server.add_secure_port("127.0.0.1:0", transport.Security(lambda: context))
         await server.start()
         servers.append(server)
         return port
@@ -48,12 +62,27 @@ async def serving() -> AsyncIterator[Callable[[str], Awaitable[int]]]:
 
 
 @pytest.mark.parametrize("case", GO_CASES)
-async def test_a_client_of_grpc_go_is_served(case: str, serving: Callable[[str], Awaitable[int]]) -> None:
+async def test_a_client_of_grpc_go_is_served(case: str, serving: Serving) -> None:
     """grpc-go's client finds that our server does what the case demands."""
     port = await serving("ours")
     words = ["-server_host", "127.0.0.1", "-server_port", str(port), "-test_case", case]
 
     code, output = await _ran(interop_client(), *words)
+
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("case", ["large_unary", "ping_pong"])
+async def test_a_client_of_grpc_go_is_served_over_tls(case: str, serving: Serving, tmp_path: Path) -> None:
+    """grpc-go's client finds the same where TLS carries the connection."""
+    certificates = Certificates.at(tmp_path)
+    port = await serving("ours", certificates)
+    ca = certificates.files("admin/1").ca
+    words = ["-server_host", "127.0.0.1", "-server_host_override", "localhost", "-use_tls", "-use_test_ca"]
+
+    code, output = await _ran(
+        interop_client(), *words, "-ca_file", str(ca), "-server_port", str(port), "-test_case", case
+    )
 
     assert code == 0, output
 
@@ -64,7 +93,7 @@ async def test_a_channel_gets_what_the_case_demands(
     case: Callable[[grpc.aio.Channel], Awaitable[None]],
     client: str,
     server: str,
-    serving: Callable[[str], Awaitable[int]],
+    serving: Serving,
 ) -> None:
     """Channel and server agree on the case, whichever of the two is ours."""
     async with TRANSPORTS[client].insecure_channel(f"127.0.0.1:{await serving(server)}") as channel:
@@ -85,18 +114,18 @@ async def test_a_server_of_grpc_go_answers(case: Callable[[grpc.aio.Channel], Aw
         await process.wait()
 
 
+@pytest.mark.parametrize("with_tls", [False, True], ids=["plain", "tls"])
 async def test_every_case_of_h2spec_passes(
-    serving: Callable[[str], Awaitable[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_tls: bool, serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No case of h2spec fails or is skipped, strict ones included."""
     # h2spec's frame that is too large is one of more than HTTP/2's first limit.
     monkeypatch.setattr("strandline.transport.connection.OUR_FRAME", 16384)
     report = tmp_path / "report.xml"
-    port = await serving("ours")
+    port = await serving("ours", Certificates.at(tmp_path) if with_tls else None)
+    words = ["--strict", "--timeout", "5", "-h", "127.0.0.1", "-p", str(port), "--junit-report", str(report)]
 
-    _, output = await _ran(
-        h2spec(), "--strict", "--timeout", "5", "-h", "127.0.0.1", "-p", str(port), "--junit-report", str(report)
-    )
+    _, output = await _ran(h2spec(), *words, *(("-t", "-k") if with_tls else ()))
     cases = [
         (suite.get("id"), case.get("classname"), {part.tag for part in case} & {"failure", "error", "skipped"})
         for suite in ElementTree.parse(report).getroot().iter("testsuite")
