@@ -53,6 +53,11 @@ class ClientStream(Stream):
         else:
             call.finish(status)
 
+    def dropped(self) -> None:
+        """Nobody has the call any more."""
+        self.over((grpc.StatusCode.CANCELLED, "dropped", ()), reset=Code.CANCEL)
+        self.forget_messages()
+
     def fields(self, fields: Sequence[Field], ended: bool) -> None:
         """Headers of the answer, or its trailers.
 
@@ -193,7 +198,6 @@ class Call(grpc.aio.Call):
         if self._sending is not None:
             self._sending.cancel()
         self._change()
-        self.channel.call_over(self)
         for callback in self._callbacks:
             self._loop.call_soon(callback, self)
 
@@ -226,11 +230,10 @@ class Call(grpc.aio.Call):
         return True
 
     def __del__(self) -> None:
-        if getattr(self, "_status", self) is None and not self._loop.is_closed():
-            self._end_locally(grpc.StatusCode.CANCELLED, "Cancelled upon garbage collection!")
         stream = getattr(self, "_stream", None)
-        if stream is not None and stream.is_closed:
-            stream.forget_messages()
+        if stream is not None and (not stream.is_closed or stream.messages) and not self._loop.is_closed():
+            # The collector of garbage may run in any thread.
+            self._loop.call_soon_threadsafe(stream.dropped)
 
     # ---- what callers use
 
@@ -419,16 +422,18 @@ class StreamCall(Call):
             asyncio.CancelledError: it was cancelled.
         """
         try:
-            while self._stream is None and self._status is None:
+            while True:
+                stream = self._stream
+                content = None if stream is None or self._is_cancelled else await stream.next()
+                if content is not None:
+                    return self._decoded(content)
+                if self._status is not None:
+                    break
+                # The status is due, or a first or a second stream.
                 await self._next_change()
-            content = None if self._stream is None or self._is_cancelled else await self._stream.next()
-            if content is None:
-                await self._ended()
         except asyncio.CancelledError:
             self.cancel()
             raise
-        if content is not None:
-            return self._decoded(content)
         self._raise_unless_ok()
         return grpc.aio.EOF
 

@@ -180,7 +180,7 @@ class Method:
         self._encode = encode
         self._decode = decode
         self._is_request_stream, self._is_answer_stream = kinds
-        self._block = channel.block_of(path)
+        self._path = path
 
     def __call__(
         self,
@@ -202,7 +202,7 @@ class Method:
         kind = StreamCall if self._is_answer_stream else AnswerCall
         channel = self._channel
         channel.check_open()
-        call = kind(channel, self._block, self._encode, self._decode, metadata, bool(wait_for_ready))
+        call = kind(channel, channel.block_of(self._path), self._encode, self._decode, metadata, bool(wait_for_ready))
         call.start(request, self._is_request_stream, timeout)
         return call
 
@@ -220,7 +220,7 @@ class Channel(grpc.aio.Channel):
         self._connection: ClientConnection | None = None
         self._old: set[ClientConnection] = set()
         self._waiting: deque[weakref.ref[Call]] = deque()
-        self._calls: weakref.WeakSet[Call] = weakref.WeakSet()
+        self._blocks: dict[str, bytes] = {}
         self._dialling: asyncio.Task[None] | None = None
         self._due: asyncio.TimerHandle | None = None
         self._next_dial_s = 0.0
@@ -238,9 +238,14 @@ class Channel(grpc.aio.Channel):
 
     def block_of(self, path: str) -> bytes:
         """What the calls of a method begin with."""
+        found = self._blocks.get(path)
+        if found is not None:
+            return found
         agent = f"{self.options.user_agent} grpc-python-strandline/1".strip().encode("ascii", "replace")
         scheme = headers.SCHEME_HTTP if self._security is None else headers.SCHEME_HTTPS
-        return headers.request_block(path.encode(), self._authority.encode(), agent, scheme)
+        block = headers.request_block(path.encode(), self._authority.encode(), agent, scheme)
+        self._blocks[path] = block
+        return block
 
     # ---- calls
 
@@ -254,7 +259,6 @@ class Channel(grpc.aio.Channel):
         if self._state is State.SHUTDOWN:
             call.finish((grpc.StatusCode.CANCELLED, "Channel closed.", ()))
             return
-        self._calls.add(call)
         connection = self._connection
         if connection is not None and connection.has_room and not self._waiting:
             connection.open(call)
@@ -265,10 +269,6 @@ class Channel(grpc.aio.Channel):
         self._waiting.append(weakref.ref(call))
         if connection is None:
             self._dial_when_due()
-
-    def call_over(self, call: Call) -> None:
-        """It needs nothing any more."""
-        self._calls.discard(call)
 
     def room(self) -> None:
         """Calls that wait may begin, as far as the server allows."""
@@ -433,19 +433,28 @@ class Channel(grpc.aio.Channel):
         if self._dialling is not None:
             self._dialling.cancel()
             await asyncio.wait([self._dialling])
-        for call in tuple(self._calls):
+        for call in self._calls():
             call._end_locally(grpc.StatusCode.CANCELLED, "Channel closed.")
-        connections = self._old | ({self._connection} if self._connection is not None else set())
+        connections = self._connections()
         self._connection = None
         for connection in connections:
             connection.close("the channel is closed")
         if connections:
             await asyncio.wait([connection.lost for connection in connections], timeout=_CLOSE_S)
 
+    def _connections(self) -> set[ClientConnection]:
+        return self._old | ({self._connection} if self._connection is not None else set())
+
+    def _calls(self) -> list[Call]:
+        """Those that are not over."""
+        streams = (stream for connection in self._connections() for stream in connection.streams.values())
+        references = [stream.call for stream in streams if isinstance(stream, ClientStream)]
+        return [call for reference in (*references, *self._waiting) if (call := reference()) is not None]
+
     async def _wait_for_calls(self, grace_s: float) -> None:
         try:
             async with asyncio.timeout(grace_s):
-                for call in tuple(self._calls):
+                for call in self._calls():
                     await call.code()
         except TimeoutError:
             return

@@ -117,9 +117,8 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop writes what arrives."""
         if self._buffer is None:
-            self._buffer = flow.BUFFERS.lend()
-            if self._rest:
-                self._buffer[: len(self._rest)] = self._rest
+            self._buffer = flow.BUFFERS.lend(len(self._rest))
+            self._buffer[: len(self._rest)] = self._rest
         return self._buffer[len(self._rest) :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -156,7 +155,6 @@ class Connection(asyncio.BufferedProtocol):
             flow.BUFFERS.lost(self._buffer)
         process = self.arriving.process
         process.holders.discard(self)
-        process.ending -= self._shed
         process.forget(self.arriving)
         if not self.is_ending:
             self.is_ending = True
@@ -175,6 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             self.stream_lost(stream)
+        self.arriving.process.ending -= self._shed
+        self._shed = 0
         self.ended()
 
     # ---- frames

@@ -155,12 +155,12 @@ class Buffers:
         self._free: list[memoryview] = []
         self._made = 0
 
-    def lend(self) -> memoryview:
-        """A buffer; a small one if the large ones are all out."""
+    def lend(self, used: int) -> memoryview:
+        """A buffer with room beyond ``used`` bytes; a small one if the large ones are all out."""
         if self._free:
             return self._free.pop()
         if self._made >= self._MOST_LARGE:
-            return memoryview(bytearray(self.SMALL))
+            return memoryview(bytearray(used + self.SMALL))
         self._made += 1
         return memoryview(bytearray(self.LARGE))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from strandline.transport import frames
@@ -30,8 +30,9 @@ class Outgoing:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._writes: Callable[[Iterable[bytes | memoryview]], None] = self._gather
+        self._writes: Callable[[Sequence[bytes | memoryview]], None] = self._gather
         self._gathered: list[bytes | memoryview] = []
+        self._gathered_bytes = 0
         self._control_bytes = 0
         self._turns: deque[Stream] = deque()
         self.paused = False
@@ -54,15 +55,18 @@ class Outgoing:
         """The peer takes frames of so many bytes."""
         self.largest_frame = min(most, _LARGEST_FRAME)
 
-    def _gather(self, parts: Iterable[bytes | memoryview]) -> None:
+    def _gather(self, parts: Sequence[bytes | memoryview]) -> None:
         if not self._gathered:
             self._loop.call_soon(self.flush)
         self._gathered += parts
+        self._gathered_bytes += sum(map(len, parts))
+        if self._gathered_bytes > HIGH_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """Write what was gathered in this round of the loop."""
         if self._gathered and self._transport is not None:
-            parts, self._gathered = self._gathered, []
+            parts, self._gathered, self._gathered_bytes = self._gathered, [], 0
             self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
 
     def control(self, content: bytes) -> None:

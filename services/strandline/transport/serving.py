@@ -475,7 +475,11 @@ def listening_sockets(address: str) -> list[socket.socket]:
             one.bind((where[0], port, *where[2:]))
             one.listen(1024)
             port = one.getsockname()[1]
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL and len(made) > 1:
+            # A name, such as localhost, that has an address of a family that this machine does not use.
+            made.pop().close()
+            return made
         for one in made:
             one.close()
         raise

@@ -267,7 +267,7 @@ class Stream:
 
     async def send(self, message: bytes) -> None:
         """Send a message; returns when the socket has it, or the stream is closed."""
-        if self.connection.outgoing.message(self, message):
+        if self.is_closed or self.connection.outgoing.message(self, message):
             self._quick += 1
             if self._quick >= _AT_ONCE:
                 self._quick = 0
