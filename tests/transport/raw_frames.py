@@ -190,12 +190,15 @@ HANDLERS: dict[str, Any] = {
 }
 
 
+def handlers(**more: Any) -> grpc.GenericRpcHandler:
+    """`HANDLERS` and these, as a service."""
+    return grpc.method_handlers_generic_handler("it", {**HANDLERS, **more})
+
+
 @asynccontextmanager
-async def served(*options: tuple[str, Any], **handlers: Any) -> AsyncIterator[int]:
+async def served(*options: tuple[str, Any], **more: Any) -> AsyncIterator[int]:
     """The port of a server of ours with `HANDLERS`, and these."""
-    server = transport.server(
-        handlers=[grpc.method_handlers_generic_handler("it", {**HANDLERS, **handlers})], options=options
-    )
+    server = transport.server(handlers=[handlers(**more)], options=options)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
