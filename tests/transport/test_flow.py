@@ -292,6 +292,26 @@ async def _each(requests: Any, context: Any) -> None:
 _ECHOES = {"Each": grpc.stream_stream_rpc_method_handler(_each)}
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_server_stops_beside_connections_that_are_gone(loop: str) -> None:
+    """A connection that was aborted in the same round of the loop is no obstacle: uvloop raises on a write to it."""
+
+    async def run() -> None:
+        made = transport.server(handlers=[grpc.method_handlers_generic_handler("it", _ECHOES)])
+        port = made.add_insecure_port("127.0.0.1:0")
+        await made.start()
+        async with connected(port, call(path=b"/it/Each"), frame(DATA, message(b"a"), 0, 1)) as peer:
+            await peer.until(DATA)
+            for one in made._ports[0].connections:
+                assert one.transport is not None
+                one.transport.abort()
+            await made.stop(None)
+
+    factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(run())
+
+
 async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() -> None:
     """The caller need not send what nobody reads: RST_STREAM with NO_ERROR comes after the trailers."""
     async with served() as port, connected(port, call(path=b"/it/None", flags=END_HEADERS)) as peer:
