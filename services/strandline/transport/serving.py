@@ -299,13 +299,11 @@ class Port:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **secured)
             if connection in self.unfinished:
                 self.unfinished[connection] = partial(connection.fail, Code.NO_ERROR, "handshake timeout")
-        except OSError:
-            # No TLS, the wrong certificate, or gone: there is nobody to say it to.
+        except (OSError, asyncio.CancelledError):
+            # No TLS, the wrong certificate, or gone: there is nobody to say it to, and uvloop says nothing to us.
             self.unfinished.pop(connection, None)
             accepted.close()
-        except asyncio.CancelledError:
-            self.unfinished.pop(connection, None)
-            accepted.close()
+            connection.connection_lost(None)
 
 
 class Server(grpc.aio.Server):
