@@ -616,6 +616,12 @@ class Connection(asyncio.BufferedProtocol):
             self._end_streams()
             self._close()
 
+    def drop(self) -> None:
+        """Nobody waits for it any more; one that is cancelled as it is made is closed by uvloop without a word."""
+        if self.transport is not None:
+            self.transport.abort()
+            self.connection_lost(None)
+
     def _close(self) -> None:
         if self.transport is not None:
             if self.outgoing.paused:

@@ -300,10 +300,10 @@ class Port:
             if connection in self.unfinished:
                 self.unfinished[connection] = partial(connection.fail, Code.NO_ERROR, "handshake timeout")
         except (OSError, asyncio.CancelledError):
-            # No TLS, the wrong certificate, or gone: there is nobody to say it to, and uvloop says nothing to us.
+            # No TLS, the wrong certificate, or gone: there is nobody to say it to.
             self.unfinished.pop(connection, None)
             accepted.close()
-            connection.connection_lost(None)
+            connection.drop()
 
 
 class Server(grpc.aio.Server):
