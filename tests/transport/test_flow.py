@@ -6,7 +6,8 @@ import asyncio
 import gzip
 import random
 import struct
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -32,6 +33,7 @@ from raw_frames import (
 from strandline import transport
 from strandline.rpc.channels import MAX_MESSAGE_BYTES
 from strandline.transport import flow, serving
+from strandline.transport.options import options_of
 
 CANCEL = struct.pack(">I", 8)
 CALM = 11
@@ -290,6 +292,32 @@ async def _each(requests: Any, context: Any) -> None:
 
 
 _ECHOES = {"Each": grpc.stream_stream_rpc_method_handler(_each)}
+
+
+async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
+    """uvloop closes it without a word to its protocol, which would count it, and what it holds, for ever."""
+    made = serving.Server([], [], options_of(()), None)
+    made.add_insecure_port("127.0.0.1:0")
+    port = made._ports[0]
+    connection = serving.ServerConnection(port)
+    connection.connection_made(
+        cast(
+            Any,
+            SimpleNamespace(
+                abort=lambda: None,
+                is_closing=lambda: True,
+                get_extra_info=lambda _: None,
+                set_write_buffer_limits=lambda *_: None,
+            ),
+        )
+    )
+    counted = connection in port.connections and connection in flow.PROCESS.holders
+    connection.drop()
+    await made.stop(None)
+
+    assert counted
+    assert connection.lost.done()
+    assert connection not in port.connections | flow.PROCESS.holders
 
 
 async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() -> None:

@@ -366,8 +366,7 @@ class Channel(grpc.aio.Channel):
             if why:
                 raise DialFailed(why)
         except BaseException:
-            if connection.transport is not None:
-                connection.transport.abort()
+            connection.drop()
             raise
         return connection
 

@@ -147,6 +147,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over."""
+        if self.lost.done():
+            return
         if exc is not None and not self.is_ending:
             self.why = f"{self.why}: {exc}" if str(exc) else self.why
         for timer in self._timers.values():
@@ -159,8 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_ending:
             self.is_ending = True
             self._end_streams()
-        if not self.lost.done():
-            self.lost.set_result(None)
+        self.lost.set_result(None)
 
     def stream_lost(self, stream: Stream) -> None:
         """The connection of a stream is over."""
@@ -618,6 +619,12 @@ class Connection(asyncio.BufferedProtocol):
             self.outgoing.flush()
             self._end_streams()
             self._close()
+
+    def drop(self) -> None:
+        """Nobody waits for it any more; one that is cancelled as it is made is closed by uvloop without a word."""
+        if self.transport is not None:
+            self.transport.abort()
+            self.connection_lost(None)
 
     def _close(self) -> None:
         if self.transport is not None:

@@ -150,7 +150,7 @@ def settings_of(payload: bytes, *, from_server: bool) -> Iterator[tuple[int, int
 
 
 def without_padding(payload: bytes, flags: int) -> bytes:
-    """The header block in a HEADERS frame, without padding and priority (6.2).
+    """The header block in a HEADERS frame, without padding and priority.
 
     Raises:
         ConnectionFailed: the padding is longer than the frame.

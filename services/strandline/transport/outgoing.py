@@ -49,7 +49,13 @@ class Outgoing:
         if type(transport).__module__.startswith("uvloop"):
             # It hands several buffers to one system call. What asyncio does with them depends on its release: joined,
             # or lost after a partial write (CPython 127655, 136234), so there they are joined here.
-            self._writes = transport.writelines
+            self._writes = self._hand_over
+
+    def _hand_over(self, parts: Sequence[bytes | memoryview]) -> None:
+        transport = self._transport
+        # uvloop raises where a connection is gone and its protocol does not know yet.
+        if transport is not None and not transport.is_closing():
+            transport.writelines(parts)
 
     def take_frames(self, most: int) -> None:
         """The peer takes frames of so many bytes."""
@@ -65,7 +71,7 @@ class Outgoing:
 
     def flush(self) -> None:
         """Write what was gathered in this round of the loop."""
-        if self._gathered and self._transport is not None:
+        if self._gathered and self._transport is not None and not self._transport.is_closing():
             parts, self._gathered, self._gathered_bytes = self._gathered, [], 0
             self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
 

@@ -308,13 +308,11 @@ class Port:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **secured)
             if connection in self.unfinished:
                 self.unfinished[connection] = partial(connection.fail, Code.NO_ERROR, "handshake timeout")
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             # No TLS, the wrong certificate, or gone: there is nobody to say it to.
             self.unfinished.pop(connection, None)
             accepted.close()
-        except asyncio.CancelledError:
-            self.unfinished.pop(connection, None)
-            accepted.close()
+            connection.drop()
 
 
 class Server(grpc.aio.Server):
