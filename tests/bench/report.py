@@ -3,6 +3,7 @@ docs/OPERATIONS.md, and a sentence in README.md and docs/COMPARISON.md."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -89,7 +90,7 @@ def clients_table(rows: Sequence[Row]) -> str:
     for client in _names(rows, "client"):
         found = figures_of(rows, client=client)
         lines.append([client, span(_column(found, "records_per_s"), 0), span(list(map(speed, found)))])
-        for name, reduced, digits in (("cpu_ms_per_mb", sum, 2), ("rss_mib", max, 0)):
+        for name, reduced, digits in (("cpu_ms_per_mb", math.fsum, 2), ("rss_mib", max, 0)):
             of_servers = [reduced(value for key, value in one[name].items() if key != "client") for one in found]
             lines[-1] += [span(of_servers, digits), span([one[name]["client"] for one in found], digits)]
     head = "client | records/s | MB/s | servers, CPU ms/MB | client, CPU ms/MB | largest server, RSS MiB"

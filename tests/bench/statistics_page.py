@@ -26,12 +26,12 @@ MOST_POWER = 1.15
 
 def total_s(of_engine: Measured) -> float:
     """All tables and all statistics, without the start of the JVM."""
-    return float(sum(s for name, s in of_engine["times"].items() if name != "start"))
+    return math.fsum(s for name, s in of_engine["times"].items() if name != "start")
 
 
 def total_cpu_s(of_engine: Measured) -> float:
     """The same in processor time, which is more reliable than wall-clock time on a busy machine."""
-    return float(sum(s for name, s in of_engine["cpu"].items() if name != "start"))
+    return math.fsum(s for name, s in of_engine["cpu"].items() if name != "start")
 
 
 def slope(results: Sequence[Measured]) -> float:

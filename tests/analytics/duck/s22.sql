@@ -8,32 +8,35 @@ WITH starts AS (
   SELECT DISTINCT $KEY, leader_epoch, committed FROM lag_spans
 ), epochs AS (
   SELECT DISTINCT $KEY, leader_epoch AS e FROM own_looks UNION SELECT DISTINCT $KEY, leader_epoch FROM moved
-), same AS (
-  SELECT a.*, e FROM asked a JOIN epochs USING ($KEY) WHERE NOT EXISTS (
-    SELECT 1 FROM starts s WHERE s.cluster_id = a.cluster_id AND s.topic_id = a.topic_id AND s.partition = a.partition
-      AND s.leader_epoch > least(a.leader_epoch, e) AND s.leader_epoch <= greatest(a.leader_epoch, e)
-      AND s.start_offset <= a.committed)
-), looked AS (
-  SELECT $KEY, s.leader_epoch, committed, min(t0) AS look_us FROM same s
-  JOIN (SELECT $KEY, leader_epoch AS e, t0, hw FROM own_looks) USING ($KEY, e) WHERE hw > committed GROUP BY ALL
-), rose AS (
-  SELECT $KEY, leader_epoch, committed, min(last_us) AS rise_us, min(first_us) FILTER (is_first) AS rise_began_us
-  FROM (SELECT $KEY, s.leader_epoch, committed, last_us, first_us,
-      last_us = min(last_us) OVER (PARTITION BY $KEY, s.leader_epoch, committed) AS is_first
-    FROM same s JOIN (SELECT $KEY, leader_epoch AS e, last_us, first_us, new_hw FROM moved) USING ($KEY, e)
-    WHERE new_hw > committed)
+), shared AS (
+  SELECT a.*, e, min(start_offset) AS start_offset
+  FROM (SELECT DISTINCT $KEY, leader_epoch FROM asked) a JOIN epochs USING ($KEY)
+  LEFT JOIN starts s ON s.cluster_id = a.cluster_id AND s.topic_id = a.topic_id AND s.partition = a.partition
+    AND s.leader_epoch > least(a.leader_epoch, e) AND s.leader_epoch <= greatest(a.leader_epoch, e)
   GROUP BY ALL
-), low AS (
-  SELECT $KEY, committed, min(at_us) AS low_us FROM (SELECT DISTINCT $KEY, committed FROM asked) JOIN (
-    SELECT $KEY, t0 AS at_us, hw FROM own_looks UNION ALL SELECT $KEY, first_us, old_hw FROM moved) USING ($KEY)
-  WHERE hw <= committed GROUP BY ALL
+), same AS (
+  SELECT a.*, e FROM asked a JOIN shared USING ($KEY, leader_epoch) WHERE start_offset IS NULL OR start_offset > committed
+), above AS (
+  SELECT $KEY, e, hw, min(min(look_us)) OVER higher AS look_us, min(min(rise)) OVER higher AS rise FROM (
+    SELECT $KEY, leader_epoch AS e, hw, t0 AS look_us, NULL AS rise FROM own_looks
+    UNION ALL SELECT $KEY, leader_epoch, new_hw, NULL, {'last_us': last_us, 'first_us': first_us} FROM moved)
+  WHERE hw IS NOT NULL GROUP BY $KEY, e, hw WINDOW higher AS (PARTITION BY $KEY, e ORDER BY hw DESC)
+), below AS (
+  SELECT $KEY, hw, min(min(at_us)) OVER (PARTITION BY $KEY ORDER BY hw) AS low_us FROM (
+    SELECT $KEY, t0 AS at_us, hw FROM own_looks UNION ALL SELECT $KEY, first_us, old_hw FROM moved)
+  WHERE hw IS NOT NULL GROUP BY $KEY, hw
+), risen AS (
+  SELECT s.* EXCLUDE (e), min(look_us) AS look_us, min(rise) AS rise FROM same s
+  ASOF JOIN above x ON x.cluster_id = s.cluster_id AND x.topic_id = s.topic_id AND x.partition = s.partition
+    AND x.e = s.e AND x.hw > s.committed
+  GROUP BY ALL
 ), passed AS (
-  SELECT *, least(look_us, rise_us) AS since,
-    coalesce(rise_us IS NULL OR look_us < rise_began_us, false) AS is_estimated,
-    coalesce(low_us <= least(look_us, rise_us), false) AS is_exact
-  FROM asked LEFT JOIN looked USING ($KEY, leader_epoch, committed)
-  LEFT JOIN rose USING ($KEY, leader_epoch, committed)
-  LEFT JOIN low USING ($KEY, committed)
+  SELECT r.*, least(look_us, rise.last_us) AS since,
+    coalesce(rise IS NULL OR look_us < rise.first_us, false) AS is_estimated,
+    coalesce(low_us <= least(look_us, rise.last_us), false) AS is_exact
+  FROM (asked LEFT JOIN risen USING ($KEY, leader_epoch, committed)) r
+  ASOF LEFT JOIN below b ON b.cluster_id = r.cluster_id AND b.topic_id = r.topic_id AND b.partition = r.partition
+    AND b.hw <= r.committed
 ), pieces AS (
   SELECT $BY, group_id, hw > committed AS is_behind, NOT (hw > committed) OR is_exact AS is_known, is_estimated,
     CASE WHEN hw > committed THEN $A - since ELSE 0 END AS age0,

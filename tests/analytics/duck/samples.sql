@@ -96,16 +96,13 @@ FROM timed JOIN groups USING ($KEY);
 -- look it is what the leader's looks and advances have reached so far.
 CREATE TABLE lag_spans AS
 WITH ordered AS (
-  SELECT *, row_number() OVER (PARTITION BY $KEY, group_id
-    ORDER BY t, coordinator_epoch NULLS FIRST, node_id, incarnation, seq) AS place
-  FROM commits
+  SELECT * FROM commits WINDOW so_far AS (PARTITION BY $KEY, group_id
+    ORDER BY t, coordinator_epoch NULLS FIRST, node_id, incarnation, seq)
+  QUALIFY coalesce(coordinator_epoch = max(coordinator_epoch) OVER so_far, true)
 ), reported AS (
-  SELECT $KEY, topic, group_id, committed, t AS t0,
-    least(lead(t) OVER (PARTITION BY $KEY, group_id ORDER BY place), t + 180000000) AS t1
-  FROM ordered o WHERE NOT EXISTS (
-    SELECT 1 FROM ordered e WHERE e.cluster_id = o.cluster_id AND e.topic_id = o.topic_id
-      AND e.partition = o.partition AND e.group_id = o.group_id AND e.place < o.place
-      AND e.coordinator_epoch > o.coordinator_epoch)
+  SELECT $KEY, topic, group_id, committed, t AS t0, least(lead(t) OVER (PARTITION BY $KEY, group_id
+    ORDER BY t, coordinator_epoch NULLS FIRST, node_id, incarnation, seq), t + 180000000) AS t1
+  FROM ordered
 ), held AS (SELECT * FROM reported WHERE t1 > t0),
 rises AS (
   SELECT $KEY, leader_epoch, node_id, incarnation, t0 AS at_us, hw FROM own_looks

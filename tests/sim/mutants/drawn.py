@@ -194,6 +194,10 @@ def main(verb: str, *numbers: str) -> int:
         _save(draw())
         return 0
     mutants, survived = json.loads(LIST.read_text()), False
+    unknown = set(numbers) - {str(each["number"]) for each in mutants}
+    if unknown:
+        print(f"no mutant has the number {', '.join(sorted(unknown))}; there are 1 to {len(mutants)}", file=sys.stderr)
+        return 2
     chosen = [each for each in mutants if str(each["number"]) in numbers or not (numbers or "equivalent" in each)]
     for judged in judge(chosen):
         mutants[judged["number"] - 1] = judged
