@@ -10,7 +10,7 @@ import asyncio
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import grpc
 
@@ -19,9 +19,6 @@ from strandline.transport.frames import Code
 from strandline.transport.headers import BadHeaders, Field
 from strandline.transport.options import STATUSES, status_of_http
 from strandline.transport.stream import Stream
-
-if TYPE_CHECKING:
-    from strandline.transport.channel import Channel, ClientConnection
 
 _log = logging.getLogger("strandline.transport")
 
@@ -34,7 +31,7 @@ class ClientStream(Stream):
 
     __slots__ = ("call", "has_headers")
 
-    def __init__(self, connection: ClientConnection, number: int, call: Call) -> None:
+    def __init__(self, connection: Any, number: int, call: Call) -> None:
         super().__init__(connection, number)
         self.call = weakref.ref(call)
         self.has_headers = False
@@ -109,7 +106,7 @@ class ClientStream(Stream):
         if not text:
             code, details = grpc.StatusCode.INTERNAL, "the server ended the call without a status"
         metadata = headers.read_metadata(fields)
-        self.connection._peer_ended(self)
+        self.connection.peer_ended(self)
         self.over((code, details, metadata), reset=None if self.we_ended else Code.NO_ERROR)
 
 
@@ -118,7 +115,7 @@ class Call(grpc.aio.Call):
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Any,
         block: bytes,
         encode: Callable[[Any], bytes] | None,
         decode: Callable[[bytes], Any] | None,

@@ -94,7 +94,8 @@ class ClientConnection(Connection):
         assert isinstance(stream, ClientStream), "a client has no others"
         stream.fields(fields, ended)
 
-    def _peer_ended(self, stream: Stream) -> None:
+    def peer_ended(self, stream: Stream) -> None:
+        """The peer sends no more on a stream."""
         assert isinstance(stream, ClientStream), "a client has no others"
         try:
             stream.end_of_data()
@@ -105,7 +106,7 @@ class ClientConnection(Connection):
 
     def _data_ends(self, stream: Stream | None, ends: int) -> None:
         if ends and stream is not None:
-            self._peer_ended(stream)
+            self.peer_ended(stream)
             self.call_ended(stream, Ended(grpc.StatusCode.INTERNAL, "the server ended the call without a status"))
 
     def _data_begins(self, number: int, size: int, flags: int, pad: int) -> None:

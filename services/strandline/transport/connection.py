@@ -301,9 +301,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _data_ends(self, stream: Stream | None, ends: int) -> None:
         if ends and stream is not None:
-            self._peer_ended(stream)
+            self.peer_ended(stream)
 
-    def _peer_ended(self, stream: Stream) -> None:
+    def peer_ended(self, stream: Stream) -> None:
+        """The peer sends no more on a stream."""
         try:
             stream.end_of_data()
         except StreamFailed as failed:

@@ -9,19 +9,35 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from strandline.transport import frames
 from strandline.transport.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, Code, ConnectionFailed, StreamFailed
-
-if TYPE_CHECKING:
-    from strandline.transport.stream import Stream
 
 HIGH_BYTES, LOW_BYTES = 256 << 10, 64 << 10
 """Unsent bytes at which streams stop, and go on: a ping waits behind no more."""
 _LARGEST_FRAME = 512 << 10
 """Of ours, however much the peer takes: others get their turn."""
 _MOST_CONTROL_BYTES = 1 << 20
+
+
+class Sender(Protocol):
+    """A stream, as far as what it sends is concerned."""
+
+    number: int
+    send_window: int
+    outbox: deque[bytes]
+    at: int
+    """How much of the first message was sent, its prefix included."""
+    ending: bytes
+    """What goes after the last message."""
+    in_line: bool
+
+    def drained(self) -> None:
+        """Nothing waits any more."""
+
+    def sent_end(self) -> None:
+        """The last frame is written."""
 
 
 class Outgoing:
@@ -34,7 +50,7 @@ class Outgoing:
         self._gathered: list[bytes | memoryview] = []
         self._gathered_bytes = 0
         self._control_bytes = 0
-        self._turns: deque[Stream] = deque()
+        self._turns: deque[Sender] = deque()
         self.paused = False
         self.sent = 0
         """Grows with HEADERS and DATA: pings that come beside them are not too many."""
@@ -88,7 +104,7 @@ class Outgoing:
         self.sent += 1
         self.control(frames.header_frames(block, flags, stream, self.largest_frame))
 
-    def message(self, stream: Stream, content: bytes, flags: int = 0) -> bool:
+    def message(self, stream: Sender, content: bytes, flags: int = 0) -> bool:
         """Send a message; ``flags``: END_STREAM if it is the stream's last. Returns whether the socket has it all."""
         whole = len(content) + 5
         self.sent += 1
@@ -113,7 +129,7 @@ class Outgoing:
         self._take_turns()
         return not stream.outbox
 
-    def plain(self, stream: Stream, content: bytes) -> None:
+    def plain(self, stream: Sender, content: bytes) -> None:
         """Send bytes that are no gRPC message, and end the stream."""
         # Behind the place of a message's prefix.
         stream.at = 5
@@ -122,7 +138,7 @@ class Outgoing:
         self._line_up(stream)
         self._take_turns()
 
-    def end(self, stream: Stream, ending: bytes) -> None:
+    def end(self, stream: Sender, ending: bytes) -> None:
         """Send a stream's last frame, after everything that waits."""
         self.sent += 1
         if stream.outbox:
@@ -131,7 +147,7 @@ class Outgoing:
             self.control(ending)
             stream.sent_end()
 
-    def _line_up(self, stream: Stream) -> None:
+    def _line_up(self, stream: Sender) -> None:
         if not stream.in_line and stream.send_window > 0:
             stream.in_line = True
             self._turns.append(stream)
@@ -147,7 +163,7 @@ class Outgoing:
             else:
                 stream.in_line = False
 
-    def _frame(self, stream: Stream) -> None:
+    def _frame(self, stream: Sender) -> None:
         """One frame of the stream's first message."""
         content, at = stream.outbox[0], stream.at
         left = len(content) + 5 - at
@@ -193,7 +209,7 @@ class Outgoing:
             raise ConnectionFailed(Code.FLOW_CONTROL_ERROR, "the connection's window is above 2^31 - 1")
         self._take_turns()
 
-    def more_for(self, stream: Stream, size: int) -> None:
+    def more_for(self, stream: Sender, size: int) -> None:
         """The peer raised, or by SETTINGS lowered, a stream's window.
 
         Raises:

@@ -169,7 +169,7 @@ class ServerConnection(Connection):
         pseudo, _ = headers.split(fields)
         if pseudo or not ended:
             raise StreamFailed(Code.PROTOCOL_ERROR, "headers inside a stream that do not end it")
-        self._peer_ended(stream)
+        self.peer_ended(stream)
 
     def call_ended(self, stream: Stream, ended: Ended) -> None:
         """What arrived ends the call."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import grpc
 
 from strandline.transport import flow, frames
 from strandline.transport.frames import Code, StreamFailed
-
-if TYPE_CHECKING:
-    from strandline.transport.connection import Connection
+from strandline.transport.options import Options
+from strandline.transport.outgoing import Outgoing
 
 _AT_ONCE = 32
 """Messages that a task may read, or write, without waiting once: then others have their turn."""
@@ -30,6 +29,29 @@ class Ended(Exception):
         self.code = code
 
 
+class Carrier(Protocol):
+    """A connection, as far as its streams need it."""
+
+    loop: asyncio.AbstractEventLoop
+    options: Options
+    outgoing: Outgoing
+    arriving: flow.Arriving
+    held: int
+    peer_header_bytes: int
+
+    def watch_partial(self) -> None:
+        """A message has begun and is not complete."""
+
+    def block_of(self, block: bytes) -> bytes:
+        """A header block for this peer."""
+
+    def peer_ended(self, stream: Any) -> None:
+        """The peer sends no more on a stream."""
+
+    def forget(self, stream: Any, *, by_peer: bool) -> None:
+        """A stream is over."""
+
+
 class Stream:
     """What both sides of a call have in common."""
 
@@ -41,7 +63,7 @@ class Stream:
         "peer_ended", "we_ended", "is_closed", "is_deaf", "declared", "encoding", "__weakref__",
     )  # fmt: skip
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: Carrier, number: int) -> None:
         self.connection = connection
         self.number = number
         self.outbox: deque[bytes] = deque()
