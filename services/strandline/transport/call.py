@@ -21,7 +21,7 @@ from strandline.transport.options import STATUSES, status_of_http
 from strandline.transport.stream import Stream
 
 if TYPE_CHECKING:
-    from strandline.transport.channel import Channel, ClientConnection
+    from strandline.transport.channel import ClientConnection, Method
 
 _log = logging.getLogger("strandline.transport")
 
@@ -117,23 +117,16 @@ class Call(grpc.aio.Call):
     """What all kinds of calls have in common."""
 
     def __init__(
-        self,
-        channel: Channel,
-        block: bytes,
-        encode: Callable[[Any], bytes] | None,
-        decode: Callable[[bytes], Any] | None,
-        metadata: Iterable[tuple[str, str | bytes]] | None,
-        wait_for_ready: bool,
+        self, method: Method, metadata: Iterable[tuple[str, str | bytes]] | None, wait_for_ready: bool
     ) -> None:
-        self.channel = channel
+        self.channel = channel = method.channel
         self.wait_for_ready = wait_for_ready
         self.request: bytes | None = None
         """The only request, of a call that has one."""
         self.wrote = self.was_retried = False
         """Whether something was sent that cannot be sent again; whether it was begun again already."""
-        self._block = block + headers.metadata_block(metadata or ())
-        self._encode = encode
-        self._decode = decode
+        self._block = channel.block_of(method.path) + headers.metadata_block(metadata or ())
+        self._encode, self._decode = method.encode, method.decode
         self._loop = channel.loop
         self._deadline_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
