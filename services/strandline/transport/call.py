@@ -113,24 +113,15 @@ class ClientStream(Stream):
 class Call(grpc.aio.Call):
     """What all kinds of calls have in common."""
 
-    def __init__(
-        self,
-        channel: Any,
-        block: bytes,
-        encode: Callable[[Any], bytes] | None,
-        decode: Callable[[bytes], Any] | None,
-        metadata: Iterable[tuple[str, str | bytes]] | None,
-        wait_for_ready: bool,
-    ) -> None:
-        self.channel = channel
+    def __init__(self, method: Any, metadata: Iterable[tuple[str, str | bytes]] | None, wait_for_ready: bool) -> None:
+        self.channel = channel = method.channel
         self.wait_for_ready = wait_for_ready
         self.request: bytes | None = None
         """The only request, of a call that has one."""
         self.wrote = self.was_retried = False
         """Whether something was sent that cannot be sent again; whether it was begun again already."""
-        self._block = block + headers.metadata_block(metadata or ())
-        self._encode = encode
-        self._decode = decode
+        self._block: bytes = channel.block_of(method.path) + headers.metadata_block(metadata or ())
+        self._encode, self._decode = method.encode, method.decode
         self._loop = channel.loop
         self._deadline_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None

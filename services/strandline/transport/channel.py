@@ -12,6 +12,7 @@ import socket
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from typing import Any
 
 import grpc
@@ -19,7 +20,7 @@ import grpc
 from strandline.transport import frames, headers
 from strandline.transport.call import AnswerCall, Call, ClientStream, StreamCall
 from strandline.transport.connection import Connection
-from strandline.transport.frames import Code, StreamFailed
+from strandline.transport.frames import Code
 from strandline.transport.headers import Field
 from strandline.transport.options import Argument, Options, Security, options_of, status_of_reset
 from strandline.transport.stream import Ended, Stream
@@ -89,20 +90,9 @@ class ClientConnection(Connection):
     def _is_idle(self, number: int) -> bool:
         return number % 2 == 0 or number >= self.next_stream
 
-    def more_headers(self, stream: Stream, fields: Sequence[Field], ended: bool) -> None:
+    def more_headers(self, stream: Any, fields: Sequence[Field], ended: bool) -> None:
         """An answer's headers or trailers."""
-        assert isinstance(stream, ClientStream), "a client has no others"
         stream.fields(fields, ended)
-
-    def peer_ended(self, stream: Stream) -> None:
-        """The peer sends no more on a stream."""
-        assert isinstance(stream, ClientStream), "a client has no others"
-        try:
-            stream.end_of_data()
-        except StreamFailed as failed:
-            self.reset_for(stream.number, failed.code, str(failed))
-        except Ended as ended:
-            self.call_ended(stream, ended)
 
     def _data_ends(self, stream: Stream | None, ends: int) -> None:
         if ends and stream is not None:
@@ -115,9 +105,8 @@ class ClientConnection(Connection):
             self.reset_for(number, Code.PROTOCOL_ERROR, "DATA before the headers of the answer")
         super()._data_begins(number, size, flags, pad)
 
-    def call_ended(self, stream: Stream, ended: Ended) -> None:
+    def call_ended(self, stream: Any, ended: Ended) -> None:
         """What arrived ends the call."""
-        assert isinstance(stream, ClientStream), "a client has no others"
         stream.over((ended.code, str(ended), ()), reset=Code.CANCEL)
 
     def forget(self, stream: Stream, *, by_peer: bool) -> None:
@@ -129,9 +118,8 @@ class ClientConnection(Connection):
         if not self.takes_calls and not self.streams and not self.is_ending:
             self.close("the server went away")
 
-    def was_reset(self, stream: Stream, code: int) -> None:
+    def was_reset(self, stream: Any, code: int) -> None:
         """The server gave the stream up, or broke a rule."""
-        assert isinstance(stream, ClientStream), "a client has no others"
         call = stream.call()
         if code == Code.REFUSED_STREAM and call is not None and not stream.has_headers:
             stream.close()
@@ -144,9 +132,8 @@ class ClientConnection(Connection):
             status = grpc.StatusCode.DEADLINE_EXCEEDED
         stream.over((status, f"the stream was reset: {name}", ()))
 
-    def stream_lost(self, stream: Stream) -> None:
+    def stream_lost(self, stream: Any) -> None:
         """The connection is over."""
-        assert isinstance(stream, ClientStream), "a client has no others"
         stream.over((grpc.StatusCode.UNAVAILABLE, self.why, ()))
 
     def going_away(self, last: int, code: int, why: str) -> None:
@@ -156,8 +143,7 @@ class ClientConnection(Connection):
             self.why = f"the server ended the connection: {why or name} ({name})"
         self._takes_no_more()
         for number in [number for number in self.streams if number > last]:
-            stream = self.streams.pop(number)
-            assert isinstance(stream, ClientStream), "a client has no others"
+            stream: Any = self.streams.pop(number)
             stream.close()
             call = stream.call()
             if call is not None:
@@ -172,16 +158,16 @@ class Method:
     def __init__(
         self,
         channel: Channel,
-        path: str,
-        encode: Callable[[Any], bytes] | None,
-        decode: Callable[[bytes], Any] | None,
         kinds: tuple[bool, bool],
+        path: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
     ) -> None:
-        self._channel = channel
-        self._encode = encode
-        self._decode = decode
+        self.channel = channel
+        self.encode = request_serializer
+        self.decode = response_deserializer
         self._is_request_stream, self._is_answer_stream = kinds
-        self._path = path
+        self.path = path
 
     def __call__(
         self,
@@ -201,9 +187,8 @@ class Method:
         if credentials is not None or compression is not None:
             raise ValueError("this transport has no credentials of single calls, and sends no compressed messages")
         kind = StreamCall if self._is_answer_stream else AnswerCall
-        channel = self._channel
-        channel.check_open()
-        call = kind(channel, channel.block_of(self._path), self._encode, self._decode, metadata, bool(wait_for_ready))
+        self.channel.check_open()
+        call = kind(self, metadata, bool(wait_for_ready))
         call.start(request, self._is_request_stream, timeout)
         return call
 
@@ -469,45 +454,15 @@ class Channel(grpc.aio.Channel):
 
     # ---- methods
 
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool = False,
-    ) -> Any:
-        """A method of one request and one answer."""
-        return Method(self, method, request_serializer, response_deserializer, (False, False))
+    def _method(self, kinds: tuple[bool, bool], path: str, *given: Any, **more: Any) -> Method:
+        more.pop("_registered_method", None)
+        return Method(self, kinds, path, *given, **more)
 
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool = False,
-    ) -> Any:
-        """A method of one request and a stream of answers."""
-        return Method(self, method, request_serializer, response_deserializer, (False, True))
-
-    def stream_unary(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool = False,
-    ) -> Any:
-        """A method of a stream of requests and one answer."""
-        return Method(self, method, request_serializer, response_deserializer, (True, False))
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Any = None,
-        response_deserializer: Any = None,
-        _registered_method: bool = False,
-    ) -> Any:
-        """A method of two streams."""
-        return Method(self, method, request_serializer, response_deserializer, (True, True))
+    # Requests, answers: whether they are streams.
+    unary_unary: Any = partialmethod(_method, (False, False))
+    unary_stream: Any = partialmethod(_method, (False, True))
+    stream_unary: Any = partialmethod(_method, (True, False))
+    stream_stream: Any = partialmethod(_method, (True, True))
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:

@@ -467,8 +467,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         stream = self.streams.get(number)
         if stream is None:
-            if self._is_idle(number) or not size:
-                raise ConnectionFailed(Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0, or on an idle stream")
+            if self._is_idle(number):
+                raise ConnectionFailed(Code.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
             self.calm.count("WINDOW_UPDATE frames")
         elif not size:
             self.reset_for(number, Code.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")

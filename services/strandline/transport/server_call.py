@@ -331,10 +331,6 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         self.finish(code, details)
         raise self._abort
 
-    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        """As `abort`."""
-        await self.abort(status.code, status.details, status.trailing_metadata)
-
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
         """Metadata that comes with the status."""
         self._trailing = tuple(trailing_metadata)
@@ -363,24 +359,9 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         """What was set."""
         return self._details
 
-    def set_compression(self, compression: grpc.Compression) -> None:
-        """Answers are sent as they are, whatever is asked for: compression is the caller's wish, not a must."""
-
-    def disable_next_message_compression(self) -> None:
-        """It is not compressed anyway."""
-
     def peer(self) -> str:
         """``ipv4:host:port`` or ``ipv6:[host]:port``."""
         return self._connection.peer
-
-    def peer_identities(self) -> Iterable[bytes] | None:
-        """gRPC's choice among the names of a certificate; ours is made of `auth_context`."""
-        key = self.peer_identity_key()
-        return None if key is None else self.auth_context()[key]
-
-    def peer_identity_key(self) -> str | None:
-        """The key of `auth_context` that identifies the peer."""
-        return next((key for key in _IDENTITIES if self.auth_context().get(key)), None)
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """What the peer's certificate says; empty in plain text."""
@@ -402,5 +383,9 @@ class Context(grpc.aio.ServicerContext[Any, Any]):
         """Whether the call has its status, or no peer."""
         return self.is_over
 
-
-_IDENTITIES = ("x509_subject_alternative_name", "x509_common_name")
+    # gRPC's base asks for these; identities are made of `auth_context`, and answers are sent as they are.
+    peer_identities: Any = None
+    peer_identity_key: Any = None
+    abort_with_status: Any = None
+    set_compression: Any = None
+    disable_next_message_compression: Any = None
