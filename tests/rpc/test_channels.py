@@ -18,10 +18,12 @@ from strandline.core.errors import ControllerHint, ErrorCode, Refusal, Refused
 from strandline.core.messages import Endpoint, Heartbeat
 from strandline.core.types import NodeEpoch, NodeId
 from strandline.etcd.client import Etcd
+from strandline.rpc import transports
 from strandline.rpc.channels import Backoff, Channels, call, open_channel, parse_endpoint, reconnection, target
 from strandline.rpc.controller_link import ControllerLink
 from strandline.rpc.interceptors import abort
 from strandline.rpc.transports import aio
+from strandline.runtime.settings import wrong_transport
 from strandline.v1 import controller_service_pb2 as controller_pb
 from strandline.v1 import leader_service_pb2 as pb
 from strandline.v1 import leader_service_pb2_grpc as pb_grpc
@@ -87,6 +89,19 @@ def _user_timeouts_ms(port: int) -> list[int]:
             if is_ours:
                 found.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
     return found
+
+
+def test_a_variable_that_names_no_transport_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By commands in one sentence, and by the library when a client is made."""
+    monkeypatch.setenv(transports.VARIABLE, "asynkio")
+    monkeypatch.setattr(transports, "_chosen", None)
+    with pytest.raises(ValueError, match="STRANDLINE_GRPC_TRANSPORT=asynkio: it is grpcio or asyncio"):
+        Channels()
+
+    said = wrong_transport({transports.VARIABLE: "asynkio"})
+
+    assert said == "variable STRANDLINE_GRPC_TRANSPORT=asynkio must be asyncio or grpcio"
+    assert [wrong_transport({transports.VARIABLE: name}) for name in ("", *transports.TRANSPORTS)] == [None] * 3
 
 
 async def test_a_call_to_nobody_is_a_network_exception() -> None:

@@ -226,6 +226,7 @@ async def test_a_port_takes_so_many_connections(monkeypatch: pytest.MonkeyPatch)
 async def test_a_handshake_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """With too many connections that have not spoken yet, the oldest of them goes; who speaks is served."""
     monkeypatch.setattr(serving, "MOST_HANDSHAKES", 2)
+    monkeypatch.setattr(serving, "_PATIENCE_S", 0.05)
     async with served() as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         async with asyncio.timeout(10):

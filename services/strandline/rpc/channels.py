@@ -232,6 +232,8 @@ class Channels:
     """
 
     def __init__(self, *, keepalive: Keepalive | None = None, tls: Tls | None = None, client_id: str = "") -> None:
+        # A variable that names no transport is refused here, not when the first call is made.
+        aio()
         self._keepalive = keepalive
         self._tls = tls
         self._client_id = client_id

@@ -28,7 +28,12 @@ from strandline.transport.stream import Ended, Stream
 MOST_CONNECTIONS = 10_000
 """Of a port, or half the descriptors that the process may have."""
 MOST_HANDSHAKES = 256
-"""Connections of a port that do not speak HTTP/2 yet; the one that has tried longest makes room."""
+"""Connections of a port that do not speak HTTP/2 yet; the oldest makes room, once it has had `_PATIENCE_S`."""
+_PATIENCE_S = 5.0
+_FULL_S = 0.05
+"""Until a port that is full is looked at again."""
+_SIGNED_AT_ONCE = 32
+"""Handshakes of TLS whose first bytes have come: each is some milliseconds of signatures in one round of the loop."""
 _ACCEPTED_AT_ONCE = 16
 """Between two of these the loop does other work: handshakes are signatures."""
 _DRAIN_S = 1.0
@@ -243,8 +248,9 @@ class Port:
         self.options = server.options
         self.security = security
         self.connections: set[ServerConnection] = set()
-        self.unfinished: dict[object, Callable[[], object]] = {}
-        """How to end each handshake, the oldest first."""
+        self.unfinished: dict[object, tuple[float, Callable[[], object]]] = {}
+        """When each handshake began and how to end it, the oldest first."""
+        self._signing = asyncio.Semaphore(_SIGNED_AT_ONCE)
         self._listening = listening
         self._accepting: set[asyncio.Task[None]] = set()
         self._limit = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
@@ -265,6 +271,9 @@ class Port:
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
+            if len(self.unfinished) >= MOST_HANDSHAKES and not self._make_room():
+                self._pause(_FULL_S)
+                return
             try:
                 accepted, _address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -272,20 +281,29 @@ class Port:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                # The socket stays readable: looked at again and again it would take all the time there is.
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._listening.fileno())
-                loop.call_later(1.0, self.start)
+                self._pause(1.0)
                 return
             self._take(accepted)
+
+    def _make_room(self) -> bool:
+        oldest = next(iter(self.unfinished))
+        since_s, end = self.unfinished[oldest]
+        if asyncio.get_running_loop().time() - since_s < _PATIENCE_S:
+            return False
+        del self.unfinished[oldest]
+        end()
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        """The socket stays readable: looked at again and again it would take all the time there is."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listening.fileno())
+        loop.call_later(seconds, self.start)
 
     def _take(self, accepted: socket.socket) -> None:
         if len(self.connections) + len(self._accepting) >= self._limit:
             accepted.close()
             return
-        if len(self.unfinished) >= MOST_HANDSHAKES:
-            oldest = next(iter(self.unfinished))
-            self.unfinished.pop(oldest)()
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.options.tcp_user_timeout_ms is not None:
@@ -295,22 +313,42 @@ class Port:
         task.add_done_callback(self._accepting.discard)
 
     async def _connect(self, accepted: socket.socket) -> None:
-        secured: dict[str, Any] = {}
-        connection = ServerConnection(self)
-        task = asyncio.current_task()
+        loop, connection, task = asyncio.get_running_loop(), ServerConnection(self), asyncio.current_task()
         assert task is not None, "this is one"
-        self.unfinished[connection] = task.cancel
+        self.unfinished[connection] = loop.time(), task.cancel
         try:
-            if self.security is not None:
-                secured = {"ssl": self.security.context(), "ssl_handshake_timeout": self.options.handshake_s}
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **secured)
+            if self.security is None:
+                await loop.connect_accepted_socket(lambda: connection, accepted)
+            else:
+                async with asyncio.timeout(self.options.handshake_s):
+                    await _readable(accepted)
+                    async with self._signing:
+                        secured: dict[str, Any] = {"ssl": self.security.context()}
+                        secured["ssl_handshake_timeout"] = self.options.handshake_s
+                        await loop.connect_accepted_socket(lambda: connection, accepted, **secured)
             if connection in self.unfinished:
-                self.unfinished[connection] = partial(connection.fail, Code.NO_ERROR, "handshake timeout")
+                self.unfinished[connection] = loop.time(), partial(connection.fail, Code.NO_ERROR, "handshake timeout")
         except (OSError, asyncio.CancelledError):
             # No TLS, the wrong certificate, or gone: there is nobody to say it to.
             self.unfinished.pop(connection, None)
             accepted.close()
             connection.drop()
+
+
+async def _readable(peer: socket.socket) -> None:
+    """Until the peer has said something: who is silent has no part in what costs."""
+    loop = asyncio.get_running_loop()
+    said = loop.create_future()
+    loop.add_reader(peer.fileno(), _said, said)
+    try:
+        await said
+    finally:
+        loop.remove_reader(peer.fileno())
+
+
+def _said(said: asyncio.Future[None]) -> None:
+    if not said.done():
+        said.set_result(None)
 
 
 class Server(grpc.aio.Server):
