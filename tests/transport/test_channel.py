@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -226,6 +228,29 @@ async def test_a_refused_dial_fails_the_calls_at_once() -> None:
 
 async def _silent(peer: Peer) -> None:
     await peer.reader.read()
+
+
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first address of a name may be dead: each has a time of its own in one dial."""
+    made = await asyncio.start_server(_unanswered, "127.0.0.1", 0)
+    dead = made.sockets[0].getsockname()
+
+    async def resolved(*_: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", where) for where in (dead, ("127.0.0.1", port))]
+
+    monkeypatch.setattr(channel, "_addresses", resolved)
+    options = [("grpc.min_reconnect_backoff_ms", 100), ("grpc.initial_reconnect_backoff_ms", 100)]
+    async with served() as port, transport.insecure_channel(f"a.test:{port}", options) as dialled:
+        answer = await dialled.unary_unary("/it/Echo")(b"x", timeout=10)
+    made.close()
+
+    assert answer == b"x"
+
+
+async def _unanswered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
 
 
 async def test_what_accepts_and_says_nothing_is_no_connection() -> None:

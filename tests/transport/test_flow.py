@@ -184,12 +184,12 @@ async def test_cancelled_calls_leak_no_window() -> None:
         answer = await peer.answer(number)
 
     assert answer == message(b"on")
-    assert flow.PROCESS.held == 0
+    assert flow.OF_THREAD.process.held == 0
 
 
 async def test_the_process_ends_who_holds_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """When what waits for readers is above the process's limit, the largest holder goes and the others stay."""
-    monkeypatch.setattr(flow.PROCESS, "limit", 150_000)
+    monkeypatch.setattr(flow.OF_THREAD.process, "limit", 150_000)
     large, small = bytes(99_000), bytes(40_000)
 
     def unread(content: bytes) -> bytes:
@@ -312,13 +312,13 @@ async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
             ),
         )
     )
-    counted = connection in port.connections and connection in flow.PROCESS.holders
+    counted = connection in port.connections and connection in flow.OF_THREAD.process.holders
     connection.drop()
     await made.stop(None)
 
     assert counted
     assert connection.lost.done()
-    assert connection not in port.connections | flow.PROCESS.holders
+    assert connection not in port.connections | flow.OF_THREAD.process.holders
 
 
 async def test_a_status_before_the_end_of_the_requests_is_followed_by_a_reset() -> None:

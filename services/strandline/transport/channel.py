@@ -26,6 +26,8 @@ from strandline.transport.options import Argument, Options, Security, options_of
 from strandline.transport.stream import Ended, Stream
 
 _CLOSE_S = 1.0
+_NAME_S = 5.0
+"""For the addresses of a name."""
 _GROWTH, _JITTER = 1.6, 0.2
 """Of the waits between dials (gRPC, connection-backoff)."""
 _SLACK_STREAMS = 1_000
@@ -286,8 +288,7 @@ class Channel(grpc.aio.Channel):
         begun_s = self.loop.time()
         backoff_s, options = self._backoff_s, self.options
         try:
-            async with asyncio.timeout(max(options.dial_s, backoff_s)):
-                connection = await self._connect()
+            connection = await self._connect(max(options.dial_s, backoff_s))
         except (OSError, ValueError, RuntimeError) as error:
             # The second and third: a name that is none, a loop that ends. A time-out is one of the first.
             self._dialling = None
@@ -316,12 +317,16 @@ class Channel(grpc.aio.Channel):
         if self._waiting:
             self._dial_when_due()
 
-    async def _connect(self) -> ClientConnection:
+    async def _connect(self, limit_s: float) -> ClientConnection:
+        """A connection to the first address that makes one; each may take ``limit_s``, and the name its own time."""
         failure: OSError = DialFailed(f"no address is known for {self._host}")
-        for family, kind, protocol, _, address in await self._resolved():
+        async with asyncio.timeout(_NAME_S):
+            addresses = await self._resolved()
+        for family, kind, protocol, _, address in addresses:
             dialled = socket.socket(family, kind, protocol)
             try:
-                return await self._connect_to(dialled, address)
+                async with asyncio.timeout(limit_s):
+                    return await self._connect_to(dialled, address)
             except OSError as error:
                 dialled.close()
                 failure = error

@@ -41,11 +41,11 @@ class Connection(asyncio.BufferedProtocol):
 
     is_client = False
 
-    def __init__(self, options: Options, process: flow.Process = flow.PROCESS) -> None:
+    def __init__(self, options: Options) -> None:
         self.loop = asyncio.get_running_loop()
         self.options = options
         self.outgoing = Outgoing(self.loop)
-        self.arriving = flow.Arriving(process)
+        self.arriving = flow.Arriving(flow.OF_THREAD.process)
         self.calm = flow.Calm(self.loop.time)
         self.streams: dict[int, Stream] = {}
         self.held = 0
@@ -60,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self._settled = False
         self._left_preface = 0 if self.is_client else len(frames.PREFACE)
+        self._buffers = flow.OF_THREAD.buffers
         self._buffer: memoryview | None = None
         self._rest = b""
         self._uncredited = 0
@@ -117,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop writes what arrives."""
         if self._buffer is None:
-            self._buffer = flow.BUFFERS.lend(len(self._rest))
+            self._buffer = self._buffers.lend(len(self._rest))
             self._buffer[: len(self._rest)] = self._rest
         return self._buffer[len(self._rest) :]
 
@@ -135,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         except ConnectionFailed as failed:
             self.fail(failed.code, str(failed))
         finally:
-            flow.BUFFERS.take_back(buffer)
+            self._buffers.take_back(buffer)
 
     def pause_writing(self) -> None:
         """The socket takes no more."""
@@ -154,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         for timer in self._timers.values():
             timer.cancel()
         if self._buffer is not None:
-            flow.BUFFERS.lost(self._buffer)
+            self._buffers.lost(self._buffer)
         process = self.arriving.process
         process.holders.discard(self)
         process.forget(self.arriving)
