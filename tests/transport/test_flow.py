@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import random
 import struct
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -293,6 +294,29 @@ async def _each(requests: Any, context: Any) -> None:
 
 
 _ECHOES = {"Each": grpc.stream_stream_rpc_method_handler(_each)}
+
+
+async def test_pings_beside_calls_are_no_strikes() -> None:
+    """grpcio and grpc-go probe the bandwidth by pings: each answer of ours begins the count again."""
+    numbers = range(1, 61, 2)
+    async with served() as port, connected(port) as peer:
+        for n in numbers:
+            peer.send(call(n, path=b"/it/None", flags=5))
+            await peer.status(n)
+            peer.send(frame(PING, bytes(8)))
+            await peer.until(PING)
+
+    assert not [one for one in peer.seen if one.kind == GOAWAY]
+
+
+def test_threads_share_no_count() -> None:
+    """Two loops of one program, each in its thread, hold what arrives in counts and buffers of their own."""
+    found: list[object] = [flow.OF_THREAD.process, flow.OF_THREAD.buffers]
+    other = threading.Thread(target=lambda: found.extend((flow.OF_THREAD.process, flow.OF_THREAD.buffers)))
+    other.start()
+    other.join()
+
+    assert len(set(map(id, found))) == 4
 
 
 async def test_a_connection_that_is_cancelled_as_it_is_made_is_over() -> None:
