@@ -150,7 +150,7 @@ class Buffers:
     """
 
     LARGE, SMALL = 256 << 10, 16 << 10
-    _MOST_LARGE = 64
+    _MOST_LARGE = 256
 
     def __init__(self) -> None:
         self._free: list[memoryview] = []
