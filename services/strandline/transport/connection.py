@@ -27,6 +27,8 @@ _OUR_WINDOW = 32 << 20
 SETTINGS_S = 10.0
 INCOMPLETE_S = 60.0
 """How long a peer may take to acknowledge SETTINGS, and to complete a header block or a message."""
+_BUSY_S = 0.02
+"""A timer that is so late says that the loop did something else."""
 _LINGER_S = 0.25
 """Between GOAWAY and the end of the connection, so that the peer can read why."""
 _REMEMBERED = 256
@@ -569,11 +571,16 @@ class Connection(asyncio.BufferedProtocol):
             self.after("keepalive", every_s, self.keep_alive)
         else:
             self.ping(b"keepaliv", lambda: None)
-            self.after("keepalive", self.options.ping_timeout_s, self._answered_since, self.heard_s)
+            due_s = self.loop.time() + self.options.ping_timeout_s
+            self.after("keepalive", self.options.ping_timeout_s, self._answered_since, self.heard_s, due_s)
 
-    def _answered_since(self, heard_s: float) -> None:
+    def _answered_since(self, heard_s: float, due_s: float) -> None:
+        late_s = self.loop.time() - due_s
         if self.heard_s > heard_s:
             self.keep_alive()
+        elif late_s > _BUSY_S:
+            # The loop was busy, and has not looked at the socket since.
+            self.after("keepalive", _BUSY_S, self._answered_since, heard_s, self.loop.time() + _BUSY_S)
         else:
             self.why = "the peer did not answer a ping in time"
             self.fail(Code.NO_ERROR, "keepalive watchdog timeout", at_once=True)
