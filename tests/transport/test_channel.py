@@ -280,20 +280,22 @@ async def test_a_busy_loop_gives_up_no_dial_and_no_peer() -> None:
     pings = [("grpc.keepalive_time_ms", 40), ("grpc.keepalive_timeout_ms", 40)]
     served_pings = ("grpc.http2.max_ping_strikes", 0)
     loop = asyncio.get_running_loop()
-    async with served(served_pings) as port:
-        async with transport.insecure_channel(f"127.0.0.1:{port}", options + pings) as dialled:
-            method = dialled.unary_unary("/it/Echo")
-            first = method(b"a", timeout=10)
-            time.sleep(0.1)  # noqa: ASYNC251 - the loop is to be held
-            answers = [await first]
-            call = dialled.unary_unary("/it/Never")(b"", timeout=10)
-            for delay in range(10):
-                loop.call_later(delay * 0.05, time.sleep, 0.1)
-            busy = loop.create_future()
-            loop.call_later(0.6, busy.set_result, None)
-            await busy
-            is_alive = not call.done()
-            answers.append(await method(b"b", timeout=10))
+    async with (
+        served(served_pings) as port,
+        transport.insecure_channel(f"127.0.0.1:{port}", options + pings) as dialled,
+    ):
+        method = dialled.unary_unary("/it/Echo")
+        first = method(b"a", timeout=10)
+        time.sleep(0.1)  # noqa: ASYNC251 - the loop is to be held
+        answers = [await first]
+        call = dialled.unary_unary("/it/Never")(b"", timeout=10)
+        for delay in range(10):
+            loop.call_later(delay * 0.05, time.sleep, 0.1)
+        busy = loop.create_future()
+        loop.call_later(0.6, busy.set_result, None)
+        await busy
+        is_alive = not call.done()
+        answers.append(await method(b"b", timeout=10))
 
     assert answers == [b"a", b"b"]
     assert is_alive
