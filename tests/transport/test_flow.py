@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
+import hpack
 import pytest
 from raw_frames import (
     DATA,
@@ -33,7 +34,7 @@ from raw_frames import (
 
 from strandline import transport
 from strandline.rpc.channels import MAX_MESSAGE_BYTES
-from strandline.transport import flow, serving
+from strandline.transport import flow, headers, serving
 from strandline.transport.options import options_of
 
 CANCEL = struct.pack(">I", 8)
@@ -307,6 +308,18 @@ async def test_pings_beside_calls_are_no_strikes() -> None:
             await peer.until(PING)
 
     assert not [one for one in peer.seen if one.kind == GOAWAY]
+
+
+@pytest.mark.parametrize(("bytes_of_details", "comes"), [(3_000, True), (7_000, False)])
+def test_a_status_fits_into_the_headers_that_its_peer_takes(bytes_of_details: int, comes: bool) -> None:
+    """A long text is cut for the details that programs read; details that are too long themselves stay behind."""
+    block = headers.trailers_block(9, "ä%" * 9_000, (("grpc-status-details-bin", bytes(bytes_of_details)),), 8 << 10)
+    fields = hpack.Decoder().decode(headers.RESPONSE + block, raw=True)
+    given = dict(fields)
+
+    assert headers.size_of(fields) <= 8 << 10
+    assert (b"grpc-status-details-bin" in given) is comes
+    assert headers.read_message(given[b"grpc-message"]).startswith("ä%ä%")
 
 
 def test_threads_share_no_count() -> None:
